@@ -29,6 +29,7 @@ those of the systems that ``--remake`` names.
 from __future__ import annotations
 
 import argparse
+import itertools
 import logging
 import shutil
 from collections.abc import Callable, Sequence
@@ -53,6 +54,7 @@ MEASURES = ["nDCG@10", "RR@10", "R@100"]
 JUDGED_ONLY = "nDCG(judged_only=True)@10"
 KEPT, KEPT_POOLED = 100, 1000  # results of a query that are stored; measures over judged documents look further down
 FOLDS = 5
+EVERY = slice(None)  # all folds
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +73,7 @@ def command_line() -> argparse.ArgumentParser:
         train_queries=(int, "training queries, drawn at random (all)"),
         dev_queries=(300, "validation queries, drawn at random"),
         queries=(int, "test queries, drawn at random (all)"),
+        folds=(FOLDS, "of the divisions of a collection's own queries, so many are tested"),
         first_stage=("pisa", "what BM25 runs on", ["pisa", "terrier"]),
         measures=(MEASURES, "the first one is that of the table of all collections"),
         seeds=([0], "of what is trained"),
@@ -79,6 +82,7 @@ def command_line() -> argparse.ArgumentParser:
         command,
         "models",
         encoder=(DEFAULT, "a saved DualEncoder or any encoder"),
+        cross_encoder=(DEFAULT, "a checkpoint that the cross-encoder and LGRe start at"),
         trained_on=(str, "the collection that the encoder was trained on", COLLECTIONS),
         max_tokens=(256, "tokens of a passage, or of each of its windows"),
         windows=(1, "windows of a longer passage; those of the tables are 1 unless they say otherwise"),
@@ -111,7 +115,11 @@ def run(collections: dict[str, Collection], options: argparse.Namespace) -> pd.D
     Returns:
         The table: a row per system, a column per collection.
     """
-    claim(options.output, options, ("collections", "systems", "remake", "seeds", "measures", "trained_on"))
+    claim(
+        options.output,
+        options,
+        ("collections", "systems", "remake", "seeds", "measures", "cross_encoder", "trained_on"),
+    )
     benches = {name: Bench(name, collection, options) for name, collection in collections.items()}
     for bench in benches.values():
         bench.add_local()
@@ -156,7 +164,7 @@ class Bench:
         self.options, output = options, options.output / name
         self.corpus = Corpus(name, collection, output, options)
         sizes = {split: getattr(options, split) for split in ("train_queries", "dev_queries")}
-        numbers = range(FOLDS) if ALL in collection.queries else [None]
+        numbers = range(options.folds) if ALL in collection.queries else [None]
         self.folds = [Fold(self.corpus, number, test_queries=options.queries, **sizes) for number in numbers]
         measures = [*options.measures, *([JUDGED_ONLY] if self.corpus.pooled else [])]
         parsed = [parse_measure(measure) for measure in measures]
@@ -176,14 +184,15 @@ class Bench:
         return path
 
     def add_local(self) -> None:
-        """Adds the runs of the systems that need no other collection."""
-        elsewhere = (names.MEAN_ELSEWHERE, names.GNN_ELSEWHERE)
-        for system in (system for system in self.systems if system not in elsewhere):
+        """Adds the runs of the systems that need no other collection: all of a fold, whose queries change the index."""
+        local = [system for system in self.systems if system not in (names.MEAN_ELSEWHERE, names.GNN_ELSEWHERE)]
+        for number, system in itertools.product(range(len(self.folds)), local):
+            part = slice(number, number + 1)
             if system == names.MEAN_BEST:
-                self._add_fixed(system, fixed_weights.best_weights([self.measured_weights()], "test"))
+                self._add_fixed(system, fixed_weights.best_weights([self.measured_weights()], "test"), part)
                 continue
             for seed in self.options.seeds if system in names.TRAINED else self.options.seeds[:1]:
-                self._add(system, partial(Fold.pipeline, system=system, seed=seed), seed)
+                self._add(system, partial(Fold.pipeline, system=system, seed=seed), seed, part=part)
 
     def add_from_elsewhere(self, others: Sequence[Bench]) -> None:
         """Adds the runs of the systems that are tuned or trained on other collections."""
@@ -205,14 +214,21 @@ class Bench:
         """The measure of each query with each fixed weights."""
         return pd.concat([fixed_weights.measured(fold) for fold in self.folds], ignore_index=True)
 
-    def _add_fixed(self, system: str, weights: dict[str, float]) -> None:
+    def _add_fixed(self, system: str, weights: dict[str, float], part: slice = EVERY) -> None:
         file = "GraphMean, " + ", ".join(f"{name} {weight:g}" for name, weight in weights.items())
         logger.info("%s, %s: %s", self.corpus.name, system, weights)
-        self._add(system, lambda fold: fold.fixed(weights), file=file)
+        self._add(system, lambda fold: fold.fixed(weights), file=file, part=part)
 
-    def _add(self, system: str, make: Callable[[Fold], pt.Transformer], seed: int = 0, file: str | None = None) -> None:
+    def _add(
+        self,
+        system: str,
+        make: Callable[[Fold], pt.Transformer],
+        seed: int = 0,
+        file: str | None = None,
+        part: slice = EVERY,
+    ) -> None:
         kept = KEPT_POOLED if self.corpus.pooled else KEPT
-        for fold, results in zip(self.folds, self.results, strict=True):
+        for fold, results in zip(self.folds[part], self.results[part], strict=True):
 
             def ranking(fold: Fold = fold) -> pd.DataFrame:
                 return judged_ranking(make(fold)(fold.test.topics), fold.test.qrels, kept)

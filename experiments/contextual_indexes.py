@@ -41,7 +41,6 @@ from experiments.harness.fine_tuning import fine_tuned
 from experiments.harness.groups import groups_by_overlap
 from experiments.harness.judgments import judged_ranking, relevant_passages
 from experiments.harness.results import Results, choice, claim, slug, tabulate
-from experiments.harness.transfer import DEPTH, KEPT
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.sentence_encoder import scale_of
 from pyterrier_graph.encoders.stored_vectors import base_vectors
@@ -49,6 +48,7 @@ from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
 from pyterrier_graph.storage.artifact import META
 
 MEASURES = ["nDCG@10", "RR@10", "R@5", "R@20", "R@100"]
+DEPTH, KEPT = 1000, 100  # results of a query that are found, and stored
 DUAL, MEAN, GNN = "dual-encoder", "GraphMean", "GNNEncoder"
 WITHOUT_EDGES = "network without edges"
 WITHOUT_EDGES_MEAN = f"{WITHOUT_EDGES} + {MEAN}"

@@ -5,8 +5,9 @@
 
 The folders are those of Debian's python3.11-doc and postgresql-doc-15. A query is an entry of the documentation's
 index that no page contains, see :mod:`experiments.collections.html_documentation`. Pages are ranked, by their best
-passages. Fixed weights and those of hybrids are tuned on validation queries, which look for other pages than the test
-queries.
+passages. Fixed weights, and the numbers of what is called fitted, are tuned on validation queries, which look for other
+pages than the test queries. DocumentEvidence is left out: what it adds to the passages of a page does not change the
+order of pages by their best passages.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import argparse
 import logging
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -22,7 +24,6 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 from ir_measures import RR, R, nDCG
-from pyterrier_dr import FlexIndex
 
 import pyterrier_graph as ptg
 from experiments.harness.collection import Collection
@@ -30,18 +31,23 @@ from experiments.harness.command import add_options, parse, parser
 from experiments.harness.first_stage import bm25
 from experiments.harness.results import Results, claim
 from pyterrier_graph.encoders.names import DEFAULT
-from pyterrier_graph.graphs.hetero_graph import vectors_folder
+from pyterrier_graph.encoders.stored_vectors import base_vectors
 from pyterrier_graph.search.graph_index import ENCODED
 
 MEASURES = [nDCG @ 10, RR @ 10, R @ 20]
 SYSTEMS = {
+    "bm25-titled": "BM25 over passages, titles in the text",
     "dual-encoder": "dual-encoder",
     "titled": "dual-encoder, titles in the text",
     "graph-mean": "GraphMean",
     "graph-mean-fixed": "GraphMean, fixed weights",
-    "hybrid-titled": "Hybrid: BM25, dual-encoder, titles in the text",
-    "hybrid": "Hybrid: BM25, GraphMean",
-    "graph-index": "GraphIndex, not tuned",
+    "hybrid-plain": "Hybrid: BM25, dual-encoder, fitted",
+    "hybrid-titled": "Hybrid: BM25, dual-encoder, titles in the text, fitted",
+    "hybrid": "Hybrid: BM25, GraphMean, fitted",
+    "rival": "Hybrid: BM25 over passages, dual-encoder, titles in both texts",
+    "rival-fitted": "Hybrid: BM25 over passages, dual-encoder, titles in both texts, fitted",
+    "graph-index": "GraphIndex",
+    "graph-index-fitted": "GraphIndex, fitted",
     "maxsim-titled": "BM25 >> MaxSim, titles in the text",
     "graph-maxsim": "BM25 >> GraphMaxSim",
 }
@@ -62,6 +68,7 @@ def command_line() -> argparse.ArgumentParser:
         "systems",
         encoder=(DEFAULT, "of passages and of tokens"),
         documents=(20, "documents whose passages are reranked"),
+        pages=(int, "pages that are searched: those that queries look for, and others at random (all)"),
         max_tokens=(160, "tokens of a passage"),
         dtype=("auto", "precision of encoding", ["auto", "float32", "bfloat16"]),
     )
@@ -84,6 +91,8 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
         The table.
     """
     claim(options.output, options, ("systems",))
+    if options.pages:
+        collection = sampled(collection, options.pages)
     bench = Bench(collection, options)
     results = Results(options.output, bench.test, MEASURES)
     results.add(BM25, lambda: bench.best(bench.bm25))
@@ -91,6 +100,14 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
         logger.info("%s", SYSTEMS[name])
         results.add(SYSTEMS[name], lambda name=name: bench.best(bench.system(name)))  # type: ignore[misc]
     return results.table()
+
+
+def sampled(collection: Collection, pages: int) -> Collection:
+    """A collection with the judged pages, and so many others that there are ``pages``."""
+    records, judged = [*collection.documents()], {*collection.all_queries.qrels["docno"]}
+    others = [record["docno"] for record in records if record["docno"] not in judged]
+    kept = judged.union(np.random.default_rng(0).permutation(others)[: max(0, pages - len(judged))])
+    return replace(collection, documents=lambda: [record for record in records if record["docno"] in kept])
 
 
 class Bench:
@@ -104,6 +121,7 @@ class Bench:
     def __init__(self, collection: Collection, options: argparse.Namespace) -> None:
         self.options, self.output, self.collection = options, options.output, collection
         self.graph = collection.graph(self.output / "graph")
+        self.vectors = self.graph.vectors_folder = self.output / "vectors"
         splits = collection.split(dev_queries=options.dev_queries)
         self.dev, self.test = splits["dev"], splits["test"].sample(options.queries)
         sizes = ", ".join(f"{name} {len(part.topics)}" for name, part in splits.items())
@@ -136,10 +154,20 @@ class Bench:
     def system(self, name: str) -> pt.Transformer:
         """A system, tuned on the validation queries; it ranks documents."""
         if name.startswith("hybrid"):
-            other = self.system("titled" if name == "hybrid-titled" else "graph-mean")
-            return ptg.Hybrid(self.bm25, other).fit(*self.dev)
+            other = {"hybrid-plain": "dual-encoder", "hybrid-titled": "titled", "hybrid": "graph-mean"}[name]
+            return ptg.Hybrid(self.bm25, self.system(other)).fit(*self.dev)
+        if name.startswith("rival"):
+            rival = ptg.Hybrid(self._index.bm25(), self._retriever("titled"))
+            return (rival.fit(*self.dev) if name == "rival-fitted" else rival) >> pt.text.max_passage()
+        if name == "bm25-titled":
+            return self._index.bm25(per="document")
         if name == "graph-index":
             return self._index.hybrid(per="document")
+        if name == "graph-index-fitted":
+            copied = shutil.copytree(self._index.path, self.output / name, dirs_exist_ok=True)
+            index = ptg.GraphIndex(copied, encoder=self.encoder).fit(*self.dev)
+            logger.info("%s", index.meta["settings"])
+            return index.hybrid(per="document")
         if name.endswith("maxsim") or name.startswith("maxsim"):
             return self._reranker(name)
         return self._retriever(name) >> pt.text.max_passage()
@@ -149,19 +177,16 @@ class Bench:
         """All of the default in one index."""
         index = ptg.GraphIndex(self.output / "index", encoder=self.encoder)
         if not index.built():
-            if (vectors := vectors_folder(self.graph)) and vectors.is_dir():  # texts are not encoded twice
-                shutil.copytree(vectors, index.path / ENCODED, dirs_exist_ok=True)
-            index.index(self.collection.get_corpus_iter(), windows=1)
+            if self.vectors.is_dir():  # texts are not encoded twice
+                shutil.copytree(self.vectors, index.path / ENCODED, dirs_exist_ok=True)
+            index.index(self.collection.get_corpus_iter())
         return index
 
     def _retriever(self, name: str) -> pt.Transformer:
-        path = self.output / f"{name}.flex"
         if name == "titled":
-            index = FlexIndex(str(path), verbose=False)
-            if not index.built():
-                text: Any = pt.apply.text(lambda row: f"{row['title']}: {row['text']}")
-                (text >> self.encoder.doc_encoder() >> index).index(self.graph.get_corpus_iter())
+            index = base_vectors(self.vectors, self.graph, self.encoder, titles=True).flex
             return self.encoder.query_encoder() >> index.np_retriever(num_results=1000, drop_query_vec=True)
+        path = self.output / f"{name}.flex"
         shutil.rmtree(path, ignore_errors=True)
         mean = ptg.GraphMean(self.graph, self.encoder, WEIGHTS[name])
         if name == "graph-mean-fixed":

@@ -1,6 +1,6 @@
 """Approximate search by FAISS and by Lance in contextual vectors of real texts, and search in an index of this package.
 
-``python -m experiments.search_at_scale FOLDER... --queries FILE --passages 100000 --output OUTPUT``
+``python -m experiments.search_at_scale FOLDER... --queries FILE --passages 100000 1000000 2000000 --output OUTPUT``
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from pyterrier_dr import FlexIndex
 from torch.nn.functional import embedding_bag, normalize
 
 import pyterrier_graph as ptg
-from experiments.harness.cost import side_by_side
+from experiments.harness.cost import peak_without_files, side_by_side
 from experiments.harness.synthetic import NumberEncoder, documents, write_vectors
 from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
-from pyterrier_graph.graph_mean.contextual_index import PASSAGES, QueryWeights, write_index
+from pyterrier_graph.graph_mean.codes import write_codes
+from pyterrier_graph.graph_mean.contextual_index import CODES, PASSAGES, QueryWeights, write_index
 from pyterrier_graph.graphs.relations import TITLES
 
 SETTINGS = {
@@ -48,15 +49,17 @@ Search = Callable[[str, np.ndarray, int], np.ndarray]  # setting, query, candida
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints recall, processor time and sizes; vectors and the results of exact search are kept in the output folder.
 
-    A passage is 24 words of a file, its title the words of the file's path, and its vector that of GraphMean with
-    weights per query, of 768 dimensions. The encoder is static: the mean of the vectors of a text's tokens, which are
-    those of all-MiniLM-L6-v2 for each token alone, in principal directions, times the logarithm of its number in the
-    vocabulary. ``index`` is this package, over the same vectors and made-up texts, in turns with numpy.
+    A passage is 24 words of a file, half of them also in the next one, its title the words of the file's path, and its
+    vector that of GraphMean with weights per query, of 768 dimensions. The encoder is static: the mean of the vectors
+    of a text's tokens, which are those of all-MiniLM-L6-v2 for each token alone, in principal directions, times the
+    logarithm of its number in the vocabulary. ``index`` is this package, over the same vectors and made-up texts, in
+    turns with numpy; it has codes at every size. A size has the first of the vectors; other systems are measured with
+    the last size only.
     """
     command = argparse.ArgumentParser(prog="python -m experiments.search_at_scale", description=main.__doc__)
     command.add_argument("folders", type=Path, nargs="*", help="folders with files, in any order")
     command.add_argument("--queries", type=Path, required=True, help="a file with a query per line")
-    command.add_argument("--passages", type=int, default=100_000)
+    command.add_argument("--passages", type=int, nargs="+", default=[100_000])
     command.add_argument("--output", type=Path, required=True)
     command.add_argument("--systems", nargs="+", choices=[*SETTINGS, INDEX], default=[INDEX])
     options = command.parse_args(sys.argv[1:] if arguments is None else arguments)
@@ -66,12 +69,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     encode = StaticEncoder(options.output / "static.npy")
     if not (file := options.output / "vectors.f4").exists():
         with open(file, "wb") as out:
-            for part in contextual_vectors(encode, options.folders, options.passages):
+            for part in contextual_vectors(encode, options.folders, max(options.passages)):
                 out.write(part.tobytes())
-    vectors = np.memmap(file, "<f4", "r").reshape(-1, 2 * D)[: options.passages]
-    queries = query_vectors(encode, options.queries.read_text("utf-8").splitlines(), vectors)
-    if INDEX in options.systems:
-        print((side_by_side(searches(options.output, vectors, queries), 12, time.process_time)).to_string())
+    for count in options.passages:
+        vectors = np.memmap(file, "<f4", "r").reshape(-1, 2 * D)[:count]
+        queries = query_vectors(encode, options.queries.read_text("utf-8").splitlines(), vectors)
+        if INDEX in options.systems:
+            index = written(options.output / f"{count}", vectors)
+            print(pd.DataFrame([in_batches(index, queries)]).T.to_string())
+            print(side_by_side(searches(index, queries), 12, time.process_time).to_string(), flush=True)
     if others := [name for name in options.systems if name != INDEX]:
         best = np.full((len(queries), 1), -np.inf, np.float32)
         for start in range(0, len(vectors), 2**16):
@@ -112,10 +118,11 @@ def contextual_vectors(encode: StaticEncoder, folders: Sequence[Path], count: in
     files = sorted(file for folder in folders for file in folder.rglob("*") if file.suffix in SUFFIXES)
     random.Random(0).shuffle(files)
     for file in files:
-        words = file.read_bytes()[:3_000_000].decode(errors="replace").split()[: WORDS * count]
+        words = file.read_bytes()[:3_000_000].decode(errors="replace").split()[: WORDS // 2 * (count + 1)]
         if not words or count <= 0:
             continue
-        own = encode([words[start : start + WORDS] for start in range(0, len(words), WORDS)])
+        halves = encode([words[start : start + WORDS // 2] for start in range(0, len(words), WORDS // 2)])
+        own = halves[:-1] + halves[1:] if len(halves) > 1 else halves
         title = encode([re.findall("[A-Za-z]+", str(file))])
         direction = normalize(title, dim=1)
         x = normalize(own, dim=1) / 3 + normalize(own + title, dim=1) * 2 / 3
@@ -194,8 +201,8 @@ def lance_search(name: str, vectors: np.ndarray, folder: Path) -> tuple[Search, 
     return search, sum(file.stat().st_size for file in (folder / "lance").rglob("_indices/**/*") if file.is_file())
 
 
-def searches(folder: Path, vectors: np.ndarray, queries: np.ndarray) -> dict[str, Callable[[], Any]]:
-    """Search in an index of this package with the same vectors, next to numpy; each call takes the next query."""
+def written(folder: Path, vectors: np.ndarray) -> ptg.ContextualIndex:
+    """An index of this package with made-up texts, and with codes; prints what building takes."""
     numbers, path, count = NumberEncoder(1), folder / "index.flex", len(vectors)
     graph = ptg.DocumentGraph(folder / "documents.graph", verbose=False)
     if not path.exists():
@@ -205,10 +212,34 @@ def searches(folder: Path, vectors: np.ndarray, queries: np.ndarray) -> dict[str
         options: dict[str, Any] = {"width": 2 * D, "verbose": False}
         start = time.process_time()
         write_index(base, FlexIndex(str(path)), vectors.__getitem__, identity=identity, **options)
-        print(f"written in {1e6 * (time.process_time() - start) / count:.1f} us a passage")
-    index = ptg.ContextualIndex(path, graph, numbers)
+        print(f"\n{count}: written in {1e6 * (time.process_time() - start) / count:.1f} us a passage")
+        with peak_without_files() as peak:
+            start = time.process_time()
+            write_codes(path / CODES, [vectors])
+            took = 1e6 * (time.process_time() - start) / count
+        print(f"codes alone in {took:.1f} us a passage, at most {peak[0]:.0f} MiB without mapped files")
+    return ptg.ContextualIndex(path, graph, numbers)
+
+
+def in_batches(index: ptg.ContextualIndex, queries: np.ndarray) -> dict[str, float]:
+    """Time of a query, of all queries at once with their texts, memory, and recall of exact search."""
+    topics = pd.DataFrame({"qid": [*map(str, range(len(queries)))], "query": "-", "query_vec": [*queries]})
+    row, scores = {}, {}
+    for name, k in (("exact", MOST), ("index", 100), ("index", MOST)):
+        with peak_without_files() as peak:
+            start = time.process_time()
+            found = index.retriever(k, exact=name == "exact").transform(topics)
+            row[f"{name}, {k}: ms a query in a batch"] = 1e3 * (time.process_time() - start) / len(queries)
+        row[f"{name}, {k}: MiB"] = peak[0]
+        scores[name] = found["score"].to_numpy().reshape(len(queries), k)  # the best first
+        row[f"{name}, recall@{k}"] = float(np.mean(scores[name] >= scores["exact"][:, [k - 1]] - 1e-5))
+    return row
+
+
+def searches(index: ptg.ContextualIndex, queries: np.ndarray) -> dict[str, Callable[[], Any]]:
+    """Search in an index of this package, next to numpy; each call takes the next query."""
+    vectors, _ = index.flex.payload(return_docnos=False)
     topics = cycle(pd.DataFrame({"qid": ["1"], "query": ["-"], "query_vec": [query]}) for query in queries)
-    nodes, draw = graph.passage_nodes, np.random.default_rng(0)
 
     def with_numpy() -> np.ndarray:
         scores = vectors @ next(topics)["query_vec"][0]
@@ -222,9 +253,6 @@ def searches(folder: Path, vectors: np.ndarray, queries: np.ndarray) -> dict[str
     for k in (10, 100, 1000):
         actions[f"exact, {k}, with texts"] = partial(with_index, index.retriever(k, exact=True))
         actions[f"index, {k}, with texts"] = partial(with_index, index.retriever(k))
-    actions["1,000 texts of passages"] = lambda: graph.texts(nodes[draw.integers(count, size=1000)])
-    frames = cycle([pd.DataFrame({"docno": graph.ids_of(nodes[draw.integers(count, size=1000)])}) for _ in range(20)])
-    actions["pt.text.get_text(graph, 'text')"] = lambda: graph.text_loader("text")(next(frames))
     return actions
 
 

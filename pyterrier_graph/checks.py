@@ -168,7 +168,7 @@ def check_frame(frame: Any, context: Any, *, numbers: Iterable[str] = (), texts:
 
     try:
         if not isinstance(frame, pd.DataFrame):
-            advice = "; pipeline.search reads a text, pt.io.read_topics a file" * isinstance(frame, str)
+            advice = "; pipeline.search reads a text, pt.io.read_topics and read_qrels files" * isinstance(frame, str)
             raise TypeError(f"a DataFrame is needed, got {_shown(frame)} ({type(frame).__name__}){advice}")
         names = frame.columns
         if len(wrong := [name for name in names if not isinstance(name, str)] or names[names.duplicated()]):

@@ -98,6 +98,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesAn
     return FilesAndNotebooks(config, log)
 
 
+@pytest.hookimpl(trylast=True)  # without the tests that are not run
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The files that take longest come first, so that no process waits for another one in the end."""
     sizes = Counter(item.path for item in items)

@@ -59,9 +59,9 @@ def pages() -> Collection:
             "docno": word,
             "title": word,
             "text": "mu nu nu",
-            "nodes": [Node("section", word, -1), Node("passage", "mu nu", 0), Node("passage", "nu", 0)],
+            "nodes": [Node("section", word, -1), Node("passage", "mu nu", 0), Node("passage", "nu " * number, 0)],
         }
-        for word in WORDS
+        for number, word in enumerate(WORDS, start=5)  # sentences of at least five words, all different
     ]
     splits = ["train"] * 8 + ["dev", "test"] * 2
     queries = [

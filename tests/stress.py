@@ -2,7 +2,8 @@
 
 ``python -W ignore tests/stress.py kills 500`` runs so many rounds; ``STRESSES`` has the other names. Each prints its
 counts, and fails at the first index that is damaged, or that is neither the former version nor the new one. A process
-is forked for each change, so that none imports PyTorch again; the first process itself opens no table.
+is forked for each change, so that none imports PyTorch again; the first process itself opens no table. Indexes of nine
+passages have codes for approximate search.
 """
 
 from __future__ import annotations
@@ -18,19 +19,24 @@ import warnings
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from multiprocessing.forkserver import _forkserver as server
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any
 
 import lancedb  # noqa: F401  # once for all processes
 import pandas as pd
+from joblib.externals.loky.backend import context, resource_tracker
 from s3 import Server
 from tiny import WORDS, checkpoint
 from trainings import FORK
 
 import pyterrier_graph as ptg
+from pyterrier_graph.encoders import stored_vectors
+from pyterrier_graph.graph_mean import codes, contextual_index
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 from pyterrier_graph.storage.artifact import META
+from pyterrier_graph.storage.writer import Workers
 
 TOPICS = pd.DataFrame({"qid": ["1", "2"], "query": ["alpha mu", "kappa iota"]})
 Documents = dict[str, dict[str, str]]
@@ -60,16 +66,16 @@ def drawn(draw: random.Random, before: Documents | None) -> tuple[Change, Docume
     return ("overwrite", new) if kind == "overwrite" else ("update", new), new if kind == "overwrite" else before | new
 
 
-def change(path: Path | str, about: Change) -> bool:
+def change(path: Path | str, about: Change, workers: Workers = 1) -> bool:
     """Changes an index; True when it is done."""
     kind, docs = about
     index = opened(path)
     if kind == "delete":
         index.delete(docs)
     elif kind == "update" or not isinstance(docs, dict):
-        index.update([*docs.values()])  # type: ignore[union-attr]
+        index.update([*docs.values()], workers=workers)  # type: ignore[union-attr]
     else:
-        index.index([*docs.values()], passage_words=4, overwrite=kind == "overwrite")
+        index.index([*docs.values()], passage_words=4, overwrite=kind == "overwrite", workers=workers)
     return True
 
 
@@ -114,7 +120,7 @@ def forked(work: Callable[[], Any], kill_after: float | None = None) -> tuple[An
     return result, time.monotonic() - start
 
 
-def kills(rounds: int, folder: Path, draw: random.Random, url: str = "") -> Counter[str]:
+def kills(rounds: int, folder: Path, draw: random.Random, url: str = "", workers: Workers = 1) -> Counter[str]:
     """Kills changes at random moments: the index is the former one or the new one, and can be changed again."""
     now, longest, counts = None, 1.0, Counter[str]()
     for number in range(rounds):
@@ -124,13 +130,38 @@ def kills(rounds: int, folder: Path, draw: random.Random, url: str = "") -> Coun
         about, after = drawn(draw, now)
         killed = number % 6 != 0
         kill_after = draw.triangular(0, longest, longest) if killed else None
-        done, seconds = forked(partial(change, path, about), kill_after)
+        done, seconds = forked(partial(change, path, about, workers), kill_after)
         longest = longest if killed else seconds
         found = forked(partial(check, path, [now, after], fresh=rounds < 100 or number % 5 == 0))[0]
         assert found == 1 or done is None
         counts[f"{about[0]}: {'ended' if done else 'killed, new' if found else 'killed, old'}"] += 1
         now = after if found else now
     return counts
+
+
+def processes(rounds: int, folder: Path, draw: random.Random) -> Counter[str]:
+    """The same with two processes that encode: forks of a server, since a fork of a change would keep its lock."""
+    context.set_start_method("forkserver")
+    server.set_forkserver_preload(["stress", "sentence_transformers"])
+    server.ensure_running()
+    server.ensure_running = lambda: None  # the processes of changes are not those that have started it
+    resource_tracker.ensure_running()
+    return kills(rounds, folder, draw, workers=2)
+
+
+def cluster() -> str:
+    """Starts a Ray cluster, which ends with this process; returns its address."""
+    from ray.cluster_utils import Cluster
+
+    globals()["_cluster"] = made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    return made.address
+
+
+def ray(rounds: int, folder: Path, draw: random.Random) -> Counter[str]:
+    """The same on a Ray cluster, which another process holds."""
+    with FORK.Pool(1) as pool:
+        os.environ["RAY_ADDRESS"] = pool.apply(cluster)
+        return kills(rounds, folder, draw, workers="ray")
 
 
 def store(rounds: int, folder: Path, draw: random.Random) -> Counter[str]:
@@ -256,12 +287,13 @@ def flips(rounds: int, folder: Path, draw: random.Random) -> Counter[str]:
     return Counter({"flips": rounds, "files": len(files)})
 
 
-STRESSES = {"kills": kills, "store": store, "disk": disk, "readers": readers, "writers": writers, "flips": flips}
+STRESSES = {work.__name__: work for work in (kills, processes, ray, store, disk, readers, writers, flips)}
 
 
 def main(name: str, rounds: int, seed: int = 0) -> None:
     warnings.simplefilter("ignore")
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    os.environ |= {"TOKENIZERS_PARALLELISM": "false", "PYTHONPATH": os.pathsep.join(sys.path)}
+    contextual_index.LARGE, codes.SAMPLED, stored_vectors.PASSAGES_AT_ONCE = 9, 624, 4
     checkpoint()
     with tempfile.TemporaryDirectory() as folder:
         print(name, json.dumps(STRESSES[name](rounds, Path(folder), random.Random(seed))), flush=True)

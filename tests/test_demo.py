@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -14,29 +13,20 @@ from pyterrier_graph import demo
 
 SYSTEMS = ["BM25", "BM25, answered queries in the text", "all-MiniLM, titles in the text", "all-MiniLM", "GraphMean"]
 SYSTEMS += ["Hybrid: BM25, GraphMean", "Hybrid: BM25 with answered queries, titles in the text", "GraphIndex"]
-SYSTEMS += ["GNNEncoder without edges", "GNNEncoder", "BM25 >> MaxSim"]
-SYSTEMS += ["BM25 >> MaxSim, titles in the text", "BM25 >> GraphMaxSim", "BM25 >> HGAT"]
-
-
-class Corpus:
-    """The tiny documents, as a dataset has them."""
-
-    def get_corpus_iter(self, *, verbose: bool = False) -> list[dict[str, Any]]:
-        return [vars(d) | {"title": d.title, "text": " ".join(d.passages())} for d in tiny.documents()]
+SYSTEMS += ["GNNEncoder without edges", "GNNEncoder", "BM25 >> MaxSim", "BM25 >> GraphMaxSim", "BM25 >> HGAT"]
 
 
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> demo.Data:
     monkeypatch.setattr(demo, "reduced_encoder", lambda graph: tiny.encoder())
     monkeypatch.setattr(demo, "PASSAGE_TOKENS", 24)
-    known = demo.Queries(tiny.topics().assign(qid=lambda topics: "k" + topics["qid"]), tiny.qrels())
-    known = demo.Queries(known.topics, known.qrels.assign(qid=lambda qrels: "k" + qrels["qid"]))
+    known = demo.Queries(*(frame.assign(qid="k" + frame["qid"]) for frame in (tiny.topics(), tiny.qrels())))
     encoder = ptg.DualEncoder(tiny.checkpoint(), max_passage_tokens=24)
-    index = ptg.GraphIndex(tmp_path / "index", encoder=encoder)
-    index.index(Corpus().get_corpus_iter(), answered=(known.topics, known.qrels))
+    docs = [vars(d) | {"title": d.title, "text": " ".join(d.passages())} for d in tiny.documents()]
+    index = ptg.GraphIndex(tmp_path / "index", encoder=encoder).index(docs, answered=(known.topics, known.qrels))
     queries = ptg.QueryPassageGraph(tmp_path / "queries").build(known.topics, index.graph, qrels=known.qrels)
     asked = demo.Queries(tiny.topics().assign(query=lambda topics: topics["query"] + " iota"), tiny.qrels())
-    return demo.Data(Corpus(), index, queries, known, asked, asked)
+    return demo.Data(docs, index, queries, known, asked, asked)
 
 
 @pytest.mark.slow
@@ -53,7 +43,3 @@ def test_judgments_of_documents_have_the_highest_label() -> None:
     qrels = pd.DataFrame({"qid": ["1", "1", "1"], "docno": ["d%p0", "d%p4", "e%p0"], "label": [1, 2, 0]})
     documents = demo.Queries(pd.DataFrame(), qrels).document_qrels
     assert documents.to_dict("list") == {"qid": ["1", "1"], "docno": ["d", "e"], "label": [2, 0]}
-
-
-def test_command_line() -> None:
-    assert demo.parser().parse_args([]).output == "pyterrier_graph-demo"

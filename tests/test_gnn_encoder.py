@@ -35,8 +35,9 @@ from pyterrier_graph.graph_mean.tuning import ISOLATED_NORMS, passages_of, valid
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.pair.dual_encoder import DualEncoder
+from pyterrier_graph.training import trainer
 from pyterrier_graph.training.grid_search import WEIGHTS
-from pyterrier_graph.training.validation import Validation
+from pyterrier_graph.training.validation import Validation, as_good
 
 COUNT, TINY, FEATURES = 24, 16, 6
 QUICK: dict[str, Any] = {"epochs": 2, "batch_size": 8, "masked": 0.2, "negatives": 2, "learning_rate": 0.01}
@@ -532,9 +533,25 @@ def test_the_penalty_for_leaving_the_first_weights(small: Any, name: str) -> Non
         far.append(sum(float((value - first[part]).square().sum()) for part, value in weights(trained).items()))
     assert far == sorted(far, reverse=True) and len({*far}) == len(far)
     paper = GNNEncoderTraining.paper()
-    assert GNNEncoderTraining().l2_sp == 0.1 and paper.l2_sp == 0
+    assert GNNEncoderTraining().l2_sp is None and paper.l2_sp == 0
     with pytest.raises(ValueError, match="l2_sp must be 0 or more, got -1"):
         GNNEncoderTraining(l2_sp=-1)
+
+
+@pytest.mark.parametrize("penalty", [0.1, 1e4])
+def test_a_free_network(small: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, penalty: float) -> None:
+    """A network that is tied too tightly stays as it was, so the free one is kept."""
+    monkeypatch.setattr(trainer, "PENALTY", penalty)
+    queries = small.train, small.qrels, small.train[20:], small.qrels
+    training = {"epochs": 4, "learning_rate": 0.03, "output_dir": str(tmp_path)}
+    chosen, tied, free = (
+        gnn(small, NETWORKS["relations"], training=training | changes).fit(*queries)
+        for changes in ({}, {"l2_sp": penalty, "output_dir": None}, {"l2_sp": 0.0, "output_dir": None})
+    )
+    values = [validation(model, *queries[2:], "nDCG@10")() for model in (tied, free)]
+    kept = tied if as_good(*values) else free
+    assert_equal(weights(chosen), weights(kept))
+    assert measures(chosen.training_log) == measures(kept.training_log) and (penalty < 1 or kept is free)
 
 
 def test_weights_of_relations_stay(small: Any) -> None:
@@ -614,7 +631,7 @@ def test_numbers_are_tuned_on_top_of_what_is_learned(small: Any) -> None:
 def test_the_trained_weights_are_measured_once(small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     runs, per_query_of = [], Validation.per_query_of
     monkeypatch.setattr(Validation, "per_query_of", lambda self, run: runs.append(run) or per_query_of(self, run))
-    model = gnn(small, NETWORKS["queries"], training={"epochs": 2, "patience": None})
+    model = gnn(small, NETWORKS["queries"], training={"epochs": 2, "patience": None, "l2_sp": 0.1})
     log = model.fit(small.train, small.qrels, small.dev, small.qrels).training_log
     assert len(runs) == 1 + 2 + 3  # before, after each epoch, and three of the shares 0.25, 0.5, 0.75 and 1
     assert log[-1]["share"] in (0, 0.25, 0.5, 0.75, 1)

@@ -111,10 +111,6 @@ MODELS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     ),
     "GraphMean": (lambda small: small.index.retriever(20), lambda small: tiny.topics()),
     "GNNEncoder": (lambda small: small.gnn.retriever(20), lambda small: tiny.topics()),
-    "other search": (
-        lambda small: small.index.query_encoder() >> small.index.flex.np_retriever(num_results=20),
-        lambda small: tiny.topics(),
-    ),
     "GraphIndex": (lambda small: small.whole.hybrid(20), lambda small: tiny.topics()),
     "Hybrid": (
         lambda small: ptg.Hybrid(small.gnn.retriever(30), small.index.retriever(30), num_results=20),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ir_measures
 import numpy as np
 import pandas as pd
 import pyterrier as pt
@@ -22,10 +23,10 @@ QRELS = pd.DataFrame({"qid": ["1", "2"], "docno": ["a", "c"], "label": [1, 1]})
 def test_passages_count_for_their_document_unless_passages_are_judged() -> None:
     validation = Validation(RUN, QRELS, "RR", CONTEXT)
     assert len(validation.run) == 5  # query 3 is not judged
-    assert validation([0.0, 3.0, 2.0, 1.0, 2.0]) == 1.0
-    assert validation([0.0, 1.0, 2.0, 1.0, 2.0]) == 0.75
+    assert validation.per_query([0.0, 3.0, 2.0, 1.0, 2.0]).tolist() == [1.0, 1.0]
+    assert validation.per_query([0.0, 1.0, 2.0, 1.0, 2.0]).mean() == 0.75
     passages = Validation(RUN, QRELS.assign(docno=["a%p0", "c%p0"]), "RR", CONTEXT)
-    assert passages([0.0, 3.0, 2.0, 1.0, 2.0]) == pytest.approx((1 / 3 + 1) / 2)
+    assert passages.per_query([0.0, 3.0, 2.0, 1.0, 2.0]) == pytest.approx([1 / 3, 1])
 
 
 def test_a_run_whose_candidates_change() -> None:
@@ -34,7 +35,19 @@ def test_a_run_whose_candidates_change() -> None:
     assert validation.per_query_of(run).tolist() == [0.5, 1.0]
     fixed = Validation(RUN, QRELS, "RR", CONTEXT)
     values = np.array([0.0, 1.0, 2.0, 1.0, 2.0])
-    assert fixed.per_query_of(fixed.run.assign(score=values)).mean() == fixed(values)
+    assert fixed.per_query_of(fixed.run.assign(score=values)).mean() == fixed.per_query(values).mean()
+
+
+@pytest.mark.parametrize("measure", ["nDCG@3", "AP@2", "R@2", "RR@1"])
+def test_what_is_below_the_cutoff_does_not_count(measure: str) -> None:
+    random = np.random.default_rng(0)
+    run = pd.DataFrame({"qid": np.repeat([*"abcd"], 9), "docno": np.tile([*"stuvwxyzq"], 4)})
+    qrels = run.sample(12, random_state=0).assign(label=random.integers(1, 3, 12))
+    for scores in (random.integers(0, 3, 36) / 3, 1 + random.integers(0, 3, 36) * 1e-9):  # equal ones, also as float32
+        frames = map(pt.model.to_ir_measures, (qrels, run.assign(score=scores)))
+        expected = ir_measures.iter_calc([ir_measures.parse_measure(measure)], *frames)
+        found = Validation(run, qrels, measure, CONTEXT).per_query(scores)
+        assert found.tolist() == [value.value for value in sorted(expected, key=lambda value: value.query_id)]
 
 
 def test_the_first_candidates_of_each_query() -> None:
@@ -47,7 +60,7 @@ def test_the_first_candidates_of_each_query() -> None:
 
 def test_candidates_that_are_not_judged() -> None:
     with pytest.warns(UserWarning, match="none of the candidates is judged, so RR is 0: the run has 'a%p0'.* 'x'"):
-        assert Validation(RUN, QRELS.assign(docno="x"), "RR", CONTEXT)(np.zeros(5)) == 0
+        assert Validation(RUN, QRELS.assign(docno="x"), "RR", CONTEXT).per_query(np.zeros(5)).sum() == 0
 
 
 def test_coordinate_search() -> None:

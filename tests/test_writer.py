@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import re
 import shutil
 import signal
@@ -17,7 +16,6 @@ import textwrap
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -369,25 +367,3 @@ def test_a_process_that_is_ended(how: signal.Signals, tmp_path: Path, whole: dic
     assert files(write(path, calls := Calls())) == whole
     assert len(calls.asked) <= 4
     until(lambda: not any(Path("/proc", str(pid)).exists() for pid in started))  # they do not stay for ever
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc").exists(), reason="finds the workers of a process in /proc")
-def test_many_kills(tmp_path: Path) -> None:
-    """Kills of random workers and of the process, at random moments: the artifact is the same to the byte."""
-    rows, draw, path = 4 * 600, random.Random(0), tmp_path / "made"
-    expected = files(write(tmp_path / "whole", rows=rows))
-    for _ in range(int(os.environ.get("KILLS", 8))):
-        running, before = process(path, 2, rows, 0.05), stored(path)
-        until(lambda before=before: stored(path) > before)
-        time.sleep(draw.uniform(0, 0.1))
-        workers = workers_of(running.pid)
-        killed = draw.choice([running.pid, *workers])
-        for pid in [killed, *(workers if killed == running.pid else ())]:  # idle ones would end after 40 seconds
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        _, said = running.communicate()
-        assert running.returncode == (-signal.SIGKILL if killed == running.pid else 1), said
-    _, said = process(path, 2, rows, 0.05).communicate()
-    assert files(path) == expected, said
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["made", "whole"]

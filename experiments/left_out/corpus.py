@@ -39,6 +39,7 @@ class Corpus:
 
     def __init__(self, name: str, collection: Collection, output: Path, options: argparse.Namespace) -> None:
         self.name, self.collection, self.output, self.engine = name, collection, output, options.first_stage
+        self.cross_encoder = options.cross_encoder
         self._encoder, self.max_tokens, self.windows = options.encoder, options.max_tokens, options.windows
         self.vectors = output / "vectors"
         self.passage_words = NO_LIMIT if name in WHOLE else 120
@@ -99,6 +100,7 @@ class Corpus:
         """All of it in one index, which has no answered queries yet."""
         index = ptg.GraphIndex(self.output / "index", encoder=self.encoder)
         if not index.built():
+            self.vectors.mkdir(parents=True, exist_ok=True)
             shutil.copytree(self.vectors, index.path / ENCODED, dirs_exist_ok=True)  # texts are not encoded twice
             index.index(self.collection.get_corpus_iter(), passage_words=self.passage_words, windows=self.windows)
         return index

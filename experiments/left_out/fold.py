@@ -11,18 +11,22 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pandas as pd
 import pyterrier as pt
 from pyterrier_dr import FlexIndex
 
 import pyterrier_graph as ptg
-from experiments.harness.collection import joined
+from experiments.harness.collection import Queries, joined
 from experiments.harness.judgments import relevant_passages
 from experiments.left_out import names
 from experiments.left_out.corpus import Corpus
+from pyterrier_graph.graphs.relations import TITLE
 from pyterrier_graph.search.graph_index import SETTINGS
 
 DEPTH = 1000
-RERANKED = 100
+RERANKED, VALIDATED = 100, 50  # candidates of rerankers, and those on which validation queries measure them
+PAIRS, PAIR_TOKENS = 20, 128  # candidates of cross-encoders, and tokens of query and passage together
+PSEUDO = 300
 
 logger = logging.getLogger(__name__)
 Weights = Mapping[str, float]
@@ -57,6 +61,7 @@ class Fold:
         # all training queries, in the graph or not
         self.train = joined([self.in_graph, splits["extra"]] if "extra" in splits else [self.in_graph])
         self._pipelines: dict[str, pt.Transformer] = {}
+        self._hgats: dict[tuple[int, str], ptg.HGATReranker] = {}
         self._indexes = TemporaryDirectory(prefix="indexes-", dir=self.output)
 
     @cached_property
@@ -70,12 +75,23 @@ class Fold:
 
     def pipeline(self, system: str, seed: int = 0) -> pt.Transformer:
         """A system that needs nothing from elsewhere: ``qid, query`` to passages with scores."""
+        if system in names.FUSED:
+            parts = self.pipeline(names.HYBRID_CONTEXT), self.pipeline(names.FUSED[system], seed)
+            return ptg.Hybrid(*parts, verbose=False)
         if system == names.GNN_HOME:
             return self._searched(self.gnn(seed))
         if system == names.HYBRID_GNN:
-            return ptg.Hybrid(self.pipeline(names.BM25_CONTEXT), self._searched(self.gnn(seed)), verbose=False)
-        if system in (names.HGAT, names.HYBRID_HGAT):
-            return self._hgat(names.BM25 if system == names.HGAT else names.HYBRID_CONTEXT, seed)
+            tuned = self._searched(self.gnn(seed).tune(*self.dev))
+            return ptg.Hybrid(self.pipeline(names.BM25_CONTEXT), tuned, verbose=False)
+        if system == names.GNN_PSEUDO:
+            return self._titles_alone(self._searched(self._pseudo_gnn(seed)))
+        if system in (names.HGAT, names.HYBRID_HGAT, names.HGAT_PSEUDO):
+            pseudo = system == names.HGAT_PSEUDO
+            hybrid = names.HYBRID_UNANSWERED if pseudo else names.HYBRID_CONTEXT
+            hgat = self.hgat(seed, hybrid, *(self.pseudo if pseudo else (self.train, self.dev)))
+            return self.pipeline(names.BM25 if system == names.HGAT else hybrid) % RERANKED >> hgat
+        if system in (names.CROSS_ENCODER, names.LGRE):
+            return self._text_reranker(ptg.LGReReranker if system == names.LGRE else ptg.CrossEncoderReranker, seed)
         if system not in self._pipelines:
             logger.info("%s: %s", self.output, system)
             self._pipelines[system] = self._makers[system]()
@@ -93,6 +109,7 @@ class Fold:
             names.MEAN_HOME: lambda: self._searched(self.mean().fit(*self.dev)),
             names.MAXSIM: lambda: self.corpus.bm25 % RERANKED >> self.corpus.maxsim,
             names.HYBRID_MAXSIM: lambda: self.pipeline(names.HYBRID_CONTEXT) % RERANKED >> self.corpus.maxsim,
+            names.MAXSIM_UNANSWERED: lambda: self.pipeline(names.HYBRID_UNANSWERED) % RERANKED >> self.corpus.maxsim,
             names.HYBRID: partial(self._hybrid, names.BM25),
             names.HYBRID_CONTEXT: partial(self._hybrid, names.BM25_CONTEXT),
             names.HYBRID_HOME: lambda: self._hybrid(names.BM25).fit(*self.dev),
@@ -102,6 +119,9 @@ class Fold:
             names.TITLED_EVIDENCE: lambda: self.pipeline(names.HYBRID_TITLED) >> ptg.DocumentEvidence(),
             names.TITLED_HOME: self._titled_home,
             names.HYBRID_UNANSWERED: lambda: self._titles_alone(self._searched(self.mean(query_graph=None))),
+            names.FIXED_UNANSWERED: lambda: self._titles_alone(
+                self._searched(self.mean(query_graph=None, weights={TITLE: 1.0}))
+            ),
             names.TITLED_UNANSWERED: lambda: self._titles_alone(self.pipeline(names.TITLE_IN_TEXT)),
             names.INDEX: lambda: self._graph_index().hybrid(DEPTH),
             names.INDEX_DEFAULT: self._default_index,
@@ -132,23 +152,42 @@ class Fold:
         gnn = ptg.GNNEncoder(
             self.corpus.graph, training=training, config=ptg.GNNEncoderConfig(seed=seed), **self._shared()
         )
-        gnn.fit(*self.train, *self.dev)
+        timed(gnn, *self.train, *self.dev)
         if not self.number:
             path.parent.mkdir(exist_ok=True)
             gnn.save(path)
         return gnn
 
-    def _hgat(self, first: str, seed: int) -> pt.Transformer:
-        """An HGAT that is trained behind a first stage, with the token vectors of GraphMaxSim."""
-        start, training = self.corpus.maxsim, ptg.HGATTraining(seed=seed)
-        shared: dict[str, Any] = {"tokens": start.tokens, "training": training, "verbose": False}
-        hgat = ptg.HGATReranker(self.corpus.graph, start.encoder, config=ptg.HGATConfig(seed=seed), **shared)
-        candidates = self.pipeline(first) % RERANKED
-        (topics, qrels), (dev_topics, dev_qrels) = self.train, self.dev
-        began = time.process_time()
-        hgat.fit(candidates(topics), qrels, candidates(dev_topics), dev_qrels)  # a Hybrid in a pipeline would be fitted
-        logger.info("%s: %.0f s of CPU, %s", hgat, time.process_time() - began, hgat.training_log)
-        return candidates >> hgat
+    def hgat(self, seed: int, hybrid: str, train: Queries, dev: Queries) -> ptg.HGATReranker:
+        """An HGAT with the token vectors of GraphMaxSim, trained behind a hybrid; it reranks BM25 as well."""
+        if (seed, hybrid) not in self._hgats:
+            start, training = self.corpus.maxsim, ptg.HGATTraining(seed=seed)
+            shared: dict[str, Any] = {"tokens": start.tokens, "training": training, "verbose": False}
+            hgat = ptg.HGATReranker(self.corpus.graph, start.encoder, config=ptg.HGATConfig(seed=seed), **shared)
+            first = self.pipeline(hybrid)
+            self._hgats[seed, hybrid] = fitted(hgat, first % RERANKED, train, first % VALIDATED, dev)
+        return self._hgats[seed, hybrid]
+
+    @cached_property
+    def pseudo(self) -> tuple[Queries, Queries]:
+        """Pseudo queries for training and validation. Models read titles, so queries are sentences."""
+        topics, qrels = self.corpus.graph.pseudo_queries("sentence", count=PSEUDO)
+        dev = Queries(topics, qrels).sample(len(topics) // 5)
+        return Queries(topics, qrels).without(dev), dev
+
+    def _pseudo_gnn(self, seed: int) -> ptg.GNNEncoder:
+        """A GNN-encoder trained on pseudo queries: other queries' passages are negatives, since a source is none."""
+        training, config = ptg.GNNEncoderTraining(seed=seed, negatives=0), ptg.GNNEncoderConfig(seed=seed)
+        shared = self._shared() | {"query_graph": None}
+        gnn = ptg.GNNEncoder(self.corpus.graph, training=training, config=config, **shared)
+        return timed(gnn, *self.pseudo[0], *self.pseudo[1])
+
+    def _text_reranker(self, kind: Any, seed: int) -> pt.Transformer:
+        """A cross-encoder or LGRe behind the hybrid, trained there; both start at the same checkpoint."""
+        candidates = self.pipeline(names.HYBRID_CONTEXT) % PAIRS >> self.corpus.graph.text_loader()
+        shared = {"max_tokens": min(PAIR_TOKENS, self.corpus.max_tokens), "verbose": False}
+        reranker = kind(self.corpus.cross_encoder, training=kind.TRAINING(seed=seed), **shared)
+        return candidates >> fitted(reranker, candidates, self.train, candidates, self.dev)
 
     def model_path(self, seed: int) -> Path:
         """The folder of the GNN-encoder."""
@@ -202,3 +241,22 @@ class Fold:
         logger.info("%s: numbers %s", self.output, index.meta["settings"])
         index.meta["settings"] = dict(SETTINGS)
         return index.hybrid(DEPTH)
+
+
+def fitted(model: Any, first: pt.Transformer, train: Queries, first_dev: pt.Transformer, dev: Queries) -> Any:
+    """Trains a reranker behind a first stage, which is not fitted itself. A sentence's source is not a candidate."""
+    runs = []
+    for stage, queries in ((first, train), (first_dev, dev)):
+        run = stage.transform(queries.topics[["qid", "query"]])
+        sources = queries.topics.set_index("qid").get("source", pd.Series(dtype=object))
+        runs.append(run[run["docno"] != run["qid"].map(sources)])
+    return timed(model, runs[0], train.qrels, runs[1], dev.qrels)
+
+
+def timed(model: Any, *queries: pd.DataFrame) -> Any:
+    """Trains a model, and logs how long it took, and its measure before and after."""
+    began = time.process_time()
+    model.fit(*queries)
+    measures = [entry for entry in model.training_log if model.training.measure in entry]
+    logger.info("%s: %.0f s of CPU, %s", model, time.process_time() - began, measures)
+    return model

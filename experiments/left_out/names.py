@@ -20,6 +20,12 @@ HGAT = "BM25@100 >> HGAT"
 HYBRID_MAXSIM = "Hybrid, BM25 with context, @100 >> GraphMaxSim"
 HYBRID_HGAT = "Hybrid, BM25 with context, @100 >> HGAT"
 HYBRID_GNN = "Hybrid, BM25 with context and GNNEncoder"
+FUSED_MAXSIM = "Hybrid of the same and its @100 >> GraphMaxSim"
+FUSED_HGAT = "Hybrid of the same and its @100 >> HGAT"
+CROSS_ENCODER = "Hybrid, BM25 with context, @20 >> CrossEncoder"
+LGRE = "Hybrid, BM25 with context, @20 >> LGRe"
+FUSED_CROSS_ENCODER = "Hybrid of the same and its @20 >> CrossEncoder"
+FUSED_LGRE = "Hybrid of the same and its @20 >> LGRe"
 HYBRID = "Hybrid"
 HYBRID_CONTEXT = "Hybrid, BM25 with context"
 HYBRID_HOME = "Hybrid, fitted at home"
@@ -30,41 +36,15 @@ TITLED_EVIDENCE = "Hybrid, BM25 with context and title in the text, and Document
 TITLED_HOME = "Hybrid, BM25 with context and title in the text, and DocumentEvidence, fitted at home"
 HYBRID_UNANSWERED = "Hybrid, titles alone, BM25 and GraphMean"  # no queries have been answered
 TITLED_UNANSWERED = "Hybrid, titles alone, BM25 and title in the text"
+FIXED_UNANSWERED = "Hybrid, titles alone, BM25 and GraphMean, fixed default weights"
+GNN_PSEUDO = "Hybrid, titles alone, BM25 and GNNEncoder, pseudo queries"
+MAXSIM_UNANSWERED = "Hybrid, titles alone, @100 >> GraphMaxSim"
+HGAT_PSEUDO = "Hybrid, titles alone, @100 >> HGAT, pseudo queries"
 INDEX = "GraphIndex"
 INDEX_DEFAULT = "GraphIndex, default numbers"  # not those that the answered queries support
 INDEX_BM25 = "GraphIndex, BM25"
 
-SYSTEMS = (
-    BM25,
-    BM25_CONTEXT,
-    DUAL,
-    TITLE_IN_TEXT,
-    MEAN,
-    MEAN_FIXED,
-    MEAN_ELSEWHERE,
-    MEAN_HOME,
-    MEAN_BEST,
-    GNN_ELSEWHERE,
-    GNN_HOME,
-    MAXSIM,
-    HGAT,
-    HYBRID_MAXSIM,
-    HYBRID_HGAT,
-    HYBRID_GNN,
-    HYBRID,
-    HYBRID_CONTEXT,
-    HYBRID_HOME,
-    HYBRID_PLAIN,
-    HYBRID_TITLED,
-    HYBRID_EVIDENCE,
-    TITLED_EVIDENCE,
-    TITLED_HOME,
-    HYBRID_UNANSWERED,
-    TITLED_UNANSWERED,
-    INDEX,
-    INDEX_DEFAULT,
-    INDEX_BM25,
-)
+SYSTEMS: tuple[str, ...] = tuple(value for name, value in vars().items() if name.isupper())  # in this order
 # what users would try first
 RIVALS = (
     BM25,
@@ -84,5 +64,18 @@ FUSED_ALIKE = {
     INDEX_DEFAULT: HYBRID_TITLED,
     INDEX: TITLED_HOME,
 }
-TRAINED = (GNN_ELSEWHERE, GNN_HOME, HGAT, HYBRID_HGAT, HYBRID_GNN)  # there is a run for each seed
+# with the hybrid that they rerank
+FUSED = {FUSED_MAXSIM: HYBRID_MAXSIM, FUSED_HGAT: HYBRID_HGAT, FUSED_CROSS_ENCODER: CROSS_ENCODER, FUSED_LGRE: LGRE}
+# the counterparts of trained systems
+UNTRAINED = {
+    HGAT: MAXSIM,
+    HYBRID_HGAT: HYBRID_MAXSIM,
+    FUSED_HGAT: FUSED_MAXSIM,
+    HYBRID_GNN: HYBRID_CONTEXT,
+    FUSED_CROSS_ENCODER: HYBRID_CONTEXT,
+    FUSED_LGRE: FUSED_CROSS_ENCODER,
+    GNN_PSEUDO: FIXED_UNANSWERED,
+    HGAT_PSEUDO: MAXSIM_UNANSWERED,
+}
+TRAINED = (GNN_ELSEWHERE, GNN_HOME, CROSS_ENCODER, LGRE, *UNTRAINED)  # there is a run for each seed
 CHOICES = {choice(name.partition(" (")[0]): name for name in SYSTEMS}

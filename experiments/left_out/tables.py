@@ -66,6 +66,8 @@ def goals(per_query: pd.DataFrame, measure: str) -> pd.DataFrame:
         compare(f"{system}, within {SMALL} of its best part", system, (lexical, names.MEAN), -SMALL)
     for system, rival in names.FUSED_ALIKE.items():
         compare(f"{system}, not significantly below the rival that is fused alike", system, [rival], None)
+    for system, untrained in names.UNTRAINED.items():
+        compare(f"{system}, not significantly below its untrained counterpart", system, [untrained], None)
     own = names.DUAL, names.TITLE_IN_TEXT
     compare("GraphMean not significantly below the dual-encoder, with or without titles", names.MEAN, own, None)
     compare(f"GraphMean within {CLOSE} of the best fixed weights", names.MEAN, [names.MEAN_BEST], -CLOSE)

@@ -113,6 +113,8 @@ def loading(encoder: str) -> Iterator[None]:
 def _check_parts(folder: Path) -> None:
     """Raises ValueError if a part of a checkpoint is a foreign class, or has pickled weights only."""
     file, paths = folder / "modules.json", [""]
+    if not os.path.isdir(folder):
+        return
     if file.is_file():
         try:
             modules = json.loads(file.read_text("utf-8"))

@@ -9,6 +9,7 @@ encoder's vectors depend on the other texts of a batch.
 from __future__ import annotations
 
 import copy
+import os
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -302,7 +303,7 @@ def _write(
 
     Vectors are copied from folders of the same pattern whose vectors depend on the same, the texts aside.
     """
-    if (path / META).is_file():
+    if os.path.isfile(path / META):
         return
     count, one = about["doc_count"], np.arange(min(1, about["doc_count"]))
     dimension = checked_vectors(encode(texts(one)), one, None).shape[1]

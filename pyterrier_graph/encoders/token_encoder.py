@@ -178,7 +178,7 @@ class TokenEncoder:
             self.network = load_multi_vector_encoder(checkpoint, device)
         dtype_of(dtype, self.network.device)  # checks the name
         name = checkpoint_name(checkpoint)
-        self.name = Path(name).resolve().name if Path(name).is_dir() else name
+        self.name = Path(name).resolve().name if os.path.isdir(name) else name
         transformer, *_ = share(self.network)
         longest = [positions_of(transformer.model.config)]
         self.max_passage_tokens = token_limit("max_passage_tokens", max_passage_tokens, MAX_PASSAGE_TOKENS, longest)

@@ -188,7 +188,8 @@ class GNNEncoder(ContextualEncoder):
         if not rates:
             raise ValueError(f"{self!r} has nothing to learn: its network has no weights, and the encoder is frozen")
         tied = not self.random_start
-        model = MaskedGraphModel(self.network, options.scale, encoder and encoder.network, l2_sp=options.l2_sp * tied)
+        l2_sp = options.l2_sp if tied else 0.0
+        model = MaskedGraphModel(self.network, options.scale, encoder and encoder.network, l2_sp=l2_sp)
         masked_graph = MaskedGraph(queries, sampler, options)
         validate = None
         if topics_or_res_va is not None and len(topics_or_res_va):
@@ -209,6 +210,7 @@ class GNNEncoder(ContextualEncoder):
                 validate=validate,
                 verbose=self.verbose,
                 tied=tied,
+                free=model.penalty if l2_sp is None and encoder is None else None,
             )
         if encoder is not None:
             self.encoder, self.vectors, self._checkpoint = encoder, None, None

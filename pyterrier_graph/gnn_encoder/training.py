@@ -288,7 +288,7 @@ class MaskedGraphModel(nn.Module):
         scale: float | None = None,
         encoder: SentenceTransformer | None = None,
         *,
-        l2_sp: float = 0.0,
+        l2_sp: float | None = 0.0,
     ) -> None:
         super().__init__()
         self.network, self.encoder, self.penalty = network, encoder, L2SP(network, l2_sp)

@@ -103,7 +103,7 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         check_count("passage_words", passage_words)
         check_type("overwrite", overwrite, bool, "True or False")
         documents = (made for made, _ in structured_documents(corpus_iter, document, passage_words))
-        replaced = (self.path / META).is_file()
+        replaced = os.path.isfile(self.path / META)
         if replaced and not overwrite:
             message = f"exists already: {self!r} opens it, index(..., overwrite=True) replaces it"
             raise FileExistsError(f"{str(self.path)!r} {message}")

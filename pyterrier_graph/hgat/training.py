@@ -338,7 +338,7 @@ class TripleCollator:
 class TripleModel(nn.Module):
     """An HGAT with its loss on triples, its penalty, and with the encoder if the encoder learns, too."""
 
-    def __init__(self, hgat: HGAT, encoder: TokenEncoder | None = None, *, l2_sp: float = 0.0) -> None:
+    def __init__(self, hgat: HGAT, encoder: TokenEncoder | None = None, *, l2_sp: float | None = 0.0) -> None:
         super().__init__()
         self.hgat, self.encoder, self.penalty = hgat, encoder, L2SP(hgat, l2_sp)
         self.network = encoder.network if encoder is not None else None
@@ -387,7 +387,7 @@ def train_on_triples(
     if options.encoder_learning_rate is not None:
         trained = [p for p in encoder.network.parameters() if p.requires_grad]
         rates.append((trained, options.encoder_learning_rate))
-    model = TripleModel(hgat, encoder if learned else None, l2_sp=options.l2_sp * arguments["tied"])
+    model = TripleModel(hgat, encoder if learned else None, l2_sp=options.l2_sp if arguments["tied"] else 0.0)
     collator = TripleCollator(hgat, graphs, queries, None if learned else encoder)
     return train(model, cast(Dataset, triples), collator, options, rates=rates, **arguments)
 

@@ -75,7 +75,8 @@ class Evidence(WithSignature, pt.Transformer):
         found = pd.DataFrame({DOCUMENT: best}, index=run.index)
         if not self.relations or self.graph is None:
             return found
-        graph, nodes = self.graph, self.graph.nodes_of(run["docno"].tolist())
+        graph, (code, docnos) = self.graph, run["docno"].factorize()
+        nodes = graph.nodes_of(docnos.tolist())[code]
         above = (run["score"] - run.groupby("qid")["score"].transform("min")).to_numpy(float)
         first = run["qid"].factorize()[0].astype(np.int64) * graph.num_nodes  # a row's key: its query and its node
         order = np.argsort(first + nodes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from importlib.util import find_spec
@@ -29,7 +30,7 @@ class FolderFiles(DocumentFiles):
     """
 
     def __init__(self, folder: Path, *, workers: int | None = None, verbose: bool = True) -> None:
-        if not folder.exists():
+        if not os.path.exists(folder):
             raise FileNotFoundError(f"there is no folder {str(folder)!r}")
         if not folder.is_dir():
             raise NotADirectoryError(f"{str(folder)!r} is a file: give the folder that it is in")

@@ -291,7 +291,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         """
         check_workers(workers)
         own = {TABLES, ENCODER, ENCODED, LOCK, META, NEW_META, CARD}
-        names = {file.name for file in self.path.iterdir()} if self.path.is_dir() else set()
+        names = {file.name for file in self.path.iterdir()} if os.path.isdir(self.path) else set()
         if foreign := {name for name in names - own if not VERSION.fullmatch(name)}:
             raise FileExistsError(f"{str(self.path)!r} has other files, such as {min(foreign)!r}: choose another path")
         with self._locked():

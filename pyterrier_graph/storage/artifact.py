@@ -163,7 +163,7 @@ def locked(folder: Path, waiting: Callable[[], Any] | None = None) -> Iterator[N
         waiting()
         lock.acquire()
     except OSError as error:
-        file = next((place for place in (folder, *folder.parents) if place.is_file()), None)
+        file = next((place for place in (folder, *folder.parents) if os.path.isfile(place)), None)
         advice = "choose another path, or folder=, where vectors are not to be next to the graph"
         why = f"{error.strerror}: {advice}" if file is None else f"{str(file)!r} is a file: choose another path"
         raise OSError(error.errno, why, str(folder)) from error
@@ -282,7 +282,7 @@ def sync(path: Path) -> None:
 
 def check_vacant(path: Path) -> None:
     """Raises FileExistsError if there is a file, or a folder with files, at ``path``."""
-    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+    if os.path.exists(path) and not (path.is_dir() and not any(path.iterdir())):
         raise FileExistsError(f"{str(path)!r} exists already: delete it, or choose another path")
 
 
@@ -324,7 +324,7 @@ def _read_meta(
 
 def _open_meta(path: Path, expected: Mapping[str, Any]) -> dict[str, Any]:
     file = path / META
-    if not file.is_file():
+    if not os.path.isfile(file):  # in Python before 3.14, is_file() raises an error if the name is too long
         raise FileNotFoundError(f"no artifact at {str(path)!r} (there is no {META})")
     try:
         text = file.read_bytes().decode("utf-8")

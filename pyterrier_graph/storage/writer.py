@@ -81,7 +81,7 @@ def unfinished(
             ``meta``, as it is before the block. Unfinished work of another identity raises ValueError.
     """
     place = path.with_name(f"{path.name}.unfinished")
-    if (path / META).is_file() and not (place / FILES).exists():  # killed when only the cleanup was left
+    if os.path.isfile(path / META) and not (place / FILES).exists():  # killed when only the cleanup was left
         shutil.rmtree(place, ignore_errors=True)
     check_vacant(path)
     with kept(place, meta if identity is None else identity, rows, rows_per_range) as writer:

@@ -37,6 +37,7 @@ from pyterrier_graph.storage.artifact import claim
 from pyterrier_graph.training.validation import as_good, check_measure
 
 PREFIX = "eval_"  # by which the trainer recognizes what evaluation returns
+PENALTY = 0.1
 SHARES = (0.25, 0.5, 0.75, 1.0)  # of the way from the weights before training to the trained ones
 MAY_DIFFER = {"epochs", "output_dir", "patience"}  # options of a training that continues from a checkpoint
 # Checkpoints that were written within a second are sorted by their steps, so the warning does not matter.
@@ -107,10 +108,11 @@ class StartOptions(HeadOptions):
     Attributes:
         l2_sp: Factor of the penalty ``l2_sp / 2 * |w - w0|^2`` for leaving w0 (L2-SP: Li et al., Explicit inductive
             bias for transfer learning with convolutional networks, ICML 2018). With 0 a network suits its training
-            queries best, and may rank worse than the untrained one on other collections.
+            queries best, and may rank worse than the untrained one on other collections. None is 0.1; a GNNEncoder
+            whose encoder does not learn tries 0 as well, and keeps these weights if validation supports them.
     """
 
-    l2_sp: float = 0.1
+    l2_sp: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -120,9 +122,9 @@ class StartOptions(HeadOptions):
 class L2SP(nn.Module):
     """The penalty of :class:`StartOptions` for a network whose weights w0 are its present ones."""
 
-    def __init__(self, network: nn.Module, factor: float) -> None:
+    def __init__(self, network: nn.Module, factor: float | None) -> None:
         super().__init__()
-        self.factor = factor
+        self.factor = PENALTY if factor is None else factor
         self.register_buffer("first", self._weights(network).detach().clone(), persistent=False)
 
     def forward(self, network: nn.Module) -> Tensor:
@@ -269,14 +271,17 @@ def train(
     options: TrainerOptions,
     *,
     rates: list[tuple[list[nn.Parameter], float]],
+    free: L2SP | None = None,
     **run: Any,
 ) -> list[dict[str, float]]:
     """Trains a model, whose ``forward(**batch)`` returns ``{'loss': ...}``, in place by a :class:`RankingTrainer`.
 
-    Before each epoch ``examples.draw(epoch)`` is called, if there is such a method. ``run`` has the fields of
-    :class:`Run`, and the log that is returned is that of :func:`run_trainer`.
+    Before each epoch ``examples.draw(epoch)`` is called, if there is such a method. With validation, weights that are
+    trained without the penalty ``free`` are kept if the others are not as good. ``run`` has the fields of :class:`Run`,
+    and the log that is returned is that of :func:`run_trainer`, for the weights that are kept.
     """
     about = Run(**run)
+    before = {name: part.clone() for name, part in model.state_dict().items()}
 
     def make(settings: TrainingArguments, callbacks: list[TrainerCallback]) -> Trainer:
         if (draw := getattr(examples, "draw", None)) is not None:
@@ -295,7 +300,16 @@ def train(
 
     arguments = partial(TrainingArguments, lr_scheduler_type="constant", remove_unused_columns=False)
     load = lambda checkpoint: load_model(model, checkpoint / SAFE_WEIGHTS_NAME)  # noqa: E731
-    return run_trainer(model, make, arguments, load, options, about)
+    log = run_trainer(model, make, arguments, load, options, about)
+    if free is not None and about.validate is not None:
+        tied, measured = {name: part.clone() for name, part in model.state_dict().items()}, _everywhere(about.validate)
+        model.load_state_dict(before)
+        free.factor, folder = 0.0, options.output_dir and f"{options.output_dir}/free"
+        free_log = run_trainer(model, make, arguments, load, dataclasses.replace(options, output_dir=folder), about)
+        if not as_good(measured, _everywhere(about.validate)):
+            return free_log
+        model.load_state_dict(tied)
+    return log
 
 
 def run_trainer(

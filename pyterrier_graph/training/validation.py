@@ -67,7 +67,7 @@ def as_good(value: np.ndarray, best: np.ndarray) -> bool:
 
 
 class Validation:
-    """Measures a model on validation queries: ``validation(scores)``, of the rows of ``run``, or ``per_query_of(run)``.
+    """Measures a model on validation queries: ``per_query(scores)``, of the rows of ``run``, or ``per_query_of(run)``.
 
     If only documents are judged, passages (``docno%pN``, or those of the model's graph) count for their document: the
     score of a document is the score of its best passage. If no candidate is judged, it warns that the measure is 0 for
@@ -102,25 +102,20 @@ class Validation:
             problem = f"none of the candidates is judged, so {measure} is 0: {ids}"
             warnings.warn(f"{type(context).__name__}.fit: {problem}", DataWarning, stacklevel=3)
 
-    def __call__(self, scores: np.ndarray | pd.Series) -> float:
-        """The measure, given a score for each row of :attr:`run`."""
-        return float(self._evaluator.calc_aggregate(_best(self._pairs, scores))[self.measure])
-
     def per_query(self, scores: np.ndarray | pd.Series) -> np.ndarray:
         """The measure of each judged query, sorted by qid, given a score for each row of :attr:`run`."""
-        return self._per_query(_best(self._pairs, scores))
+        return self._per_query(self._pairs, scores)
 
     def per_query_of(self, run: pd.DataFrame) -> np.ndarray:
         """The measure of each judged query, of another run for the same queries: ``qid, docno, score``, ids as text."""
-        best = _best(run.assign(docno=judged_ids(run["docno"], self.qrels, self.graph)), run["score"])
-        return self._per_query(best)
+        return self._per_query(run.assign(docno=judged_ids(run["docno"], self.qrels, self.graph)), run["score"])
 
-    def _per_query(self, run: pd.DataFrame) -> np.ndarray:
-        values = {value.query_id: value.value for value in self._evaluator.iter_calc(run)}
+    def _per_query(self, pairs: pd.DataFrame, scores: np.ndarray | pd.Series) -> np.ndarray:
+        scored = pairs.assign(score=np.asarray(scores)).groupby(["qid", "docno"], sort=False, as_index=False)
+        best = scored["score"].max()
+        if cutoff := self.measure.params.get("cutoff"):  # results below it take time; trec_eval's scores are float32
+            place = best["score"].astype("float32").groupby(best["qid"], sort=False).rank("min", ascending=False)
+            best = best[place <= cutoff]
+        found = self._evaluator.iter_calc(pt.model.to_ir_measures(best))
+        values = {value.query_id: value.value for value in found}
         return np.array([values[qid] for qid in sorted(values)])
-
-
-def _best(pairs: pd.DataFrame, scores: np.ndarray | pd.Series) -> pd.DataFrame:
-    """The best score of each document of a query, for ir_measures."""
-    scored = pairs.assign(score=np.asarray(scores))
-    return pt.model.to_ir_measures(scored.groupby(["qid", "docno"], sort=False, as_index=False)["score"].max())
