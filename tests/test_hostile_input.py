@@ -210,6 +210,7 @@ def test_numbers_of_passages_that_no_graph_has() -> None:
     [
         (lambda run: run.to_dict("records"), TypeError, "a DataFrame is needed, got"),
         (lambda run: run.assign(docno=[None, *run["docno"][1:]]), ValueError, "a docno must be a text, got"),
+        (lambda run: run.assign(qid=["\ud800", *run["qid"][1:]]), ValueError, r"qid '.ud800' is not valid Unicode"),
         (lambda run: run.assign(qid=1.5), ValueError, "a qid must be a text, got 1.5"),
         (lambda run: pd.concat([run, run[["qid"]]], axis=1), ValueError, "must be different texts, got 'qid'"),
         (lambda run: run.rename(columns={"rank": 0}), ValueError, "must be different texts, got 0"),
