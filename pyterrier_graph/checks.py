@@ -224,6 +224,8 @@ def _texts(column: Any) -> Any:
     if len(column) and (kind != "string" or is_missing):
         value = next((value for value in column if not isinstance(value, str)), column.iloc[0])
         raise ValueError(f"a {name} must be a text, got {_shown(value)} ({type(value).__name__})")
+    if name in ("qid", "docno") and column.dtype == object and not is_unicode("".join(column)):
+        raise ValueError(f"{name} {next(value for value in column if not is_unicode(value))!r} is not valid Unicode")
     return column if len(column) else column.astype("str")
 
 

@@ -153,8 +153,7 @@ def cluster() -> str:
     """Starts a Ray cluster, which ends with this process; returns its address."""
     from ray.cluster_utils import Cluster
 
-    globals()["_cluster"] = made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
-    return made.address
+    return globals().setdefault("held", Cluster(initialize_head=True, head_node_args={"num_cpus": 1})).address
 
 
 def ray(rounds: int, folder: Path, draw: random.Random) -> Counter[str]:

@@ -169,7 +169,6 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "record, message",
     [
-        ("text", "a record must be a dictionary"),
         ({"docno": "d", "text": "a", "codes": 5}, "'codes' must be a list of texts, got 5"),
         ({"docno": "d", "text": "a", "codes": [[1]]}, r"a code must be a text, got \[1\]"),
         ({"docno": "d", "text": "a", "title": np.zeros(3)}, "node 0 is .*expected Node.kind, text, parent."),
@@ -210,6 +209,7 @@ def test_numbers_of_passages_that_no_graph_has() -> None:
     [
         (lambda run: run.to_dict("records"), TypeError, "a DataFrame is needed, got"),
         (lambda run: run.assign(docno=[None, *run["docno"][1:]]), ValueError, "a docno must be a text, got"),
+        (lambda run: run.assign(qid=pd.Series(["\ud800"] * 12, dtype=object)), ValueError, "ud800' is not valid"),
         (lambda run: run.assign(qid=1.5), ValueError, "a qid must be a text, got 1.5"),
         (lambda run: pd.concat([run, run[["qid"]]], axis=1), ValueError, "must be different texts, got 'qid'"),
         (lambda run: run.rename(columns={"rank": 0}), ValueError, "must be different texts, got 0"),
