@@ -163,8 +163,8 @@ def test_weights_of_relations_of_all_models() -> None:
 
 
 def test_curves_of_one_training() -> None:
-    reranker = SimpleNamespace(training_log=LOG)
-    loss, measure = plots.training_curves(reranker, title="mine")
+    assert len(plots.training_curves(LOG[:3])) == 1  # there is one loss, which is not a curve
+    loss, measure = plots.training_curves(SimpleNamespace(training_log=LOG), title="mine")
     np.testing.assert_array_equal(loss.lines[0].get_xydata(), [[5, 0.7], [10, 0.6]])
     np.testing.assert_array_equal(measure.lines[0].get_xydata(), [[0, 0.3], [5, 0.5], [10, 0.4]])
     np.testing.assert_array_equal(measure.lines[1].get_xydata(), [[5, 0.5]])

@@ -84,7 +84,8 @@ def training_curves(trainings: Any, *, title: str = "") -> list[Axes]:
     several = isinstance(trainings, Mapping)
     logs = {str(name): _log(training) for name, training in (trainings if several else {"": trainings}).items()}
     measures = {name: measure for name, log in logs.items() if (measure := _measure_of(log))}
-    losses = {name: points for name, log in logs.items() if len(points := _points(log, "loss"))}
+    shortest = 2 if measures else 1  # a single loss is not a curve
+    losses = {name: points for name, log in logs.items() if (points := _points(log, "loss")).size >= 2 * shortest}
     measured = {name: _points(logs[name], measure) for name, measure in measures.items()}
     validation = f"validation {' and '.join(dict.fromkeys(measures.values()))}"
     parts = {label: curves for label, curves in (("loss", losses), (validation, measured)) if curves}
