@@ -121,7 +121,7 @@ class Bench:
     def __init__(self, collection: Collection, options: argparse.Namespace) -> None:
         self.options, self.output, self.collection = options, options.output, collection
         self.graph = collection.graph(self.output / "graph")
-        self.vectors = self.graph.vectors_folder = self.output / "vectors"
+        self.vectors = self.graph.vectors_folder = self.output / "index" / ENCODED  # texts are not encoded twice
         splits = collection.split(dev_queries=options.dev_queries)
         self.dev, self.test = splits["dev"], splits["test"].sample(options.queries)
         sizes = ", ".join(f"{name} {len(part.topics)}" for name, part in splits.items())
@@ -177,8 +177,6 @@ class Bench:
         """All of the default in one index."""
         index = ptg.GraphIndex(self.output / "index", encoder=self.encoder)
         if not index.built():
-            if self.vectors.is_dir():  # texts are not encoded twice
-                shutil.copytree(self.vectors, index.path / ENCODED, dirs_exist_ok=True)
             index.index(self.collection.get_corpus_iter())
         return index
 
