@@ -107,7 +107,7 @@ def command_line() -> argparse.ArgumentParser:
         negatives=(8, "hard negatives of a query"),
         learning_rate=(3e-4, "of networks"),
         unmasked_learning_rate=(1e-3, "of networks without edges"),
-        l2_sp=(0.1, "penalty for leaving the first weights, not of the papers' network"),
+        l2_sp=(float, "penalty for leaving the first weights (the default of GNNEncoderTraining)"),
         encoder_learning_rate=(2e-6, "of the dual-encoder in joint training"),
         fine_tuning_epochs=(0, "of the dual-encoder, before all else"),
     )
