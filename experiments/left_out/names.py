@@ -29,6 +29,7 @@ HYBRID_EVIDENCE = "Hybrid, BM25 with context, and DocumentEvidence"
 TITLED_EVIDENCE = "Hybrid, BM25 with context and title in the text, and DocumentEvidence"
 TITLED_HOME = "Hybrid, BM25 with context and title in the text, and DocumentEvidence, fitted at home"
 HYBRID_UNANSWERED = "Hybrid, titles alone, BM25 and GraphMean"  # no queries have been answered
+HYBRID_FIELD = "Hybrid, titles alone, three times, BM25 and GraphMean"  # titles as a field with weight 3
 TITLED_UNANSWERED = "Hybrid, titles alone, BM25 and title in the text"
 INDEX = "GraphIndex"
 INDEX_DEFAULT = "GraphIndex, default numbers"  # not those that the answered queries support
@@ -60,6 +61,7 @@ SYSTEMS = (
     TITLED_EVIDENCE,
     TITLED_HOME,
     HYBRID_UNANSWERED,
+    HYBRID_FIELD,
     TITLED_UNANSWERED,
     INDEX,
     INDEX_DEFAULT,
