@@ -55,6 +55,7 @@ JUDGED_ONLY = "nDCG(judged_only=True)@10"
 KEPT, KEPT_POOLED = 100, 1000  # results of a query that are stored; measures over judged documents look further down
 FOLDS = 5
 EVERY = slice(None)  # all folds
+Make = Callable[[Fold], pt.Transformer]
 
 logger = logging.getLogger(__name__)
 
@@ -219,14 +220,7 @@ class Bench:
         logger.info("%s, %s: %s", self.corpus.name, system, weights)
         self._add(system, lambda fold: fold.fixed(weights), file=file, part=part)
 
-    def _add(
-        self,
-        system: str,
-        make: Callable[[Fold], pt.Transformer],
-        seed: int = 0,
-        file: str | None = None,
-        part: slice = EVERY,
-    ) -> None:
+    def _add(self, system: str, make: Make, seed: int = 0, file: str | None = None, part: slice = EVERY) -> None:
         kept = KEPT_POOLED if self.corpus.pooled else KEPT
         for fold, results in zip(self.folds[part], self.results[part], strict=True):
 

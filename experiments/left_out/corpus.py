@@ -85,13 +85,15 @@ class Corpus:
         """BM25 over the texts of passages."""
         return self.bm25_over("passages", self.output / self.engine)
 
-    def bm25_over(self, name: str, path: Path, context: dict[str, str] | None = None) -> pt.Transformer:
-        """BM25 over passages, with their titles and further texts by docno where there is a context."""
+    def bm25_over(
+        self, name: str, path: Path, context: dict[str, str] | None = None, titles: int = 1
+    ) -> pt.Transformer:
+        """BM25 over passages, with their titles, so many times, and further texts by docno where there is a context."""
 
         def records() -> Iterator[Record]:
             for record in self.graph.get_corpus_iter():
                 title, more = ("", "") if context is None else (record["title"], context.get(record["docno"], ""))
-                yield record | {"title": title, "text": f"{record['text']}\n{more}"}
+                yield record | {"title": "\n".join([title] * titles), "text": f"{record['text']}\n{more}"}
 
         return bm25(Collection(f"{self.name}, {name}", records, {}), path, self.engine)
 

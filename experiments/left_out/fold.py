@@ -123,6 +123,7 @@ class Fold:
                 self._searched(self.mean(query_graph=None, weights={TITLE: 1.0}))
             ),
             names.TITLED_UNANSWERED: lambda: self._titles_alone(self.pipeline(names.TITLE_IN_TEXT)),
+            names.HYBRID_FIELD: lambda: self._titles_alone(self._searched(self.mean(query_graph=None)), 3),
             names.INDEX: lambda: self._graph_index().hybrid(DEPTH),
             names.INDEX_DEFAULT: self._default_index,
             names.INDEX_BM25: lambda: self._graph_index().bm25(DEPTH),
@@ -225,9 +226,10 @@ class Fold:
         logger.info("%s: rival %r, %r", self.output, hybrid.alpha, evidence)
         return hybrid >> evidence
 
-    def _titles_alone(self, dense: pt.Transformer) -> ptg.Hybrid:
+    def _titles_alone(self, dense: pt.Transformer, titles: int = 1) -> ptg.Hybrid:
         """A hybrid with BM25 over passages with their titles, for which no queries have been answered."""
-        bm25 = self.corpus.bm25_over("titles", self.corpus.output / f"titles.{self.corpus.engine}", {})
+        path = self.corpus.output / f"titles-{titles}.{self.corpus.engine}"
+        bm25 = self.corpus.bm25_over("titles", path, {}, titles)
         return ptg.Hybrid(bm25, dense, verbose=False)
 
     def _graph_index(self) -> ptg.GraphIndex:

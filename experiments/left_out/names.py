@@ -35,6 +35,7 @@ HYBRID_EVIDENCE = "Hybrid, BM25 with context, and DocumentEvidence"
 TITLED_EVIDENCE = "Hybrid, BM25 with context and title in the text, and DocumentEvidence"
 TITLED_HOME = "Hybrid, BM25 with context and title in the text, and DocumentEvidence, fitted at home"
 HYBRID_UNANSWERED = "Hybrid, titles alone, BM25 and GraphMean"  # no queries have been answered
+HYBRID_FIELD = "Hybrid, titles alone, three times, BM25 and GraphMean"  # titles as a field with weight 3
 TITLED_UNANSWERED = "Hybrid, titles alone, BM25 and title in the text"
 FIXED_UNANSWERED = "Hybrid, titles alone, BM25 and GraphMean, fixed default weights"
 GNN_PSEUDO = "Hybrid, titles alone, BM25 and GNNEncoder, pseudo queries"
