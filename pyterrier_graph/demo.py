@@ -44,9 +44,9 @@ BM25 = "BM25"
 MEASURES = (nDCG @ 10, RR @ 10)
 PASSAGE_TOKENS = 96
 DIMENSIONS = 128  # of a token vector: its principal directions, as late-interaction models have them
-RERANKED = 20  # documents whose passages are reranked
+RERANKED = 10  # documents whose passages are reranked
 TRAINING = HGATTraining(max_triples=400, epochs=1)
-TRAINED = 100  # queries of rerankers
+TRAINED, VALIDATED = 100, 30  # queries of rerankers
 
 SIGNIFICANCE = f"+ and -: better and worse than {BM25} (paired t-test, Holm-corrected, p < 0.05)."
 
@@ -148,13 +148,13 @@ def build_systems(data: Data, output: Path) -> dict[str, pt.Transformer]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # what follows are many small products, for which threads wait for one another
 
-    train, judged = data.train, dev.qrels
+    train, judged = data.train, dev.document_qrels
     rerankers: dict[str, Any] = {"MaxSim": GraphMaxSim(graph, token_encoder, {}, tokens=tokens)}
     rerankers["GraphMaxSim"] = GraphMaxSim(graph, token_encoder, tokens=tokens)
     rerankers["HGAT"] = hgat = HGATReranker(graph, token_encoder, tokens=tokens, training=TRAINING)
     for reranker in (rerankers["GraphMaxSim"], hgat):
         pipeline: Any = first >> reranker
-        pipeline.fit(train.topics.head(TRAINED), train.qrels, dev.topics, judged)
+        pipeline.fit(train.topics.head(TRAINED), train.qrels, dev.topics.head(VALIDATED), judged)
     hgat.contextualized = hgat.contextualize(fresh(output / "hgat.tokens"))
     torch.set_num_threads(threads)
 
@@ -185,7 +185,7 @@ def build_systems(data: Data, output: Path) -> dict[str, pt.Transformer]:
 def reduced_encoder(graph: DocumentGraph) -> TokenEncoder:
     """The token vectors of all-MiniLM-L6-v2, reduced to the length that late-interaction models have."""
     encoder = TokenEncoder(max_passage_tokens=PASSAGE_TOKENS, dtype="auto")
-    return encoder.reduced(graph.texts(graph.passage_nodes[::7]), DIMENSIONS)
+    return encoder.reduced(graph.texts(graph.passage_nodes[::8]), DIMENSIONS)
 
 
 def fresh(path: Path) -> Path:
