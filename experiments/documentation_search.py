@@ -48,7 +48,6 @@ SYSTEMS = {
     "rival-fitted": "Hybrid: BM25 over passages, dual-encoder, titles in both texts, fitted",
     "graph-index": "GraphIndex",
     "graph-index-fitted": "GraphIndex, fitted",
-    "maxsim-titled": "BM25 >> MaxSim, titles in the text",
     "graph-maxsim": "BM25 >> GraphMaxSim",
 }
 WEIGHTS: dict[str, Any] = {"dual-encoder": {}, "graph-mean": "auto", "graph-mean-fixed": {"title": 1.0}}
@@ -168,8 +167,8 @@ class Bench:
             index = ptg.GraphIndex(copied, encoder=self.encoder).fit(*self.dev)
             logger.info("%s", index.meta["settings"])
             return index.hybrid(per="document")
-        if name.endswith("maxsim") or name.startswith("maxsim"):
-            return self._reranker(name)
+        if name == "graph-maxsim":
+            return self._reranker()
         return self._retriever(name) >> pt.text.max_passage()
 
     @cached_property
@@ -192,16 +191,14 @@ class Bench:
         logger.info("%r", mean)
         return mean.index(path, windows=1).retriever(num_results=1000)
 
-    def _reranker(self, name: str) -> pt.Transformer:
-        titled = name == "maxsim-titled"
-        tokens = ptg.TokenStore(self.output / f"{name}.tokens")
+    def _reranker(self) -> pt.Transformer:
+        tokens = ptg.TokenStore(self.output / "graph-maxsim.tokens")
         if not tokens.built():
-            tokens.build(self.graph, self.token_encoder, titles=titled)
-        reranker = ptg.GraphMaxSim(self.graph, self.token_encoder, {} if titled else None, tokens=tokens)
+            tokens.build(self.graph, self.token_encoder)
+        reranker = ptg.GraphMaxSim(self.graph, self.token_encoder, tokens=tokens)
         first = self.bm25 % self.options.documents >> self.graph.passages()
-        if not titled:
-            (first >> reranker).fit(*self.dev)
-            logger.info("%r", reranker)
+        (first >> reranker).fit(*self.dev)
+        logger.info("%r", reranker)
         return first >> reranker >> pt.text.max_passage()
 
 

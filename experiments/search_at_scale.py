@@ -11,7 +11,6 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from itertools import chain, cycle
 from pathlib import Path
 from typing import Any
@@ -246,13 +245,11 @@ def searches(index: ptg.ContextualIndex, queries: np.ndarray) -> dict[str, Calla
         best = np.argpartition(scores, -MOST)[-MOST:]
         return best[np.argsort(-scores[best])]
 
-    def with_index(search: Any) -> pd.DataFrame:
-        return search(next(topics))
-
     actions: dict[str, Callable[[], Any]] = {"numpy, 1,000 results": with_numpy}
     for k in (10, 100, 1000):
-        actions[f"exact, {k}, with texts"] = partial(with_index, index.retriever(k, exact=True))
-        actions[f"index, {k}, with texts"] = partial(with_index, index.retriever(k))
+        for name in ("exact", "index"):
+            search = index.retriever(k, exact=name == "exact")
+            actions[f"{name}, {k}, with texts"] = lambda search=search: search(next(topics))  # type: ignore[misc]
     return actions
 
 
