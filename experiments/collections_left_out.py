@@ -116,11 +116,8 @@ def run(collections: dict[str, Collection], options: argparse.Namespace) -> pd.D
     Returns:
         The table: a row per system, a column per collection.
     """
-    claim(
-        options.output,
-        options,
-        ("collections", "systems", "remake", "seeds", "measures", "cross_encoder", "trained_on"),
-    )
+    free = ("collections", "systems", "remake", "seeds", "measures", "cross_encoder", "trained_on")
+    claim(options.output, options, free)
     benches = {name: Bench(name, collection, options) for name, collection in collections.items()}
     for bench in benches.values():
         bench.add_local()

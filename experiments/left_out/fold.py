@@ -26,7 +26,6 @@ from pyterrier_graph.search.graph_index import SETTINGS
 DEPTH = 1000
 RERANKED, VALIDATED = 100, 50  # candidates of rerankers, and those on which validation queries measure them
 PAIRS, PAIR_TOKENS = 20, 128  # candidates of cross-encoders, and tokens of query and passage together
-PSEUDO = 300
 
 logger = logging.getLogger(__name__)
 Weights = Mapping[str, float]
@@ -60,7 +59,7 @@ class Fold:
         self.test = splits["test"].sample(test_queries)
         # all training queries, in the graph or not
         self.train = joined([self.in_graph, splits["extra"]] if "extra" in splits else [self.in_graph])
-        self._pipelines: dict[str, pt.Transformer] = {}
+        self._pipelines: dict[tuple[str, int], pt.Transformer] = {}
         self._hgats: dict[tuple[int, str], ptg.HGATReranker] = {}
         self._indexes = TemporaryDirectory(prefix="indexes-", dir=self.output)
 
@@ -75,6 +74,12 @@ class Fold:
 
     def pipeline(self, system: str, seed: int = 0) -> pt.Transformer:
         """A system that needs nothing from elsewhere: ``qid, query`` to passages with scores."""
+        if (system, seed) not in self._pipelines:
+            logger.info("%s: %s", self.output, system)
+            self._pipelines[system, seed] = self._made(system, seed)
+        return self._pipelines[system, seed]
+
+    def _made(self, system: str, seed: int) -> pt.Transformer:
         if system in names.FUSED:
             parts = self.pipeline(names.HYBRID_CONTEXT), self.pipeline(names.FUSED[system], seed)
             return ptg.Hybrid(*parts, verbose=False)
@@ -92,10 +97,7 @@ class Fold:
             return self.pipeline(names.BM25 if system == names.HGAT else hybrid) % RERANKED >> hgat
         if system in (names.CROSS_ENCODER, names.LGRE):
             return self._text_reranker(ptg.LGReReranker if system == names.LGRE else ptg.CrossEncoderReranker, seed)
-        if system not in self._pipelines:
-            logger.info("%s: %s", self.output, system)
-            self._pipelines[system] = self._makers[system]()
-        return self._pipelines[system]
+        return self._makers[system]()
 
     @cached_property
     def _makers(self) -> dict[str, Callable[[], pt.Transformer]]:
@@ -149,15 +151,16 @@ class Fold:
         if path.exists():
             options = self._shared()
             return ptg.GNNEncoder.load(path, graph=self.corpus.graph, encoder=options.pop("encoder"), **options)
-        training = ptg.GNNEncoderTraining(seed=seed)
-        gnn = ptg.GNNEncoder(
-            self.corpus.graph, training=training, config=ptg.GNNEncoderConfig(seed=seed), **self._shared()
-        )
+        gnn = self._untrained(ptg.GNNEncoderTraining(seed=seed))
         timed(gnn, *self.train, *self.dev)
         if not self.number:
             path.parent.mkdir(exist_ok=True)
             gnn.save(path)
         return gnn
+
+    def _untrained(self, training: ptg.GNNEncoderTraining, **changes: Any) -> ptg.GNNEncoder:
+        options: dict[str, Any] = {"training": training, "config": ptg.GNNEncoderConfig(seed=training.seed)}
+        return ptg.GNNEncoder(self.corpus.graph, **options, **self._shared() | changes)
 
     def hgat(self, seed: int, hybrid: str, train: Queries, dev: Queries) -> ptg.HGATReranker:
         """An HGAT with the token vectors of GraphMaxSim, trained behind a hybrid; it reranks BM25 as well."""
@@ -172,15 +175,13 @@ class Fold:
     @cached_property
     def pseudo(self) -> tuple[Queries, Queries]:
         """Pseudo queries for training and validation. Models read titles, so queries are sentences."""
-        topics, qrels = self.corpus.graph.pseudo_queries("sentence", count=PSEUDO)
+        topics, qrels = self.corpus.graph.pseudo_queries("sentence", count=300)
         dev = Queries(topics, qrels).sample(len(topics) // 5)
         return Queries(topics, qrels).without(dev), dev
 
     def _pseudo_gnn(self, seed: int) -> ptg.GNNEncoder:
         """A GNN-encoder trained on pseudo queries: other queries' passages are negatives, since a source is none."""
-        training, config = ptg.GNNEncoderTraining(seed=seed, negatives=0), ptg.GNNEncoderConfig(seed=seed)
-        shared = self._shared() | {"query_graph": None}
-        gnn = ptg.GNNEncoder(self.corpus.graph, training=training, config=config, **shared)
+        gnn = self._untrained(ptg.GNNEncoderTraining(seed=seed, negatives=0), query_graph=None)
         return timed(gnn, *self.pseudo[0], *self.pseudo[1])
 
     def _text_reranker(self, kind: Any, seed: int) -> pt.Transformer:
