@@ -8,10 +8,11 @@ original: vectors of queries to 1e-3, and those of passages with a cosine of 0.9
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
+import warnings
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from functools import cache
 from hashlib import sha256
 from importlib.util import find_spec
@@ -29,6 +30,8 @@ from pyterrier_graph.checks import WithSignature, check_frame, check_texts, warn
 
 if TYPE_CHECKING:
     from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
+
+logger = logging.getLogger(__name__)
 
 ABOUT, NETWORK, TOKENIZER = "about.json", "network.xml", "tokenizer.json"
 BATCH = 16
@@ -130,15 +133,24 @@ def compiled(encoder: Any) -> Any:
     name, place = encoder.model_name, _folder(encoder.model_name)
     if find_compiled(name) is None and find_spec("openvino"):
         place.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(Exception), TemporaryDirectory(dir=place.parent) as folder:  # torch runs what is not converted
-            _convert(encoder, new := Path(folder, "new"))
-            made, network = CompiledEncoder(new), encoder.network
-            queries, passages = network.encode_query(EXAMPLES), network.encode_document(EXAMPLES)
-            pairs = zip(made.encode_docs(EXAMPLES), passages, strict=True)
-            cosines = [one @ other / np.linalg.norm(one) / np.linalg.norm(other) for one, other in pairs]
-            if np.abs(made.encode_queries(EXAMPLES) - queries).max() < 1e-3 and min(cosines) > 0.9999:
-                new.replace(place)
+        with warnings.catch_warnings(), TemporaryDirectory(dir=place.parent) as folder:
+            warnings.simplefilter("ignore")  # the conversion traces the network for inputs of any size
+            try:
+                if _converted(encoder, Path(folder, "new")):
+                    Path(folder, "new").replace(place)
+            except Exception:  # of many kinds, for networks that OpenVINO cannot convert
+                logger.info("torch runs %s, since OpenVINO cannot", name, exc_info=True)
     return find_compiled(name) or encoder
+
+
+def _converted(encoder: SentenceEncoder, folder: Path) -> bool:
+    """Writes the folder of a :class:`CompiledEncoder`; returns whether its vectors are those of the encoder."""
+    _convert(encoder, folder)
+    made, network = CompiledEncoder(folder), encoder.network
+    queries, passages = network.encode_query(EXAMPLES), network.encode_document(EXAMPLES)
+    pairs = zip(made.encode_docs(EXAMPLES), passages, strict=True)
+    cosines = [one @ other / np.linalg.norm(one) / np.linalg.norm(other) for one, other in pairs]
+    return bool(np.abs(made.encode_queries(EXAMPLES) - queries).max() < 1e-3 and min(cosines) > 0.9999)
 
 
 def _convert(encoder: SentenceEncoder, folder: Path) -> None:
