@@ -20,7 +20,7 @@ from pyterrier_graph.storage.arrays import blocks
 
 PURPOSE = "approximate search"
 SAMPLED, ROWS_AT_ONCE, QUERIES_AT_ONCE = 8192, 16_384, 256
-CANDIDATES, LEAST = 10, 2000  # vectors per result, and in all
+CANDIDATES, LEAST, SHARE = 10, 2000, 200  # vectors per result, in all, and at least one of so many
 
 
 def write_codes(file: Path, arrays: Sequence[np.ndarray]) -> None:
@@ -49,8 +49,9 @@ def read_codes(file: Path) -> Callable[[np.ndarray, int, np.ndarray | None], Ite
 def _candidates(codes: Any, queries: np.ndarray, num_results: int, offsets: np.ndarray | None) -> Iterator[np.ndarray]:
     """Per query at least so many passages, ascending, with the most similar codes; ``offsets`` of further windows."""
     count = codes.ntotal - (0 if offsets is None else offsets[-1])  # passages
+    wanted = max(LEAST, CANDIDATES * num_results, codes.ntotal // SHARE)
     for some in blocks(len(queries), QUERIES_AT_ONCE):
-        for rows in codes.search(queries[some], min(codes.ntotal, max(LEAST, CANDIDATES * num_results)))[1]:
+        for rows in codes.search(queries[some], min(codes.ntotal, wanted))[1]:
             if offsets is not None:
                 further = rows >= count
                 rows[further] = np.searchsorted(offsets, rows[further] - count, side="right") - 1
