@@ -120,7 +120,11 @@ def what_a_reader_has(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch)
     docnos = [document.docno for document in tiny.documents()]
     if page.stem == "terrier":
         monkeypatch.setattr(pt.rewrite, "tokenise", rewriting)
-        monkeypatch.setattr("pyterrier_graph.search.graph_index.bm25", lambda *_, **__: first_stage(["d0%p0", "d3%p1"]))
+        passages = first_stage(["d0%p0", "d3%p1"])
+        monkeypatch.setattr("pyterrier_graph.search.graph_index.bm25", lambda *_, **__: passages)
+        built = SimpleNamespace(indexer=lambda **_: SimpleNamespace(index=list))
+        monkeypatch.setattr(pt.terrier, "TerrierIndex", lambda _: built)
+        monkeypatch.setattr(pt.terrier, "Retriever", lambda *_, **__: passages)
     if page.stem == "patents":
         docnos = [patent["docno"] for patent in pt.get_dataset("irds:clef-ip").get_corpus_iter(verbose=False)]
     return {
