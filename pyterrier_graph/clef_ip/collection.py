@@ -46,7 +46,7 @@ class ClefIpDoc(NamedTuple):
         doc_id: Its docno, such as ``EP-1480263-A1``.
         text: The passages, separated by blank lines.
         nodes: Sections and passages. This field and the three after it are those of
-            :class:`~pyterrier_graph.StructuredDocument`, the others those of :class:`~pyterrier_graph.clef_ip.Patent`.
+            :class:`~pyterrier_graph.StructuredDocument`, the others those of ``Patent``.
     """
 
     doc_id: str
