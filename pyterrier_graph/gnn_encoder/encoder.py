@@ -187,8 +187,7 @@ class GNNEncoder(ContextualEncoder):
             rates.append(([*encoder.network.parameters()], options.encoder_learning_rate))
         if not rates:
             raise ValueError(f"{self!r} has nothing to learn: its network has no weights, and the encoder is frozen")
-        tied = not self.random_start
-        l2_sp = options.l2_sp if tied else 0.0
+        l2_sp = 0.0 if self.random_start else options.l2_sp
         model = MaskedGraphModel(self.network, options.scale, encoder and encoder.network, l2_sp=l2_sp)
         masked_graph = MaskedGraph(queries, sampler, options)
         validate = None
@@ -209,7 +208,7 @@ class GNNEncoder(ContextualEncoder):
                 rates=rates,
                 validate=validate,
                 verbose=self.verbose,
-                tied=tied,
+                tied=not self.random_start,
                 free=model.penalty if l2_sp is None and encoder is None else None,
             )
         if encoder is not None:

@@ -276,9 +276,9 @@ def train(
 ) -> list[dict[str, float]]:
     """Trains a model, whose ``forward(**batch)`` returns ``{'loss': ...}``, in place by a :class:`RankingTrainer`.
 
-    Before each epoch ``examples.draw(epoch)`` is called, if there is such a method. With validation, weights that are
-    trained without the penalty ``free`` are kept if the others are not as good. ``run`` has the fields of :class:`Run`,
-    and the log that is returned is that of :func:`run_trainer`, for the weights that are kept.
+    Before each epoch ``examples.draw(epoch)`` is called, if there is such a method. ``run`` has the fields of
+    :class:`Run`, and the log is that of :func:`run_trainer`. With validation, the model is trained again without the
+    penalty ``free``; these weights, and their log, are kept if the others are not as good.
     """
     about = Run(**run)
     before = {name: part.clone() for name, part in model.state_dict().items()}
