@@ -131,7 +131,7 @@ def compiled(encoder: Any) -> Any:
     if type(encoder).__name__ != "SentenceEncoder" or encoder.dtype != "auto" or encoder.network.device.type != "cpu":
         return encoder
     name, place = encoder.model_name, _folder(encoder.model_name)
-    if find_compiled(name) is None and find_spec("openvino"):
+    if not place.is_dir() and find_spec("openvino"):
         place.parent.mkdir(parents=True, exist_ok=True)
         with warnings.catch_warnings(), TemporaryDirectory(dir=place.parent) as folder:
             warnings.simplefilter("ignore")  # the conversion traces the network for inputs of any size

@@ -84,6 +84,11 @@ def without_bars(encoder: BiEncoder) -> BiEncoder:
     return encoder
 
 
+def _quiet(encoder: BiEncoder, passages: int) -> BiEncoder:
+    """The fastest form of an encoder for so many passages, which shows no progress."""
+    return without_bars(compiled(encoder) if passages >= MANY else encoder)
+
+
 # --- texts and passages
 
 
@@ -176,7 +181,7 @@ def base_vectors(
     identity |= {"titles": True} if titles else {}
     path = folder / f"passages-{json_sha256(identity)[:16]}.flex"
     nodes = graph.passage_nodes
-    quiet = without_bars(compiled(encoder) if len(nodes) >= MANY else encoder)
+    quiet = _quiet(encoder, len(nodes))
     if not len(nodes):
         raise ValueError(f"{graph!r} has no passages: none of its documents has a text")
 
@@ -214,7 +219,7 @@ def encoding_time(folder: Path, graph: HeteroGraph, encoder: BiEncoder) -> str:
     if len(nodes) < 2 * TIMED or any(folder.glob("passages-*")):
         return ""
     texts = graph.texts(nodes[:: len(nodes) // TIMED][:TIMED], titles=True)
-    quiet = without_bars(compiled(encoder) if len(nodes) >= MANY else encoder)
+    quiet = _quiet(encoder, len(nodes))
     started = perf_counter()
     quiet.encode_docs(texts)
     seconds = 2 * len(nodes) * (perf_counter() - started) / TIMED

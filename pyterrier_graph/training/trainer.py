@@ -281,7 +281,7 @@ def train(
     penalty ``free``; these weights, and their log, are kept if the others are not as good.
     """
     about = Run(**run)
-    before = {name: part.clone() for name, part in model.state_dict().items()}
+    before = {name: part.clone() for name, part in model.state_dict().items()} if free is not None else {}
 
     def make(settings: TrainingArguments, callbacks: list[TrainerCallback]) -> Trainer:
         if (draw := getattr(examples, "draw", None)) is not None:
