@@ -30,7 +30,7 @@ from pyterrier_graph.graphs import builder, passages
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph, MemoryGraph
 from pyterrier_graph.graphs.passages import Widen
-from pyterrier_graph.graphs.relations import check_relations, follow, paper_relations
+from pyterrier_graph.graphs.relations import check_relations, paper_relations
 from pyterrier_graph.storage.arrays import StoredGraph, TextWriter
 
 PAPER = tuple(f"{name}{end}" for name in ("order", "structural", "internal", "external") for end in ("", "_i"))
@@ -265,7 +265,7 @@ def test_unresolved_references_are_logged(tmp_path, caplog):
 def test_all_titles_above_a_node():
     graph = a_graph()
     nodes = np.arange(graph.num_nodes)
-    rows, reached = follow(graph, nodes, "titles")
+    rows, reached = graph.neighbors(nodes, "titles")
     found = [graph.ids_of(reached[rows == row]) for row in range(len(nodes))]
     for node, titles in zip(nodes.tolist(), found, strict=True):
         expected, above = [], np.array([node])
@@ -535,7 +535,7 @@ def widened(graph: HeteroGraph, ranking: list[str], relations: list[str], most: 
     for target in targets:
         tried, part = {graph.texts([target])[0]}, [target]
         for relation in relations:
-            reached = follow(graph, np.array([target]), relation)[1].tolist()
+            reached = graph.neighbors(np.array([target]), relation)[1].tolist()
             for node in sorted(reached, key=lambda node: (abs(node - target), node))[:3]:
                 text, used = graph.texts([node])[0], len(" ".join(graph.texts(part)).split())
                 if text.split() and text not in tried and node not in seen and used + len(text.split()) <= most:

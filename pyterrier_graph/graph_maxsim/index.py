@@ -17,7 +17,6 @@ from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graph_maxsim.graph_reranker import GraphReranker
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph
-from pyterrier_graph.graphs.relations import follow
 from pyterrier_graph.storage.arrays import blocks
 from pyterrier_graph.storage.artifact import BuiltArtifact, kind_of, writing
 
@@ -207,7 +206,7 @@ class LateInteractionRetriever(WithSignature, pt.Transformer):
         """For each node the passages that have it for a neighbor along a relation."""
         if relation not in self._sources:
             passages = self._graph.passage_nodes
-            row, neighbor = follow(self._graph, passages, relation)
+            row, neighbor = self._graph.neighbors(passages, relation)
             self._sources[relation] = CSR.group(neighbor, passages[row], self._graph.num_nodes)
         return self._sources[relation]
 

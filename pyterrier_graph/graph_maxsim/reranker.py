@@ -20,7 +20,7 @@ from pyterrier_graph.graph_maxsim.graph_reranker import (
     graph_maxsim,
     token_maxima,
 )
-from pyterrier_graph.graphs.relations import OWN, check_relations, follow
+from pyterrier_graph.graphs.relations import OWN, check_relations
 from pyterrier_graph.training.grid_search import Tuning, coordinate_search
 from pyterrier_graph.training.validation import Validation
 
@@ -133,7 +133,7 @@ class GraphMaxSim(GraphReranker):
         by_query = pd.Series(work.query).groupby(work.query).indices
         for query, rows in progress(by_query.items(), len(by_query), "query", verbose=self.verbose):
             passages = work.node[rows]
-            edges = [follow(work.graph, passages, relation) for relation in self.weights]
+            edges = [work.graph.neighbors(passages, relation) for relation in self.weights]
             nodes, index = np.unique(np.concatenate([passages, *(n for _, n in edges)]), return_inverse=True)
             own_index, *neighbors = np.split(index, np.cumsum([len(passages), *(len(n) for _, n in edges)])[:-1])
             vectors = work.queries[query]  # (query tokens, d)
@@ -179,7 +179,7 @@ class GraphMaxSim(GraphReranker):
         graph, passage, tokens = self._explained(docno, graph)
         vectors = self.encoder.encode_queries([query])[0]  # (query tokens, d)
         weights = {OWN: 1.0} | {name: weight for name, weight in self.weights.items() if weight}
-        found = [passage if name == OWN else np.unique(follow(graph, passage, name)[1]) for name in weights]
+        found = [passage if name == OWN else np.unique(graph.neighbors(passage, name)[1]) for name in weights]
         nodes, lengths = np.concatenate(found), [len(some) for some in found]
         states = tokens.states(nodes, vectors.device)
         row, position = states.row_index.cpu().numpy(), states.position.cpu().numpy()

@@ -49,7 +49,7 @@ from pyterrier_graph.encoders.stored_vectors import (
     encoder_name,
 )
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
-from pyterrier_graph.graphs.relations import OWN, QUERY_RELATIONS, follow
+from pyterrier_graph.graphs.relations import OWN, QUERY_RELATIONS
 from pyterrier_graph.storage.arrays import DOCNOS, Flex, blocks, ids_of, numbers_of, read_array
 from pyterrier_graph.storage.artifact import META, OwnArtifact, file_sha256, kind_of, read_meta
 from pyterrier_graph.storage.writer import Workers, unfinished
@@ -256,7 +256,7 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
         rows = []
         for name, score in self.parts(query, [docno]).iloc[0].items():
             inside = name not in QUERY_RELATIONS  # queries are not in the graph of the passages
-            nodes = node if name == OWN else follow(graph, node, str(name))[1] if inside else node[:0]
+            nodes = node if name == OWN else graph.neighbors(node, str(name))[1] if inside else node[:0]
             weight = float(weights[name].iloc[0]) if name in weights else float("nan")
             rows.append((name, " ".join(graph.ids_of(nodes)), "\n".join(graph.texts(nodes)), weight, score))
         return pd.DataFrame(rows, columns=["relation", "source", "text", "weight", "score"])

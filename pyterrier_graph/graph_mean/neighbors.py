@@ -22,7 +22,7 @@ from pyterrier_graph.encoders.stored_vectors import (
 )
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import SECTION_TYPE, HeteroGraph
-from pyterrier_graph.graphs.relations import QUERY_RELATIONS, RETRIEVED, TITLE, check_graphs, follow
+from pyterrier_graph.graphs.relations import QUERY_RELATIONS, RETRIEVED, TITLE, check_graphs
 from pyterrier_graph.storage.arrays import IDS_AT_ONCE, Flex, blocks, ids_of, numbers_of
 from pyterrier_graph.storage.writer import Workers
 
@@ -235,7 +235,7 @@ class NeighborSampler:
     def _related(self, passages: np.ndarray, relation: str) -> tuple[np.ndarray, Tensor, CSR]:
         """The nodes that passages reach by a relation: their numbers, vectors, and for each passage their rows."""
         assert self.graph is not None
-        row, reached = follow(self.graph, self.nodes[passages], relation)
+        row, reached = self.graph.neighbors(self.nodes[passages], relation)
         kept = self.rows[reached] >= 0
         edges = CSR.group(row[kept], reached[kept], len(passages))
         nodes, (rows,) = _joined([edges.indices])

@@ -12,7 +12,7 @@ import pandas as pd
 from pyterrier_graph.checks import check_choice
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph, Kind
-from pyterrier_graph.graphs.relations import QUERY_RELATIONS, check_graphs, follow
+from pyterrier_graph.graphs.relations import QUERY_RELATIONS, check_graphs
 from pyterrier_graph.storage.arrays import blocks, numbers_of
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _with_context(
 
 def _neighbors(graph: HeteroGraph, nodes: CSR, relation: str) -> CSR:
     """Per row the nodes that its nodes reach, the first ones in document order."""
-    position, reached = follow(graph, nodes.indices, relation)
+    position, reached = graph.neighbors(nodes.indices, relation)
     return _first(nodes.row_index[position], reached, np.zeros(len(reached)), len(nodes))
 
 

@@ -17,7 +17,7 @@ from npids.lookup import Lookup
 from pyterrier_graph.checks import View, WithSignature, check_count, check_type
 from pyterrier_graph.documents.document import StructuredDocument
 from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph, Kind
-from pyterrier_graph.graphs.relations import check_relations, follow
+from pyterrier_graph.graphs.relations import check_relations
 from pyterrier_graph.storage.arrays import DOCNOS, StoredGraph, writing_ids
 from pyterrier_graph.storage.artifact import META, kind_of, writing
 
@@ -267,7 +267,7 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         check_count("k", k)
         passages, found = self.passage_nodes, []
         for relation in relations:
-            row, node = follow(self, passages, relation)
+            row, node = self.neighbors(passages, relation)
             edges = pd.DataFrame({"row": row, "neighbor": np.searchsorted(passages, node)})
             found.append(edges[self.node_type[node] == PASSAGE_TYPE].sort_values(["row", "neighbor"]))
         edges = pd.concat(found).drop_duplicates()  # the first relation that leads to a neighbor decides its place

@@ -25,7 +25,7 @@ from pyterrier_graph.documents.document import (
     split_passage_id,
 )
 from pyterrier_graph.graphs.csr import CSR
-from pyterrier_graph.graphs.relations import DOCUMENT, relation_names
+from pyterrier_graph.graphs.relations import DOCUMENT, STEP, TITLE, TITLES, relation_names
 from pyterrier_graph.storage.arrays import IDS_AT_ONCE, blocks, ids_of, numbers_of, some
 
 if TYPE_CHECKING:
@@ -130,19 +130,52 @@ class HeteroGraph(Shown, ABC):
         """Code -> numbers of the documents that have it."""
         return self._adjacency("code_documents")
 
-    def neighbors(self, nodes: np.ndarray, relation: str) -> tuple[np.ndarray, np.ndarray]:
-        """The neighbors of some nodes, whose numbers may repeat.
+    def neighbors(self, nodes: np.ndarray, path: str) -> tuple[np.ndarray, np.ndarray]:
+        """The nodes that are reached from some nodes along a relation or a path of relations.
+
+        A path joins relations by ``/``: ``'structural/structural_i'`` leads from a passage to its section, and from
+        there to all parts of that section, except the passage itself. ``'titles'`` leads to all titles above a node,
+        the nearest first.
+
+        Args:
+            nodes: Numbers of nodes, which may repeat.
+            path: The path.
 
         Returns:
-            Per edge the position of the node in ``nodes``, and the neighbor; two arrays of int64.
+            Per edge the position of the node in ``nodes``, and the neighbor; along several relations, per distinct pair
+            of a position and a node. Two arrays of int64.
 
         Raises:
             IndexError: If there is no such node.
             KeyError: If there is no such relation.
         """
+        if path == TITLES:
+            return self._all_titles(nodes)
+        steps = path.split(STEP)
+        rows, reached = self._step(nodes, steps[0])
+        for relation in steps[1:]:
+            step, reached = self._step(reached, relation)
+            rows = rows[step]
+        if len(steps) == 1:
+            return rows, reached
+        elsewhere = reached != nodes[rows]
+        pairs = CSR.distinct(rows[elsewhere], reached[elsewhere], len(nodes))
+        return pairs.row_index, pairs.indices
+
+    def _step(self, nodes: np.ndarray, relation: str) -> tuple[np.ndarray, np.ndarray]:
         if relation not in self.relations:
             raise KeyError(f"no relation {relation!r}: this graph has {', '.join(self.relations)}")
         return self._adjacency(relation).select(nodes)
+
+    def _all_titles(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        found = [self._step(nodes, TITLE)]
+        while len(found[-1][0]):
+            rows, reached = found[-1]
+            step, reached = self._step(reached, TITLE)
+            found.append((rows[step], reached))
+        rows, reached = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        order = np.argsort(rows, kind="stable")
+        return rows[order], reached[order]
 
     def texts(self, nodes: np.ndarray, *, titles: bool = False) -> list[str]:
         """Texts of nodes; ``titles`` puts the titles of sections before passages: ``"title - section: passage"``."""

@@ -12,7 +12,7 @@ from pyterrier_graph.checks import WithSignature, check_count, check_frame, chec
 from pyterrier_graph.graphs.context import MOST
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph
-from pyterrier_graph.graphs.relations import DOCUMENT, check_relations, follow
+from pyterrier_graph.graphs.relations import DOCUMENT, check_relations
 
 FIELDS = ("text", "title")
 
@@ -154,7 +154,7 @@ class Widen(Step):
 
     def _neighbors(self, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray, CSR]:
         """Nodes, their texts, and per target the places of itself and its neighbors, in the order of their trial."""
-        found = [(np.arange(len(targets)), targets), *(follow(self.graph, targets, name) for name in self.relations)]
+        found = [(np.arange(len(targets)), targets), *(self.graph.neighbors(targets, name) for name in self.relations)]
         relation = np.repeat(np.arange(len(found)), [len(row) for row, _ in found])  # 0: the target itself
         row, node = map(np.concatenate, zip(*found, strict=True))
         pairs = pd.DataFrame({"row": row, "relation": relation, "far": abs(node - targets[row]), "node": node})
@@ -229,7 +229,7 @@ def fold(
         names = graph.docnos_of(graph.document[nodes[rows]])
     else:
         rows = rows[graph.node_type[nodes[rows]] == PASSAGE_TYPE]
-        found, reached = follow(graph, nodes[rows], relation)
+        found, reached = graph.neighbors(nodes[rows], relation)
         rows, names = rows[found], graph.ids_of(reached)
     same = np.setdiff1d(np.arange(len(nodes)), rows)
     rows = np.concatenate([rows, same])

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pyterrier_graph.checks import check_type
-from pyterrier_graph.graphs.csr import CSR
 
 if TYPE_CHECKING:
     from pyterrier_graph.graphs.hetero_graph import HeteroGraph
@@ -93,43 +92,6 @@ def check_graphs(relations: Sequence[str], graph: HeteroGraph | None, query_grap
         raise ValueError(f"{', '.join(others)} are relations of documents: give graph=DocumentGraph(...)")
     if graph is not None:
         check_relations(graph, others)
-
-
-def follow(graph: HeteroGraph, nodes: np.ndarray, path: str) -> tuple[np.ndarray, np.ndarray]:
-    """The nodes that are reached from some nodes along a path of relations.
-
-    A path is a relation, or several joined by ``/``: ``'structural/structural_i'`` leads from a passage to its section,
-    and from there to all parts of that section, except the passage itself. ``'titles'`` leads to all titles above a
-    node.
-
-    Returns per distinct pair of a node and a node that it reaches, the position of the former in ``nodes``, and the
-    latter; two arrays of int64.
-    """
-    if path == TITLES:
-        return _all_titles(graph, nodes)
-    steps = path.split(STEP)
-    rows, reached = graph.neighbors(nodes, steps[0])
-    for relation in steps[1:]:
-        step, reached = graph.neighbors(reached, relation)
-        rows = rows[step]
-    if len(steps) == 1:
-        return rows, reached
-    elsewhere = reached != nodes[rows]
-    pairs = CSR.distinct(rows[elsewhere], reached[elsewhere], len(nodes))
-    return pairs.row_index, pairs.indices
-
-
-def _all_titles(graph: HeteroGraph, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The titled sections above some nodes, by row, the nearest first."""
-    rows, reached = graph.neighbors(nodes, TITLE)
-    found = [(rows, reached)]
-    while len(reached):
-        step, reached = graph.neighbors(reached, TITLE)
-        rows = rows[step]
-        found.append((rows, reached))
-    rows, reached = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    order = np.argsort(rows, kind="stable")
-    return rows[order], reached[order]
 
 
 def inverse_path(path: str) -> str:

@@ -26,7 +26,7 @@ from torch.nn import functional
 
 from pyterrier_graph.encoders.token_encoder import TokenStates
 from pyterrier_graph.graphs.csr import ranges
-from pyterrier_graph.graphs.relations import SELF, follow, inverse_path
+from pyterrier_graph.graphs.relations import SELF, inverse_path
 
 if TYPE_CHECKING:
     from pyterrier_graph.graphs.hetero_graph import HeteroGraph
@@ -236,7 +236,7 @@ def plan_propagation(
         target_node = np.where(target == ALL_TARGETS, -1, unique[target])
         needed, rows = [states.number(node, target, radius)], []
         for relation in relations:
-            row, neighbor = follow(graph, node, relation)
+            row, neighbor = graph.neighbors(node, relation)
             if no_out:  # Eq. 2: j != tgt
                 allowed = neighbor != target_node[row]
                 row, neighbor = row[allowed], neighbor[allowed]
@@ -266,7 +266,7 @@ class _States:
             reached = [self.within[-1]]
             for relation in relations:
                 # the nodes that aggregate from a node are its neighbors by the inverse relation
-                row, neighbor = follow(graph, node, inverse_path(relation))
+                row, neighbor = graph.neighbors(node, inverse_path(relation))
                 reached.append(target[row] * self.num_nodes + neighbor)
             self.within.append(np.unique(np.concatenate(reached)))
             front = np.setdiff1d(self.within[-1], self.within[-2], assume_unique=True)

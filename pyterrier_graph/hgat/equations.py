@@ -50,7 +50,7 @@ from pyterrier_graph.encoders.token_encoder import TokenStates
 from pyterrier_graph.graph_maxsim.graph_reranker import maxsim, normalized
 from pyterrier_graph.graph_maxsim.reranker import TITLES_AND_NEIGHBORS
 from pyterrier_graph.graphs.csr import offsets, ranges
-from pyterrier_graph.graphs.relations import SELF, follow
+from pyterrier_graph.graphs.relations import SELF
 from pyterrier_graph.hgat.attention import (
     EdgeBlocks,
     Hop,
@@ -325,7 +325,7 @@ class NeighborMatches(nn.Module):
     def plan(self, graph: HeteroGraph, targets: np.ndarray, propagation: Propagation) -> Propagation:
         """Returns a propagation for these targets that has their neighbors among its nodes, too."""
         unique = np.unique(np.asarray(targets, dtype=np.int64))
-        edges = [follow(graph, unique, relation) for relation in self.relations]
+        edges = [graph.neighbors(unique, relation) for relation in self.relations]
         nodes = pd.unique(np.concatenate([propagation.nodes, *(neighbor for _, neighbor in edges)]))  # in this order
         place_of = pd.Index(nodes).get_indexer
         matches = ((torch.from_numpy(row), torch.from_numpy(place_of(neighbor))) for row, neighbor in edges)

@@ -30,7 +30,7 @@ from pyterrier_graph.graph_maxsim.graph_reranker import (
 )
 from pyterrier_graph.graphs.csr import offsets
 from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE
-from pyterrier_graph.graphs.relations import OWN, PAPER_RELATIONS, check_relations, follow, paper_relations
+from pyterrier_graph.graphs.relations import OWN, PAPER_RELATIONS, check_relations, paper_relations
 from pyterrier_graph.hgat.equations import HGAT, HGATConfig
 from pyterrier_graph.hgat.training import HGATTraining, copy_to_train, draw_triples, train_on_triples
 from pyterrier_graph.storage.arrays import KeyedRows
@@ -348,7 +348,7 @@ class HGATReranker(GraphReranker):
         (gradient,) = torch.autograd.grad(score.sum() + 0 * vectors.sum(), vectors)
         relation_of = {int(target[0]): OWN}
         for relation in dict.fromkeys((*self.relations, *(self.config.matches or ()))):
-            relation_of = dict.fromkeys(follow(graph, target, relation)[1].tolist(), relation) | relation_of
+            relation_of = dict.fromkeys(graph.neighbors(target, relation)[1].tolist(), relation) | relation_of
         nodes = propagation.nodes[inputs.row_index.cpu().numpy()]
         pieces = [self.encoder.tokens(text) if text.strip() else [] for text in tokens.texts(propagation.nodes)]
         frame = pd.DataFrame(

@@ -18,7 +18,7 @@ import pyterrier as pt
 
 from pyterrier_graph.checks import WithSignature, check_frame, check_number, check_training, check_type
 from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph, documents_of
-from pyterrier_graph.graphs.relations import DOCUMENT, check_relations, follow, inverse_path
+from pyterrier_graph.graphs.relations import DOCUMENT, check_relations, inverse_path
 from pyterrier_graph.training.grid_search import Tuning, coordinate_search
 from pyterrier_graph.training.validation import Validation, tuning_set
 
@@ -82,7 +82,7 @@ class Evidence(WithSignature, pt.Transformer):
         order = np.argsort(first + nodes)
         keys = (first + nodes)[order]
         for relation in self.relations:
-            ways = (follow(graph, nodes, path) for path in (relation, inverse_path(relation)))
+            ways = (graph.neighbors(nodes, path) for path in (relation, inverse_path(relation)))
             pairs = np.unique(np.concatenate([row * graph.num_nodes + neighbor for row, neighbor in ways]))
             row, neighbor = np.divmod(pairs, graph.num_nodes)
             row, neighbor = (part[graph.node_type[neighbor] == PASSAGE_TYPE] for part in (row, neighbor))
