@@ -35,7 +35,9 @@ def torch_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SentenceEn
     return SentenceEncoder(tiny.checkpoint(), max_query_tokens=8, max_passage_tokens=16, device="cpu", verbose=False)
 
 
-def test_vectors_are_those_of_torch(torch_encoder: SentenceEncoder) -> None:
+def test_vectors_are_those_of_torch(
+    torch_encoder: SentenceEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = compiled(torch_encoder)
     assert isinstance(made, CompiledEncoder) and made.model_name == torch_encoder.model_name
     np.testing.assert_allclose(made.encode_queries(TEXTS), torch_encoder.encode_queries(TEXTS), atol=1e-5)
@@ -43,7 +45,9 @@ def test_vectors_are_those_of_torch(torch_encoder: SentenceEncoder) -> None:
     assert torch_encoder.similarity == "dot" or cosines.min() > 0.9999
     assert made.windows(TEXTS) == torch_encoder.windows(TEXTS)
     topics = pd.DataFrame({"qid": [*"12345"], "query": TEXTS})
-    again = pickle.loads(pickle.dumps(made))
+    pickled = pickle.dumps(made)
+    monkeypatch.setenv("PYTERRIER_HOME", str(tmp_path / "another machine"))
+    again = pickle.loads(pickled)
     np.testing.assert_allclose(np.stack(again(topics)["query_vec"]), made.encode_queries(TEXTS), atol=1e-6)
     with ThreadPoolExecutor(4) as threads, pytest.raises(ValueError, match="text 1 of 2 is not a text"):
         for found in threads.map(made.encode_queries, [TEXTS] * 8):

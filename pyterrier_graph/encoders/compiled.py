@@ -12,8 +12,8 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, partial
 from hashlib import sha256
 from importlib.util import find_spec
 from itertools import pairwise
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ABOUT, NETWORK, TOKENIZER = "about.json", "network.xml", "tokenizer.json"
+FILES = ABOUT, NETWORK, WEIGHTS, TOKENIZER = "about.json", "network.xml", "network.bin", "tokenizer.json"
 BATCH = 16
 EXAMPLES = ["Who?", "How are TIES broken, and where?", "A longer text: " + "it is read in full, or cut. " * 30]
 
@@ -58,7 +58,7 @@ class CompiledEncoder(WithSignature, pt.Transformer):
         return f"SentenceEncoder({self.model_name.rpartition('@')[0]!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return CompiledEncoder, (self.folder,)
+        return _restored, (self.model_name, {name: (self.folder / name).read_bytes() for name in FILES})
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Adds ``query_vec`` to ``qid, query``."""
@@ -132,15 +132,37 @@ def compiled(encoder: Any) -> Any:
         return encoder
     name, place = encoder.model_name, _folder(encoder.model_name)
     if not place.is_dir() and find_spec("openvino"):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with warnings.catch_warnings(), TemporaryDirectory(dir=place.parent) as folder:
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the conversion traces the network for inputs of any size
             try:
-                if _converted(encoder, Path(folder, "new")):
-                    Path(folder, "new").replace(place)
+                _write(place, partial(_converted, encoder))
             except Exception:  # of many kinds, for networks that OpenVINO cannot convert
                 logger.info("torch runs %s, since OpenVINO cannot", name, exc_info=True)
     return find_compiled(name) or encoder
+
+
+def _restored(name: str, files: dict[str, bytes]) -> CompiledEncoder:
+    """A pickled encoder; its files are written where they are missing, as on another machine."""
+
+    def write(folder: Path) -> bool:
+        return all((folder / file).write_bytes(content) for file, content in files.items())
+
+    if not _folder(name).is_dir():
+        _write(_folder(name), write)
+    return CompiledEncoder(_folder(name))
+
+
+def _write(place: Path, write: Callable[[Path], bool]) -> None:
+    """Writes a folder completely or, if ``write`` returns False, not at all; another process may be quicker."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=place.parent) as folder:
+        (new := Path(folder, "new")).mkdir()
+        if write(new):
+            try:
+                new.replace(place)
+            except OSError:
+                if not place.is_dir():
+                    raise
 
 
 def _converted(encoder: SentenceEncoder, folder: Path) -> bool:
