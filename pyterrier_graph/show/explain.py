@@ -273,8 +273,8 @@ class Explanation:
             for row in rows[:SHOWN].itertuples():
                 strongest = sorted(self.words.get(row.Index, []), key=lambda word: -abs(word[2]))[:5]
                 words = ", ".join(dict.fromkeys(row.text[start:end] for start, end, _ in strongest))
-                text = " ".join(row.text.split())
-                lines.append(f"          {text[:100]}{'…' * (len(text) > 100)}{f' [{words}]' if words else ''}")
+                if text := " ".join(row.text.split()):
+                    lines.append(f"          {text[:100]}{'…' * (len(text) > 100)}{f' [{words}]' if words else ''}")
         lines += [f"  {0:+.3f}  {', '.join(map(in_words, nothing))}"] * bool(nothing)
         return "\n".join([*lines, *(str(one) for one in self.inner)])
 
@@ -316,4 +316,4 @@ class Explanation:
         end = len(row.text) if row.relation == OWN else LENGTH
         words = [word for word in self.words.get(row.Index, []) if word[1] <= end]
         drawn = marked(row.text[:end], words, scale) + "…" * (end < len(row.text))
-        return f'<div title="{escape(row.source)}">{drawn or NO_TEXT}</div>'
+        return f'<div title="{escape(row.source)}">{drawn or NO_TEXT * (row.relation == OWN)}</div>'
