@@ -101,17 +101,18 @@ def check(path: Path | str, allowed: list[Documents | None], fresh: bool = True)
     return found
 
 
-def forked(work: Callable[[], Any], kill_after: float | None = None, late: bool = False) -> tuple[Any, list[float]]:
+def forked(work: Callable[[], Any], kill_after: float | None = None, phase: int = 0) -> tuple[Any, list[float]]:
     """The result of a function in another process; None if it was killed. Raises its error.
 
-    Also the seconds until it begins to commit a change of an index, and from then to its end. If ``late``, the seconds
-    to the kill count from the commit.
+    Also the seconds of the three phases of a change: until it begins to commit, the commit, and what is done after it.
+    The seconds to the kill count from the start of a phase.
     """
     ours, theirs = FORK.Pipe(duplex=False)
 
     def commit(index: ptg.GraphIndex, *given: Any, put: Any = ptg.GraphIndex._put_meta) -> None:
         theirs.send(None)
         put(index, *given)
+        theirs.send(None)
 
     def run() -> None:
         ptg.GraphIndex._put_meta = commit  # type: ignore[method-assign]
@@ -126,7 +127,7 @@ def forked(work: Callable[[], Any], kill_after: float | None = None, late: bool 
     times, said = [start], None
     with suppress(EOFError):
         while said is None:
-            due = times[late] + kill_after if kill_after is not None and len(times) > late else None
+            due = times[phase] + kill_after if kill_after is not None and len(times) > phase else None
             if due is not None and not ours.poll(max(0, due - time.monotonic())):
                 process.kill()
             said = ours.recv()
@@ -140,16 +141,16 @@ def forked(work: Callable[[], Any], kill_after: float | None = None, late: bool 
 
 def kills(rounds: int, folder: Path, draw: random.Random, url: str = "", workers: Workers = 1) -> Counter[str]:
     """Kills changes at random moments: the index is the former one or the new one, and can be changed again."""
-    now, seconds, counts = None, [1.0, 1.0], Counter[str]()
+    now, seconds, counts = None, [1.0, 1.0, 1.0], Counter[str]()
     forked(partial(change, f"{url}/first" if url else folder / "first", drawn(draw, None)[0], workers))  # workers start
     for number in range(rounds):
         path = f"{url}/{number // 12}" if url else folder / str(number // 12)
         os.environ["PYTERRIER_HOME"] = str(folder / draw.choice("ab"))  # one of two machines that share an object store
         now = now if number % 12 else None
         about, after = drawn(draw, now)
-        late = draw.random() < 0.5  # while it commits, which takes a small part of the time
-        kill_after = draw.uniform(0, seconds[late]) if number % 6 else None
-        done, times = forked(partial(change, path, about, workers), kill_after, late)
+        phase = draw.randrange(3)
+        kill_after = draw.uniform(0, seconds[phase]) if number % 6 else None
+        done, times = forked(partial(change, path, about, workers), kill_after, phase)
         seconds = seconds if number % 6 else times
         found = forked(partial(check, path, [now, after], fresh=rounds < 100 or number % 5 == 0))[0]
         assert found == 1 or done is None
