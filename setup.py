@@ -32,23 +32,23 @@ REQUIRES = [
     "snowballstemmer>=2.2",  # marks the words of a question in a snippet
     "lazy_loader>=0.4",
     "wrapt>=1.15",  # before, its import hook hides a package's data files
-    "matplotlib>=3.9",
-    "scikit-learn>=1.5",
-    "statsmodels>=0.14",
-    "pandas>=2.2",
-    "numpy>=2.0",
+    "matplotlib>=3.9.2",
+    "scikit-learn>=1.5.2",
+    "statsmodels>=0.14.3",
+    "pandas>=2.2.3",
+    "numpy>=2.1",
     "cloudpickle>=3.0",  # what workers compute may be defined in a notebook
 ]
 
 # Readers of files: HTML, Markdown, reStructuredText and CLEF-IP.
 FILES = [
-    "lxml>=5",
+    "lxml>=5.3",
     "markdown-it-py>=3",
     "mdit-py-plugins>=0.4",
     "docutils>=0.20",
     "beautifulsoup4>=4.12",  # the encoding that a page declares
     "charset-normalizer>=3.3",
-    "PyYAML>=6.0",
+    "PyYAML>=6.0.2",
 ]
 
 # Readers of .docx, .pptx and .pdf. PDF is read by pdfminer, which markitdown uses, too.
@@ -60,12 +60,12 @@ PISA = [  # wurlitzer hides the log of PISA's indexer
     "wurlitzer>=3; platform_system == 'Linux'",
 ]
 ADAPTIVE = ["pyterrier-adaptive>=0.2"]
-RAY = ["ray>=2.40"]
+RAY = ["ray>=2.45"]
 # Runs encoders; those of sentence-transformers need an older transformers. There are no wheels for Macs with Intel.
 OPENVINO = ["openvino>=2026.1; platform_system != 'Darwin' or platform_machine == 'arm64'"]
 DOCS = ["sphinx>=7.4", "myst-nb>=1.2"]
 TESTS = [
-    "faiss-cpu>=1.9",
+    "faiss-cpu>=1.9.0.post1",
     "flask-cors>=5",  # with moto: an S3 server
     "hypothesis>=6.100",
     "ipykernel>=6",
@@ -121,7 +121,7 @@ setup(
         "files": FILES,
         "office": [*FILES, *OFFICE],
         "pisa": PISA,
-        "faiss": ["faiss-cpu>=1.9"],
+        "faiss": ["faiss-cpu>=1.9.0.post1"],
         # Both FAISS wheels provide the module `faiss` and overwrite each other: install [faiss] or [gpu], never both.
         "gpu": ["faiss-gpu>=1.14.3; platform_system == 'Linux'"],
         "adaptive": ADAPTIVE,

@@ -8,6 +8,7 @@ passages have codes for approximate search.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import os
@@ -18,6 +19,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from multiprocessing.forkserver import _forkserver as server
 from multiprocessing.pool import ThreadPool
@@ -25,7 +27,10 @@ from pathlib import Path
 from typing import Any
 
 import lancedb  # noqa: F401  # once for all processes
+import numpy as np
 import pandas as pd
+import pyterrier_dr  # noqa: F401
+import torch
 from joblib.externals.loky.backend import context, resource_tracker
 from s3 import Server
 from tiny import WORDS, checkpoint
@@ -41,6 +46,7 @@ from pyterrier_graph.storage.writer import Workers
 TOPICS = pd.DataFrame({"qid": ["1", "2"], "query": ["alpha mu", "kappa iota"]})
 Documents = dict[str, dict[str, str]]
 Change = tuple[str, Documents | list[str]]
+gc.freeze()  # loky collects garbage after the first call of a worker
 
 
 def opened(path: Path | str) -> ptg.GraphIndex:
@@ -95,11 +101,21 @@ def check(path: Path | str, allowed: list[Documents | None], fresh: bool = True)
     return found
 
 
-def forked(work: Callable[[], Any], kill_after: float | None = None) -> tuple[Any, float]:
-    """The result of a function in another process and its seconds; None if it was killed. Raises its error."""
+def forked(work: Callable[[], Any], kill_after: float | None = None, phase: int = 0) -> tuple[Any, list[float]]:
+    """The result of a function in another process; None if it was killed. Raises its error.
+
+    Also the seconds of the three phases of a change: until it begins to commit, the commit, and what is done after it.
+    The seconds to the kill count from the start of a phase.
+    """
     ours, theirs = FORK.Pipe(duplex=False)
 
+    def commit(index: ptg.GraphIndex, *given: Any, put: Any = ptg.GraphIndex._put_meta) -> None:
+        theirs.send(None)
+        put(index, *given)
+        theirs.send(None)
+
     def run() -> None:
+        ptg.GraphIndex._put_meta = commit  # type: ignore[method-assign]
         try:
             theirs.send((work(), None))
         except BaseException as error:
@@ -108,33 +124,38 @@ def forked(work: Callable[[], Any], kill_after: float | None = None) -> tuple[An
     process, start = FORK.Process(target=run), time.monotonic()
     process.start()
     theirs.close()
-    if kill_after is not None and not ours.poll(kill_after):
-        process.kill()
-    try:
-        result, error = ours.recv()
-    except EOFError:
-        result, error = None, None
+    times, said = [start], None
+    with suppress(EOFError):
+        while said is None:
+            due = times[phase] + kill_after if kill_after is not None and len(times) > phase else None
+            if due is not None and not ours.poll(max(0, due - time.monotonic())):
+                process.kill()
+            said = ours.recv()
+            times.append(time.monotonic())
     process.join()
+    result, error = said or (None, None)
     if error:
         raise RuntimeError(error)
-    return result, time.monotonic() - start
+    return result, [*np.diff(times)]
 
 
 def kills(rounds: int, folder: Path, draw: random.Random, url: str = "", workers: Workers = 1) -> Counter[str]:
     """Kills changes at random moments: the index is the former one or the new one, and can be changed again."""
-    now, longest, counts = None, 1.0, Counter[str]()
+    now, seconds, counts = None, [1.0, 1.0, 1.0], Counter[str]()
+    forked(partial(change, f"{url}/first" if url else folder / "first", drawn(draw, None)[0], workers))  # workers start
     for number in range(rounds):
         path = f"{url}/{number // 12}" if url else folder / str(number // 12)
         os.environ["PYTERRIER_HOME"] = str(folder / draw.choice("ab"))  # one of two machines that share an object store
         now = now if number % 12 else None
         about, after = drawn(draw, now)
-        killed = number % 6 != 0
-        kill_after = draw.triangular(0, longest, longest) if killed else None
-        done, seconds = forked(partial(change, path, about, workers), kill_after)
-        longest = longest if killed else seconds
+        phase = draw.randrange(3)
+        kill_after = draw.uniform(0, seconds[phase]) if number % 6 else None
+        done, times = forked(partial(change, path, about, workers), kill_after, phase)
+        seconds = seconds if number % 6 else times
         found = forked(partial(check, path, [now, after], fresh=rounds < 100 or number % 5 == 0))[0]
         assert found == 1 or done is None
-        counts[f"{about[0]}: {'ended' if done else 'killed, new' if found else 'killed, old'}"] += 1
+        ended = "ended first" if number % 6 else "undisturbed"
+        counts[f"{about[0]}: {ended if done else 'killed, new' if found else 'killed, old'}"] += 1
         now = after if found else now
     return counts
 
@@ -142,7 +163,7 @@ def kills(rounds: int, folder: Path, draw: random.Random, url: str = "", workers
 def processes(rounds: int, folder: Path, draw: random.Random) -> Counter[str]:
     """The same with two processes that encode: forks of a server, since a fork of a change would keep its lock."""
     context.set_start_method("forkserver")
-    server.set_forkserver_preload(["stress", "sentence_transformers"])
+    server.set_forkserver_preload(["sentence_transformers", "stress"])
     server.ensure_running()
     server.ensure_running = lambda: None  # the processes of changes are not those that have started it
     resource_tracker.ensure_running()
@@ -291,8 +312,9 @@ STRESSES = {work.__name__: work for work in (kills, processes, ray, store, disk,
 
 def main(name: str, rounds: int, seed: int = 0) -> None:
     warnings.simplefilter("ignore")
-    os.environ |= {"TOKENIZERS_PARALLELISM": "false", "PYTHONPATH": os.pathsep.join(sys.path)}
-    contextual_index.LARGE, codes.SAMPLED, stored_vectors.PASSAGES_AT_ONCE = 9, 624, 4
+    os.environ |= {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    torch.set_num_threads(1)  # threads of OpenMP do not survive a fork, which makes encoding slow
+    contextual_index.LARGE, codes.SAMPLED, stored_vectors.PASSAGES_AT_ONCE = 9, 624, 2
     checkpoint()
     with tempfile.TemporaryDirectory() as folder:
         print(name, json.dumps(STRESSES[name](rounds, Path(folder), random.Random(seed))), flush=True)

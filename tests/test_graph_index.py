@@ -342,6 +342,15 @@ def test_nothing_is_left_of_a_failed_index(tmp_path: Path) -> None:
     assert len(made(tmp_path / "index")) == 5
 
 
+def test_a_change_waits_until_its_files_are_on_the_disk(index: ptg.GraphIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the version before are there already."""
+    synced, before = list[Path](), {index.path / name for name in index.meta[artifact.SIZES]}
+    monkeypatch.setattr(artifact, "sync", synced.append)
+    index.update([document("d7", "mu")])
+    new = {index.path / name for name in index.meta[artifact.SIZES]} - before
+    assert len(new) > 9 and new <= {*synced} and not before & {*synced}
+
+
 def test_every_flipped_bit_is_found(tmp_path: Path) -> None:
     stress.flips(15, tmp_path, random.Random(0))
 

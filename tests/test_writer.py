@@ -6,6 +6,7 @@ Workers import this module, so it imports little.
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import re
 import shutil
@@ -224,6 +225,22 @@ def test_a_worker_that_fails(tmp_path: Path, whole: dict[str, bytes]) -> None:
     assert not (tmp_path / "made").exists()
     assert files(write(tmp_path / "made", calls := Calls())) == whole
     assert 12 in calls.asked and len(calls.asked) <= 3
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks, and looks into /proc")
+def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
+    def work(numbers: np.ndarray) -> dict[str, np.ndarray]:
+        (tmp_path / f"{os.getpid()}.pid").touch()
+        time.sleep(600)
+        return rows_of(numbers)
+
+    process = multiprocessing.get_context("fork").Process(
+        target=write, args=(tmp_path / "made", work), kwargs={"workers": 2}
+    )
+    process.start()
+    until(lambda: len([*tmp_path.glob("*.pid")]) == 2)
+    process.kill()
+    until(lambda: not any(os.path.exists(f"/proc/{file.stem}/exe") for file in tmp_path.glob("*.pid")), seconds=20)
 
 
 @pytest.mark.parametrize("given", [0, -1, 1.5, True, "joblib", None])

@@ -471,7 +471,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         files = [path / CARD, *(file for folder in folders for file in folder.rglob("*") if file.name != HINT)]
         known = (before or meta).get(DIGESTS, {}).items()  # files outside of the version's folder do not change
         known = {name: digest for name, digest in known if not name.startswith(f"{version.name}/")}
-        complete(path, meta, known, files, None if self.store is None else self.store.publish)
+        complete(path, meta, known, files, None if self.store is None else self.store.publish, kept=known)
 
     def _remove_old(self, meta: dict[str, Any], before: dict[str, Any]) -> None:
         """Removes versions before the last one, which may still be open, and vectors that no version needs."""

@@ -13,7 +13,7 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from html import escape
@@ -224,12 +224,13 @@ def complete(
     sha256: Mapping[str, str] | None = None,
     files: Iterable[Path] | None = None,
     publish: Callable[[dict[str, Any]], None] | None = None,
+    kept: Container[str] = (),
 ) -> None:
     """Makes a folder with its files an artifact: syncs everything to the disk, and writes ``pt_meta.json`` at the end.
 
     Sizes and digests of the files, by default all in the folder, are added to ``meta``; ``sha256`` has known digests.
-    ``publish`` may extend the metadata before they are written. A caller that renames the folder afterwards has to
-    :func:`sync` the folder around it.
+    ``publish`` may extend the metadata before they are written. What is ``kept`` is on the disk already. A caller that
+    renames the folder afterwards has to :func:`sync` the folder around it.
     """
     known, new = sha256 or {}, folder / NEW_META
     files = sorted({*(folder.rglob("*") if files is None else files)} - {folder / META, new})
@@ -240,10 +241,11 @@ def complete(
         publish(meta)
     new.write_text(meta_text(meta), encoding="utf-8", newline="\n")
     mode = new.stat().st_mode & 0o777
-    for file in [*names.values(), new]:
+    written = [*(file for name, file in names.items() if name not in kept), new]
+    for file in written:
         file.chmod(mode)  # safetensors creates files that only their creator may read
         sync(file)
-    for place in {parent for file in names.values() for parent in file.parents if folder in parent.parents}:
+    for place in {parent for file in written for parent in file.parents if folder in parent.parents}:
         sync(place)
     new.replace(folder / META)
     sync(folder)

@@ -29,10 +29,13 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
 from itertools import islice
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Literal
 
 import cloudpickle
@@ -54,7 +57,6 @@ Workers = int | Literal["ray"]
 PLAN, FILES = "unfinished.json", "files"
 AHEAD = 2  # ranges per processor that Ray has been given; what they need is in memory
 RETRIES = 5  # of a range, if Ray loses a worker or a machine
-IDLE = 10  # seconds until a process ends that gets no more work, such as one whose parent was killed
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 _pickled_job = b""  # of this worker process
@@ -265,7 +267,8 @@ def _in_processes(job: Job, numbers: Sequence[int], count: int) -> Iterator[int]
     from joblib.externals import loky
 
     threads = dict.fromkeys(THREADS, str(max(1, joblib.cpu_count() // count)))
-    executor = loky.ProcessPoolExecutor(count, timeout=IDLE, initializer=_start, initargs=(dumps(job),), env=threads)
+    ended, _open = Pipe(duplex=False)  # the second end is closed when this process ends
+    executor = loky.ProcessPoolExecutor(count, initializer=_start, initargs=(dumps(job), ended), env=threads)
     done = False
     try:
         calls = {executor.submit(_call, number): number for number in numbers}
@@ -277,11 +280,19 @@ def _in_processes(job: Job, numbers: Sequence[int], count: int) -> Iterator[int]
         executor.shutdown(kill_workers=not done)
 
 
-def _start(job: bytes) -> None:
+def _start(job: bytes, ended: Connection) -> None:
     """Prepares a worker process."""
     global _pickled_job
+    Thread(target=_end_with, args=(ended,), daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
     _pickled_job = job
+
+
+def _end_with(parent: Connection) -> None:
+    """Ends this process when the one that has started it ends: after a kill, loky's may wait for a lock forever."""
+    with suppress(EOFError, OSError):
+        parent.recv()
+    os._exit(1)
 
 
 def _call(number: int) -> None:
