@@ -79,7 +79,7 @@ def answered(index: ptg.GraphIndex, asked: dict[str, str], output: Path) -> dict
     topics = pd.DataFrame({"qid": [f"q{number}" for number in range(len(asked))], "query": [*asked]})
     for name, system in rivals(index, output).items():
         for per in ("passage", "section"):
-            ranked[f"{name}, one per {per}"] = (system >> index._texts(per) % BEST).transform(topics)
+            ranked[f"{name}, one per {per}"] = (index._with_texts(system, per) % BEST).transform(topics)
     return {name: hits(found, asked) for name, found in ranked.items()}
 
 

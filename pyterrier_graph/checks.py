@@ -11,9 +11,10 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, get_args, get_origin, get_type_hints
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
 
 REWRITTEN = "applypipeline:"  # how Terrier's query language begins, which RM3, Bo1 and SDM write
@@ -46,6 +47,21 @@ class View(NamedTuple):
     title: str = ""  # by default the class of a transformer, the ``repr`` of another object
 
 
+class Found(NamedTuple):
+    """Results of queries, as arrays with a value per result: one query after the other, and the best first."""
+
+    row: "np.ndarray"  # of the query in its frame
+    docno: "np.ndarray"
+    score: "np.ndarray"
+    others: dict[str, Any]  # columns that the results have in addition
+    node: "np.ndarray | None" = None  # in the graph that has the texts, if it is known
+
+    def at(self, places: "np.ndarray") -> "Found":
+        """Some of the results."""
+        others = {name: column.take(places) for name, column in self.others.items()}
+        return Found(self.row[places], self.docno[places], self.score[places], others)
+
+
 class Shown:
     """Base of classes that notebooks display: a table, a picture, and a transformer's schematic."""
 
@@ -76,6 +92,52 @@ class WithSignature:
         super().__init_subclass__(**options)
         parameters = [*inspect.signature(cls.__init__).parameters.values()][1:]
         cls.__signature__ = inspect.Signature(parameters)
+
+
+class Retrieves(WithSignature):
+    """Base of transformers that find documents for queries: they compute with arrays, of which one frame is made."""
+
+    _replaced = frozenset({"docno", "score", "rank"})  # columns of queries that results do not have
+    _texts_of: Any = None  # the graph whose texts are columns of the results, and their names
+    _fields: Sequence[str] = ()
+    num_results: int
+
+    @abstractmethod
+    def _found(self, topics: "pd.DataFrame") -> Found:
+        """The results for checked queries."""
+
+    def _with_texts(self, topics: "pd.DataFrame") -> Found:
+        """The results, with the texts of a graph."""
+        found = self._found(topics)
+        texts = {} if self._texts_of is None else self._texts_of._columns(self._fields, found.docno, found.node)
+        return found._replace(others=found.others | texts)
+
+    def transform(self, inp: "pd.DataFrame") -> "pd.DataFrame":
+        """Finds documents."""
+        import pyterrier as pt
+
+        inp = check_frame(inp, self, texts=("query",))
+        pt.validate.query_frame(inp, extra_columns=["query"], context=self)  # type: ignore[arg-type]
+        return self._frame(inp, self._with_texts(inp))
+
+    def _frame(self, topics: "pd.DataFrame", found: Found) -> "pd.DataFrame":
+        import numpy as np
+        import pandas as pd
+
+        given = {name: topics[name].array.take(found.row) for name in topics.columns if name not in self._replaced}
+        rank = np.arange(len(found.row)) - np.searchsorted(found.row, found.row)
+        results = {"docno": pd.array(found.docno, dtype="str"), "score": found.score, "rank": rank}
+        return pd.DataFrame(given | results | found.others)
+
+    def fuse_rank_cutoff(self, k: int) -> Self:
+        """Finds no more documents than are kept."""
+        return self._with(num_results=min(k, self.num_results))
+
+    def _with(self, **changed: Any) -> Self:
+        """A copy with other values of attributes."""
+        other = object.__new__(type(self))
+        vars(other).update(vars(self) | changed)  # copy.copy would leave out files that are open
+        return other
 
 
 def check_type(name: str, value: Any, kinds: type | tuple[type, ...], expected: str) -> None:
@@ -196,6 +258,8 @@ def _check_queries(qids: Any, queries: Any) -> None:
     if len(queries) < 2 or pd.api.types.infer_dtype(queries) != "string":
         return  # what is not a text is found where queries are read
     texts = queries.factorize()[0]  # numbers, -1 where there is none
+    if texts.max() < 1:
+        return  # all have the same one
     known = texts >= 0
     place, names = qids[known].factorize()
     first = texts[known][np.unique(place, return_index=True)[1]] if len(place) else place  # of each qid
@@ -218,7 +282,7 @@ def _texts(column: Any) -> Any:
     import pandas as pd
 
     kind, name = pd.api.types.infer_dtype(column, skipna=False), column.name
-    is_missing = column.isna().any()
+    is_missing = column.array.isna().any()
     if name in ("qid", "docno") and kind == "integer" and not is_missing:
         return column.astype("str") if name == "docno" else column
     if len(column) and (kind != "string" or is_missing):

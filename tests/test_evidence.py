@@ -99,7 +99,7 @@ def test_answered_queries_set_the_numbers(tmp_path: Path) -> None:
     numbers = index.meta["settings"]
     assert numbers["alpha"] > SETTINGS["alpha"] and numbers["evidence"].keys() == SETTINGS["evidence"].keys()
     assert [*index.path.glob("v1/tmp*")] == []
-    assert ptg.GraphIndex(index.path, **options).verify().hybrid()[0].alpha == numbers["alpha"]
+    assert ptg.GraphIndex(index.path, **options).verify().hybrid().alpha == numbers["alpha"]
     assert index.update([document("d11", "mu")]).meta["settings"] == numbers
     few = ptg.GraphIndex(tmp_path / "few", **options)
     assert few.index(DOCUMENTS, answered=(TOPICS[:4], QRELS)).meta["settings"] == SETTINGS

@@ -374,7 +374,7 @@ def test_answered_queries(index: ptg.GraphIndex, tmp_path: Path) -> None:
     with pytest.warns(ptg.PyTerrierGraphWarning, match="1 judged docno .'d9'. not in the graph"):
         index.update([], answered=(topics, qrels))
     assert index.meta["number"] == 2 and "d4%p0" in index.bm25().search("theta")["docno"].tolist()
-    assert "relevant" in index.dense()[0].index.query_weights(TOPICS).columns
+    assert "relevant" in index.dense().index.query_weights(TOPICS).columns
     assert_same(index, made(tmp_path / "fresh", answered=(topics, qrels)))
     index.update([document("d5", "mu")])
     assert "d4%p0" in index.bm25().search("theta")["docno"].tolist()
@@ -388,8 +388,11 @@ def test_fit(index: ptg.GraphIndex) -> None:
     settings = index.meta["settings"]
     assert 0 <= settings["alpha"] <= 1 and {*settings["largest_weights"]} == {"titles"}
     again = ptg.GraphIndex(index.path, verbose=False).verify()
-    assert again.hybrid()[0].alpha == settings["alpha"]
+    assert again._fusion(10).alpha == settings["alpha"]
     pd.testing.assert_frame_equal(again.hybrid()(TOPICS), index.hybrid()(TOPICS))
+    again.meta["settings"] |= {"evidence": {"document": 5.0, "order": 0.1}}
+    ranked = again.hybrid().search("alpha mu").head(8)
+    assert again.search("alpha mu", 8)["docno"].tolist() == ranked["docno"].tolist()
     assert index.update([document("d5", "mu")]).meta["settings"] == settings
 
 

@@ -116,6 +116,8 @@ def test_wrong_results() -> None:
     unscored = pipeline({"1": {"b": 1.0}}) >> pt.apply.generic(lambda run: run.assign(score=float("nan")))
     with pytest.raises(ValueError, match="no score"):
         ptg.Hybrid(documents, unscored)(TOPICS)
+    with pytest.raises(ValueError, match="has results of query '1', which is not asked"):
+        ptg.Hybrid(pt.apply.generic(lambda _: documents(TOPICS)), documents)(TOPICS[1:])
     with pytest.raises(pt.validate.InputValidationError):
         ptg.Hybrid(documents, documents)(TOPICS[["qid"]])
 

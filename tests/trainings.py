@@ -26,10 +26,10 @@ def interrupt(reranker: Reranker, evaluation: int, how: Callable[[], None], meth
     """Has training end at an evaluation, which calls this method once."""
     original, count = getattr(reranker, method), iter(range(1, 100))
 
-    def counting(given: Any) -> Any:
+    def counting(*given: Any) -> Any:
         if next(count) == evaluation:
             how()
-        return original(given)
+        return original(*given)
 
     setattr(reranker, method, counting)
     return reranker

@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from hashlib import sha256
+from importlib.metadata import version
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -131,13 +132,20 @@ def compiled(encoder: Any) -> Any:
     if type(encoder).__name__ != "SentenceEncoder" or encoder.dtype != "auto" or encoder.network.device.type != "cpu":
         return encoder
     name, place = encoder.model_name, _folder(encoder.model_name)
-    if not place.is_dir() and find_spec("openvino"):
+    if find_spec("openvino") is None:
+        return encoder
+    refused = place.with_name(f"{place.name}-{version('openvino')}")  # this version is not tried again
+    if not place.is_dir() and not refused.exists():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the conversion traces the network for inputs of any size
             try:
                 _write(place, partial(_converted, encoder))
-            except Exception:  # of many kinds, for networks that OpenVINO cannot convert
+            except Exception as error:  # of many kinds, for networks that OpenVINO cannot convert
                 logger.info("torch runs %s, since OpenVINO cannot", name, exc_info=True)
+                if isinstance(error, OSError):  # such as of a full disk
+                    return encoder
+        if not place.is_dir():
+            refused.touch()
     return find_compiled(name) or encoder
 
 

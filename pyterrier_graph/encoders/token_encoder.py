@@ -248,7 +248,8 @@ class TokenEncoder:
                     encode: Any = self.network.encode_query if task == "query" else self.network.encode_document
                     encoded = encode(list(distinct), batch_size=self.batch_size, show_progress_bar=False)
                 else:  # without the preparations for many texts, which take 1 ms
-                    self.network.eval()
+                    if self.network.training:
+                        self.network.eval()
                     encoded = self._matrices(list(distinct), task)
         # clone: tensors made in inference mode cannot take part in training
         matrices = [matrix.clone().float() for matrix in encoded]

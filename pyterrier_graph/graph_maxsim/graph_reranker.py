@@ -10,7 +10,7 @@ MaxSim (Albarede et al. 2023, Eq. 6; Khattab and Zaharia 2020) of a query and a 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
@@ -295,9 +295,9 @@ class GraphReranker(LearnedModel):
             raise
         return run
 
-    def _scores(self, run: pd.DataFrame) -> np.ndarray:
+    def _scores(self, run: pd.DataFrame, works: Iterable[QueryPassages] | None = None) -> np.ndarray:
         scores = np.zeros(len(run))
-        for work in self._work(run):
+        for work in self._work(run) if works is None else works:
             scores[work.rows] = self._score(work)
         return scores
 
@@ -354,6 +354,8 @@ def ranked(run: pd.DataFrame, scores: np.ndarray, context: pt.Transformer) -> pd
             f"{context!r} scores query {row['qid']!r}, passage {row['docno']!r} as not a number: "
             "the weights of its model or encoder are not finite"
         )
-    single = not len(run) or bool((run["qid"] == run["qid"].iloc[0]).all())
-    run = run.drop(columns=[name for name in ("score", "rank") if name in run.columns])
-    return pt.model.add_ranks(run.assign(score=scores), single_query=single)
+    query = pd.factorize(run["qid"])[0]
+    order, rank = np.lexsort((-scores, query)), np.empty(len(run), np.int64)
+    rank[order] = np.arange(len(run)) - np.searchsorted(query[order], query[order])
+    kept = {name: column for name, column in run.items() if name not in ("score", "rank")}
+    return pd.DataFrame(kept | {"score": scores, "rank": rank}, index=run.index)

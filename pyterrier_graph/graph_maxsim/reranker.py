@@ -130,23 +130,23 @@ class GraphMaxSim(GraphReranker):
 
         Their shapes are (rows,), (rows, query tokens) and (rows, relations, query tokens).
         """
-        by_query = pd.Series(work.query).groupby(work.query).indices
-        for query, rows in progress(by_query.items(), len(by_query), "query", verbose=self.verbose):
-            passages = work.node[rows]
+        order = np.argsort(work.query, kind="stable")
+        by_query = np.split(order, np.flatnonzero(np.diff(work.query[order])) + 1)
+        for rows in progress(by_query, len(by_query), "query", verbose=self.verbose):
+            query, passages = work.query[rows[0]], work.node[rows]
             edges = [work.graph.neighbors(passages, relation) for relation in self.weights]
             nodes, index = np.unique(np.concatenate([passages, *(n for _, n in edges)]), return_inverse=True)
-            own_index, *neighbors = np.split(index, np.cumsum([len(passages), *(len(n) for _, n in edges)])[:-1])
+            own, neighbors = torch.from_numpy(index).split([len(passages), len(index) - len(passages)])
             vectors = work.queries[query]  # (query tokens, d)
             states = work.tokens._as_stored(nodes, vectors.device)
             maxima = token_maxima(vectors, states)  # (nodes, query tokens)
             # a neighbor without tokens, such as a section without a title, does not match, instead of matching with 0
             found = maxima.masked_fill(states.lengths[:, None] == 0, -torch.inf)
-            context = [
-                best_of_neighbors(found, torch.from_numpy(row).to(found.device), torch.from_numpy(neighbor), len(rows))
-                for (row, _), neighbor in zip(edges, neighbors, strict=True)
-            ]
-            own = maxima[torch.from_numpy(own_index)]  # (rows, query tokens)
-            yield rows, own, torch.stack([own.new_zeros(own.shape), *context], 1)[:, 1:]
+            # of each edge its row and its relation, as one number
+            targets = [row * len(edges) + number for number, (row, _) in enumerate(edges)]
+            places = torch.from_numpy(np.concatenate([np.empty(0, np.int64), *targets])).to(found.device)
+            context = best_of_neighbors(found, places, neighbors, len(rows) * len(edges))
+            yield rows, maxima[own], context.view(len(rows), len(edges), len(vectors))
 
     def _learn(self, training: Judged, validation: Judged | None) -> None:
         measure = Validation(*(validation or training), self.training.measure, self)

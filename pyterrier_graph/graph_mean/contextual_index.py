@@ -29,6 +29,8 @@ import pyterrier as pt
 from safetensors.numpy import load_file, save
 
 from pyterrier_graph.checks import (
+    Found,
+    Retrieves,
     Shown,
     View,
     WithSignature,
@@ -218,9 +220,14 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
             A row per passage, with columns ``own`` and, where the index has weights per query, the relations; else the
             score is the only part. A row adds up to the score.
         """
+        vector = query_vector(self.query_encoder(), query) if isinstance(query, str) else query
+        names, sums = self._sums(vector, docnos)
+        return pd.DataFrame(sums, columns=names, index=pd.Index(docnos, name="docno"))
+
+    def _sums(self, vector: np.ndarray, docnos: Sequence[str]) -> tuple[list[str], np.ndarray]:
+        """The names of the parts of scores, and their values, shape (passages, parts)."""
         ids, vectors, _ = self._files.payload()
         names = [OWN, *([] if self._weights is None else self._weights.weights)]
-        vector = query_vector(self.query_encoder(), query) if isinstance(query, str) else query
         numbers = numbers_of(ids, docnos)
         products = np.asarray(vectors[numbers], np.float32) * vector
         if self._windows is not None:
@@ -228,8 +235,7 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
             rows = np.concatenate([products, further * vector])  # (passages + further windows, width)
             order = np.argsort(rows.sum(1), kind="stable")
             products[np.r_[: len(numbers), position][order]] = rows[order]  # the last one, which is the best, stays
-        sums = products.reshape(len(docnos), len(names), -1).sum(2)  # (passages, parts)
-        return pd.DataFrame(sums, columns=names, index=pd.Index(docnos, name="docno"))
+        return names, products.reshape(len(docnos), len(names), -1).sum(2)
 
     def explain(self, query: str, docno: str, *, graph: HeteroGraph | None = None) -> pd.DataFrame:
         """Explains the score of a passage by its own text and its relations.
@@ -275,7 +281,8 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
             num_results: Passages per query.
             exact: Whether all vectors are compared in a large index, too.
         """
-        return ContextualRetriever(self, num_results, exact=exact)
+        found = ContextualRetriever(self, num_results, exact=exact)
+        return found._with(_texts_of=self.graph, _fields=["text"])
 
     def query_encoder(self) -> pt.Transformer:
         """Encodes queries for this index: adds ``query_vec`` to ``qid, query``.
@@ -319,20 +326,18 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
         return View(sizes, title=repr(self))
 
 
-class ContextualRetriever(WithSignature, pt.Transformer):
+class ContextualRetriever(Retrieves, pt.Transformer):
     """The retriever of an index, which :meth:`ContextualIndex.retriever` returns."""
 
+    _replaced = Retrieves._replaced | {"query_vec"}
     schematic = {"label": "retriever", "help_url": "https://pypi.org/project/pyterrier-graph/"}
 
-    def __init__(
-        self, index: ContextualIndex, num_results: int = 1000, *, exact: bool = False, texts: bool = True
-    ) -> None:
+    def __init__(self, index: ContextualIndex, num_results: int = 1000, *, exact: bool = False) -> None:
         check_count("num_results", num_results)
         check_type("exact", exact, bool, "True or False")
         self.index = index
         self.num_results = num_results
         self.exact = exact
-        self.texts = texts
 
     def __repr__(self) -> str:
         given = [str(self.num_results)] * (self.num_results != 1000) + ["exact=True"] * self.exact
@@ -341,27 +346,19 @@ class ContextualRetriever(WithSignature, pt.Transformer):
     def __str__(self) -> str:
         return str(self.index)
 
-    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Finds passages."""
-        inp = check_frame(inp, self, texts=("query",))
-        pt.validate.query_frame(inp, extra_columns=["query"], context=self)
-        encoded = inp.reset_index(drop=True)
-        given = encoded.pop("query_vec") if "query_vec" in encoded else self.index._encoded(encoded["query"].tolist())
+    def _found(self, topics: pd.DataFrame) -> Found:
+        given = topics["query_vec"] if "query_vec" in topics else self.index._encoded(topics["query"].tolist())
         docnos, about = self.index._files.payload(return_dvecs=False)
         try:
             vectors = np.array([*given], dtype=np.float32).reshape(-1, about["vec_size"])
         except (OverflowError, TypeError, ValueError) as error:
             raise ValueError(f"{self}: a query_vec must be {about['vec_size']} numbers: {error}") from error
         scores, passages = self.index._search(vectors, self.num_results, self.exact)
-        row, rank = (place.ravel() for place in np.indices(scores.shape))
-        found: dict[str, Any] = {"docno": ids_of(docnos, passages.ravel()), "score": scores.ravel(), "rank": rank}
-        if self.texts and (graph := self.index.graph) is not None:
-            found["text"] = graph.texts(_nodes(graph, passages.ravel(), found["docno"], len(self.index)))
-        return pd.DataFrame({name: encoded[name].array.take(row) for name in encoded.columns} | found)
-
-    def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
-        """Finds no more passages than are kept."""
-        return ContextualRetriever(self.index, min(k, self.num_results), exact=self.exact, texts=self.texts)
+        row = np.repeat(np.arange(len(scores)), scores.shape[1])
+        ids, graph = ids_of(docnos, passages.ravel()), self.index.graph
+        known = graph is not None and graph is self._texts_of
+        node = _nodes(graph, passages.ravel(), ids, len(self.index)) if known else None  # type: ignore[arg-type]
+        return Found(row, np.array(ids, dtype=object), scores.ravel(), {}, node)
 
 
 def _nodes(graph: HeteroGraph, passages: np.ndarray, ids: list[str], count: int) -> np.ndarray:

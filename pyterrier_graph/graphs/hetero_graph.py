@@ -204,6 +204,11 @@ class HeteroGraph(Shown, ABC):
         paths = zip(*(level.tolist() for level in reversed(levels)), strict=True)
         return [TITLE_SEPARATOR.join(title[section] for section in path if title.get(section)) for path in paths]
 
+    def _columns(self, names: Sequence[str], ids: Sequence[str], nodes: np.ndarray | None = None) -> dict[str, Any]:
+        """Columns ``text`` and ``title`` as asked for, of some passages, whose nodes may be known."""
+        nodes, load = self.nodes_of(ids) if nodes is None else nodes, {"text": self.texts, "title": self.titles}
+        return {name: pd.array(load[name](nodes), dtype="str") for name in names}
+
     def nodes_of(self, identifiers: Sequence[str]) -> np.ndarray:
         """Nodes by id of a passage (``docno%pN``, or its own id) or section (``docno%sN``); shape (n,), int64.
 

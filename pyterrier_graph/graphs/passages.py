@@ -8,7 +8,7 @@ import pandas as pd
 import pyterrier as pt
 import pyterrier_alpha as pta
 
-from pyterrier_graph.checks import WithSignature, check_count, check_frame, check_type
+from pyterrier_graph.checks import Retrieves, WithSignature, check_count, check_frame, check_type
 from pyterrier_graph.graphs.context import MOST
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph
@@ -89,14 +89,15 @@ class GraphTextLoader(Step):
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Adds the fields."""
-        inp = check_frame(inp, self)
+        inp = check_frame(inp, self).reset_index(drop=True)
         pt.validate.columns(inp, includes=["docno"], context=self)
-        nodes = self.graph.nodes_of(inp["docno"].tolist())
-        out = inp.drop(columns=[name for name in self.fields if name in inp.columns]).reset_index(drop=True)
-        for field in self.fields:
-            texts = self.graph.texts(nodes) if field == "text" else self.graph.titles(nodes)
-            out[field] = pd.Series(texts, dtype="str")
-        return out
+        return inp.assign(**self.graph._columns(self.fields, inp["docno"].tolist()))
+
+    def _behind(self, found: pt.Transformer) -> pt.Transformer:
+        """The loader behind a pipeline; a retriever of this package adds the fields itself."""
+        if isinstance(found, Retrieves):
+            return found._with(_texts_of=self.graph, _fields=self.fields)
+        return found >> self
 
     def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
         """Loads texts of no more passages than are kept."""

@@ -232,11 +232,12 @@ class HGATReranker(GraphReranker):
 
     def _learn(self, training: Judged, validation: Judged | None) -> None:
         options, validate = self.training, None
+        learned = options.encoder_learning_rate is not None
         if validation:
             measure = Validation(*validation, options.measure, self)
-            validate = lambda: measure.per_query(ranked(measure.run, self._scores(measure.run), self)["score"])  # noqa: E731
+            work = None if learned else [*self._work(measure.run)]  # with the encoded queries
+            validate = lambda: measure.per_query(ranked(measure.run, self._scores(measure.run, work), self)["score"])  # noqa: E731
         queries, graphs, triples = draw_triples(*judged(*training, self), self.graph, options)
-        learned = options.encoder_learning_rate is not None
         encoder = copy_to_train(self.encoder, options.frozen_encoder_layers) if learned else self.encoder
         identity = {  # of this training, for checkpoints; the weights of an encoder that learns are in them
             "config": json.loads(json.dumps(asdict(self.config))),

@@ -143,4 +143,4 @@ def train_dual_encoder(
         prompts={name: prompts[task] for name, task in tasks.items() if prompts[task]},
     )
     load = lambda folder: network.load_state_dict(load_sentence_transformer(str(folder), "cpu").state_dict())  # noqa: E731
-    return run_trainer(network, make, arguments, load, options, about)
+    return run_trainer(network, make, arguments, load, options, about)[0]

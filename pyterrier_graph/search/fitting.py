@@ -21,7 +21,9 @@ Parts = tuple[pd.DataFrame, np.ndarray]
 
 def measured_parts(hybrid: Fusion, topics: pd.DataFrame, qrels: pd.DataFrame) -> Parts:
     """The best results of both pipelines for judged queries, and their normalized scores, shape (results, 2)."""
-    merged, parts = hybrid._parts(judged(topics, qrels, hybrid)[0])
+    topics = judged(topics, qrels, hybrid)[0]
+    found, parts = hybrid._parts(topics)
+    merged = hybrid._frame(topics, found)
     ranks = pd.DataFrame(parts).groupby(merged["qid"]).rank(ascending=False)
     kept = (ranks <= KEPT).any(axis=1).to_numpy()
     return merged[["qid", "docno"]][kept].reset_index(drop=True), parts[kept]

@@ -24,8 +24,8 @@ from pyterrier_graph.checks import Shown, View, WithSignature, check_choice, che
 from pyterrier_graph.documents.document import PASSAGE, StructuredDocument
 from pyterrier_graph.encoders.compiled import find_compiled
 from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name, checkpoint_state
-from pyterrier_graph.encoders.stored_vectors import PASSAGES_AT_ONCE, WINDOWS, encoder_name, encoding_time
-from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, ContextualRetriever, encoder_of
+from pyterrier_graph.encoders.stored_vectors import WINDOWS, encoder_name, encoding_time
+from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, ContextualRetriever, encoder_of, nearest
 from pyterrier_graph.graphs.document_graph import DocumentGraph, structured_documents
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.graphs.relations import DOCUMENT, ORDER, OWN, RELEVANT, STRUCTURAL, TITLE, TITLES
@@ -36,7 +36,6 @@ from pyterrier_graph.search.hybrid import ALPHA, Fusion
 from pyterrier_graph.search.lexical import bm25
 from pyterrier_graph.search.snippets import check_question, content_stems, distinct, snippet, stems, warn_of_no_answer
 from pyterrier_graph.search.tables import FullText, open_table, read_texts, write_table
-from pyterrier_graph.storage.arrays import blocks
 from pyterrier_graph.storage.artifact import (
     CARD,
     DIGESTS,
@@ -421,7 +420,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
                 given = path, path / TABLES, (PASSAGES, None), meta, graph, queries, workers
                 vectors, table = quiet._write_sides(*given)
                 words = self._lexical(meta["lexical"], path, FullText(path / TABLES, PASSAGES, table[1] or 0), RESULTS)
-                return Fusion(words, ContextualRetriever(vectors, RESULTS, texts=False))
+                return Fusion(words, ContextualRetriever(vectors, RESULTS))
 
             parts = [*left_out(hybrid, topics, qrels, verbose=self.verbose)]
         return self._best_numbers(parts, graph, qrels, SETTINGS) if parts else {}
@@ -569,7 +568,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
     def _parts(self, num_results: int, exact: bool = False) -> tuple[pt.Transformer, pt.Transformer]:
         """The lexical and the dense pipeline, without texts."""
         check_count("num_results", num_results)
-        dense = ContextualRetriever(self._contextual, num_results, exact=exact, texts=False)
+        dense = ContextualRetriever(self._contextual, num_results, exact=exact)
         engine = self.meta["lexical"]
         if engine is None and not isinstance(self.lexical, pt.Transformer):
             raise ValueError(f"{self!r} was made with a pipeline as lexical=: give it again")
@@ -582,7 +581,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         check_choice("lexical", engine, get_args(Lexical))
         if engine != "lance":
             return bm25([], engine, folder / f"bm25.{engine}", num_results)
-        return full_text.limited(num_results)
+        return full_text._with(num_results=num_results)
 
     def _fusion(self, num_results: int, exact: bool = False) -> Fusion:
         alpha = self.meta["settings"]["alpha"]
@@ -594,13 +593,16 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         weights = self.meta["settings"]["evidence"]
         return _evidence(self.graph, weights) if any(weights.values()) else None
 
-    def _texts(self, per: Per) -> pt.Transformer:
+    def _with_texts(self, found: pt.Transformer, per: Per) -> pt.Transformer:
         """Adds the columns of texts to found passages, and folds them."""
+        return self._folded(self.graph.text_loader()._behind(found), per)
+
+    def _folded(self, found: pt.Transformer, per: Per) -> pt.Transformer:
+        """Adds files and lines, where there are any, and folds passages."""
         check_choice("per", per, get_args(Per))
-        texts: pt.Transformer = self.graph.text_loader()
         if self._lines is not None:
-            texts = texts >> Lines(self.graph, self._lines)
-        return texts if per == "passage" else texts >> self.graph.fold(FOLDS[per])
+            found = found >> Lines(self.graph, self._lines)
+        return found if per == "passage" else found >> self.graph.fold(FOLDS[per])
 
     def bm25(self, num_results: int = 1000, *, per: Per = "passage") -> pt.Transformer:
         """Finds passages by BM25 over their text and context.
@@ -613,7 +615,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
             per: Whether each ``'passage'`` is a result, or the best of each ``'section'`` or ``'document'``. Its id is
                 then the ``docno``, and the passage is in the column ``passage``.
         """
-        return self._parts(num_results)[0] >> self._texts(per)
+        return self._with_texts(self._parts(num_results)[0], per)
 
     def dense(self, num_results: int = 1000, *, per: Per = "passage", exact: bool = False) -> pt.Transformer:
         """Finds passages by their vectors with context. Columns and other arguments are those of :meth:`bm25`.
@@ -621,13 +623,13 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         With ``exact=True`` all vectors are compared, also in an index of a million passages or more: see
         :meth:`ContextualIndex.retriever <pyterrier_graph.ContextualIndex.retriever>`.
         """
-        return self._parts(num_results, exact)[1] >> self._texts(per)
+        return self._with_texts(self._parts(num_results, exact)[1], per)
 
     def hybrid(self, num_results: int = 1000, *, per: Per = "passage", exact: bool = False) -> pt.Transformer:
         """Finds passages by both BM25 and vectors. Columns and arguments are those of :meth:`dense`."""
         evidence = self._evidence
         found = self._fusion(num_results, exact)
-        return (found if evidence is None else found >> evidence) >> self._texts(per)
+        return self._with_texts(found if evidence is None else found >> evidence, per)
 
     def search(self, question: str, num_results: int = 10, *, per: Per | None = None) -> pd.DataFrame:
         """Finds the best passages for a question.
@@ -653,31 +655,37 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         check_count("num_results", num_results)
         vector = self._contextual._encoded([question])
         topics = pd.DataFrame({"qid": ["1"], "query": [question], "query_vec": [*vector]})
-        ranking, contributions = self._fusion(max(RESULTS, num_results))._explained(topics)
-        contributions.columns = pd.Index(["words", "meaning"])
+        fusion = self._fusion(max(RESULTS, num_results))
+        best, shares = fusion._ranked(topics)
+        parts = dict(zip(("words", "meaning"), shares.T, strict=True))
         if (evidence := self._evidence) is not None:
-            added = evidence.evidence(ranking) * pd.Series(evidence.weights)
-            contributions = contributions.join(added.set_axis(ranking["docno"]))
-            ranking = evidence.transform(ranking)
-        kept = int(max(CANDIDATES, num_results))
+            ranking = fusion._frame(topics, best)
+            parts |= {name: evidence.weights[name] * found for name, found in evidence.evidence(ranking).items()}
+            best = best._replace(score=evidence.transform(ranking)["score"].to_numpy())
         files = self._lines is not None
-        found = (self._texts(per or ("section" if files else "passage")) % kept).transform(
-            ranking[ranking["rank"] < kept]
-        )
-        found = found.reset_index(drop=True)
+        per = per or ("section" if files else "passage")
+        candidates = num_results if per == "passage" and not files else max(CANDIDATES, num_results)
+        rows: Any = np.argsort(-best.score, kind="stable")[: int(candidates)]
+        best = best.at(rows)
+        texts = self.graph._columns(["text", "title"], best.docno.tolist())
+        found = fusion._frame(topics, best._replace(others={"place": rows} | texts))
+        found = self._folded(pt.Transformer.identity(), per).transform(found)
         if "passage" in found.columns:
             found["docno"] = found["passage"]
+        rows = np.arange(min(num_results, len(found)))
         if files:
             around = self._around(found["docno"].tolist())
-            found = found.iloc[distinct(found["text"], around, found["file"], num_results)]
-        found = found.head(num_results).reset_index(drop=True)
+            rows = distinct(found["text"].tolist(), around, found["file"].tolist(), num_results)
         wanted = content_stems(question)
-        found["snippet"] = [snippet(text, wanted) for text in found["text"]]
-        found["why"] = self._reasons(found, question, vector[0], contributions)
-        places = ["file", "line"] if files else []
-        found = found[["title", *places, "snippet", "why", "score", "docno", "text"]]
-        all_words = (wanted <= {*stems(f"{row.title} {row.text}")} for row in found.itertuples())
-        if files and not any(all_words) and (best := self._similarities([question])[0]) < self._unrelated:
+        columns = {name: found[name].array.take(rows) for name in found.columns}
+        shares = np.stack([*parts.values()], axis=1)[columns["place"]]
+        columns["snippet"] = [snippet(text, wanted) for text in columns["text"]]
+        columns["why"] = self._reasons(columns, wanted, vector[0], [*parts], shares)
+        names = "title", *(("file", "line") if files else ()), "snippet", "why", "score", "docno", "text"
+        found = pd.DataFrame({name: columns[name] for name in names})
+        if not files or any(wanted <= {*stems(f"{row.title} {row.text}")} for row in found.itertuples()):
+            return found
+        if (best := self._similarities([question])[0]) < self._unrelated:
             found.attrs["weak"] = warn_of_no_answer(question, best, self._unrelated)
         return found
 
@@ -685,8 +693,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         """Per question the similarity of the passage, without context, that is most similar to it."""
         queries = np.asarray(_bi_encoder(self._encoder).encode_queries(questions), np.float32)
         vectors = self._contextual._files.payload()[1]
-        parts = (np.asarray(vectors[part, : queries.shape[1]]) for part in blocks(len(self), PASSAGES_AT_ONCE))
-        return np.max([(queries @ part.T).max(1) for part in parts], axis=0)
+        return nearest(queries, vectors[:, : queries.shape[1]], 1)[0][:, 0]
 
     @cached_property
     def _unrelated(self) -> float:
@@ -706,18 +713,17 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         return [" ".join(texts[start : start + 3]) for start in range(0, len(texts), 3)]
 
     def _reasons(
-        self, found: pd.DataFrame, question: str, vector: np.ndarray, contributions: pd.DataFrame
+        self, found: dict[str, Any], wanted: set[str], vector: np.ndarray, names: list[str], shares: np.ndarray
     ) -> list[str]:
         """A text per result: the parts that add up to its score, and the words of the question that its titles have."""
-        parts = contributions.reindex(found["docno"]).fillna(0)
-        similarity = self._contextual.parts(vector, found["docno"].tolist())
-        wanted, texts = content_stems(question), []
-        rows = (frame.to_dict("records") for frame in (parts, similarity))
-        for title, part, row in zip(found["title"], *rows, strict=True):
+        relations, sums = self._contextual._sums(vector, found["docno"].tolist())
+        texts = []
+        for title, share, similar in zip(found["title"], shares.tolist(), sums.tolist(), strict=True):
+            part, row = zip(names, share, strict=True), dict(zip(relations, similar, strict=True))
             others = [(name, value) for name, value in row.items() if name != OWN and abs(value) >= 0.005]
             added = "".join(f" {'+' if value > 0 else '-'} {name} {abs(value):.2f}" for name, value in others)
             own = f" = passage {row[OWN]:.2f}{added}" if added else ""
-            shown = [(name, value) for name, value in part.items() if value >= 0.005 or name in ("words", "meaning")]
+            shown = [(name, value) for name, value in part if value >= 0.005 or name in ("words", "meaning")]
             text = " + ".join(f"{name} {value:.2f}" for name, value in shown)
             text += f"; similarity {sum(row.values()):.2f}{own}"
             shared = [word for word in dict.fromkeys(title.split()) if wanted.intersection(stems(word))]

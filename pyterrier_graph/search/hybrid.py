@@ -12,14 +12,15 @@ pipeline did not retrieve counts as the last one that it did (Bruch et al., TOIS
 All arrays have the shape (results, 2).
 """
 
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 
 from pyterrier_graph.checks import (
-    WithSignature,
+    Found,
+    Retrieves,
     check_count,
     check_frame,
     check_number,
@@ -36,7 +37,7 @@ ALPHA = 0.6
 ALPHAS = tuple(round(0.05 * step, 2) for step in range(21))
 
 
-class Fusion(WithSignature, pt.Transformer):
+class Fusion(Retrieves, pt.Transformer):
     """The ranking of a :class:`Hybrid` whose share does not change when a pipeline that contains it is trained.
 
     PyTerrier trains a stage of a pipeline or runs it, but not both, so what precedes a reranker must not be trained.
@@ -81,12 +82,6 @@ class Fusion(WithSignature, pt.Transformer):
         """The share of each pipeline."""
         return np.array([1 - self.alpha, self.alpha])
 
-    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Runs both pipelines and combines their rankings."""
-        inp = check_frame(inp, self)
-        pt.validate.query_frame(inp, extra_columns=["query"], context=self)
-        return self._ranked(*self._parts(inp))
-
     def explain(self, query: str, docno: str, *, graph: HeteroGraph | None = None) -> pd.DataFrame:
         """Explains the score of a result by the pipelines that it comes from.
 
@@ -104,73 +99,83 @@ class Fusion(WithSignature, pt.Transformer):
             KeyError: If the docno is not among the results.
         """
         merged, parts = self._parts(pd.DataFrame({"qid": ["1"], "query": [query]}))
-        found = np.flatnonzero(merged["docno"] == docno)
+        found = np.flatnonzero(merged.docno == docno)
         if not len(found):
-            raise KeyError(f"{docno!r} is not among the {len(merged)} results of the pipelines for {query!r}")
+            raise KeyError(f"{docno!r} is not among the {len(parts)} results of the pipelines for {query!r}")
         row, names = found[0], [*map(pipeline_name, self.pipelines)]
         labels = [f"{name} ({number})" if names.count(name) > 1 else name for number, name in enumerate(names, 1)]
-        text = merged["text"][row] if "text" in merged.columns else ""
+        text = merged.others["text"][row] if "text" in merged.others else ""
         frame = pd.DataFrame({"relation": labels, "source": docno, "text": text})
         share = _shares(parts[[row]], self.weights)[0]
         return frame.assign(weight=share, score=np.nan_to_num(parts[row]) * share, normalized=parts[row])
 
-    def _ranked(self, merged: pd.DataFrame, parts: np.ndarray) -> pd.DataFrame:
-        """The ranking by the weighted parts of :meth:`_parts`."""
-        scores, query = weighted(parts, self.weights).sum(1), merged["qid"].factorize(sort=True)[0]
-        order = np.lexsort((-scores, query))
-        rank = np.arange(len(order)) - np.searchsorted(query[order], query[order])
-        order, rank = order[rank < self.num_results], rank[rank < self.num_results]
-        return merged.iloc[order].reset_index(drop=True).assign(score=scores[order], rank=rank)
+    def _found(self, topics: pd.DataFrame) -> Found:
+        return self._ranked(topics)[0]
 
-    def _explained(self, topics: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """The ranking for a query, and the part of each pipeline (in columns 0 and 1) in the score of each docno."""
-        merged, parts = self._parts(topics)
-        return self._ranked(merged, parts), pd.DataFrame(weighted(parts, self.weights), index=merged["docno"])
+    def _ranked(self, topics: pd.DataFrame) -> tuple[Found, np.ndarray]:
+        """The ranking, and the part of each pipeline in each score, shape (results, 2)."""
+        found, parts = self._parts(topics)
+        shares = weighted(parts, self.weights)
+        found = found._replace(score=shares.sum(1))
+        order = np.lexsort((-found.score, found.row))
+        row = found.row[order]
+        order = order[np.arange(len(row)) - np.searchsorted(row, row) < self.num_results]
+        return found.at(order), shares[order]
 
-    def _parts(self, topics: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
+    def _run(self, pipeline: pt.Transformer, topics: pd.DataFrame) -> Found:
+        """The results of a pipeline; its other columns are those that the topics do not have."""
+        if isinstance(pipeline, Retrieves):
+            return pipeline._with_texts(topics)
+        run = check_frame(pipeline.transform(topics), pipeline, numbers=("score",))
+        pt.validate.result_frame(run, extra_columns=["score"], context=self)
+        row = pd.Index([*map(str, topics["qid"].tolist())]).get_indexer(run["qid"].astype(str))
+        if (row < 0).any():
+            raise ValueError(f"{pipeline} has results of query {run['qid'][row < 0].iloc[0]!r}, which is not asked")
+        known = {"qid", "docno", "docid", "score", "rank", *topics.columns}
+        others = {str(name): column.array for name, column in run.items() if name not in known}
+        return Found(row, run["docno"].to_numpy(object), run["score"].to_numpy(float), others)
+
+    def _parts(self, topics: pd.DataFrame) -> tuple[Found, np.ndarray]:
         """The results of both pipelines, each once, and their normalized scores, shape (results, 2).
 
         A score is NaN where the pipeline retrieved nothing for the query.
         """
-        runs = []
-        for pipeline in self.pipelines:
-            run = pipeline.transform(topics)
-            run = check_frame(run, pipeline, numbers=("score",))
-            pt.validate.result_frame(run, extra_columns=["score"], context=self)
-            runs.append(run.drop(columns=[name for name in ("rank", "docid") if name in run.columns]))
-        kinds = {
-            split_passage_id(run["docno"].iloc[0])[1] is not None: run["docno"].iloc[0] for run in runs if len(run)
-        }
+        qids = [*map(str, topics["qid"].tolist())]
+        asked = np.sort(np.unique(qids, return_index=True)[1])  # the first row of each query
+        topics = topics if len(asked) == len(topics) else topics.iloc[asked]
+        runs = [self._run(pipeline, topics) for pipeline in self.pipelines]
+        kinds = {split_passage_id(run.docno[0])[1] is not None: run.docno[0] for run in runs if len(run.docno)}
         if len(kinds) > 1:
             raise ValueError(
                 f"one pipeline ranks passages ({kinds[True]!r}) and another documents ({kinds[False]!r}): put "
                 "graph.passages() behind the one or pt.text.max_passage() behind the other"
             )
-        joined = pd.concat(runs, ignore_index=True)
-        joined["qid"], score = joined["qid"].astype(str), joined.pop("score").to_numpy(float)
-        (query, qids), (docno, docnos) = (joined[name].factorize() for name in ("qid", "docno"))
+        query, docno, score = (
+            np.concatenate([getattr(run, name) for run in runs]) for name in ("row", "docno", "score")
+        )
+        docno, docnos = pd.factorize(docno)
         pair = pd.factorize(query * len(docnos) + docno)[0]  # of each row, numbered as they appear
         first = np.unique(pair, return_index=True)[1]
-        given = topics.set_axis(topics["qid"].astype(str))
-        given = given[~given.index.duplicated()].reindex(qids)
-        given = given[[name for name in given.columns if name == "query" or name in joined.columns]].drop(columns="qid")
-        # a column that only one pipeline adds is taken from there
-        joined = joined.drop(columns=given.columns, errors="ignore")
-        merged = joined.groupby(pair).first() if joined.isna().any(axis=None) else joined.iloc[first]
-        merged = pd.concat([merged.reset_index(drop=True), given.iloc[query[first]].reset_index(drop=True)], axis=1)
-        parts = np.full((len(merged), len(runs)), np.nan)
-        for number, rows in enumerate(np.split(np.arange(len(pair)), [len(runs[0])])):
-            rows = rows[np.sort(np.unique(pair[rows], return_index=True)[1])]  # without those that come twice
-            place, scores, low = query[rows], score[rows], np.full(len(qids), np.inf)
-            np.minimum.at(low, place, scores)
-            above = scores - low[place]
-            count, total, squares = (np.bincount(place, values) for values in (np.ones_like(above), above, above**2))
-            spread = np.sqrt(np.maximum(squares[place] / count[place] - (total[place] / count[place]) ** 2, 0))
-            # a pipeline's score of what it did not retrieve is 0, for queries that it retrieved something for
-            parts[np.isin(query[first], place), number] = 0
-            same = spread == 0  # then all have 1
-            parts[pair[rows], number] = np.where(same, 1, above / np.where(same, 1, spread))
-        return merged, parts
+        others: dict[str, Any] = {}
+        if any(run.others for run in runs):
+            added = pd.concat([pd.DataFrame(run.others, index=range(len(run.row))) for run in runs], ignore_index=True)
+            # a column that only one pipeline adds is taken from there
+            added = added.groupby(pair).first() if added.isna().any(axis=None) else added.iloc[first]
+            others = {str(name): column.array for name, column in added.items()}
+        found = Found(asked[query[first]], docnos[docno[first]], np.zeros(len(first)), others)
+        side = np.repeat(np.arange(len(runs)), [len(run.row) for run in runs])
+        once = np.sort(np.unique(pair * len(runs) + side, return_index=True)[1])  # without those that come twice
+        pair, side, score, group = pair[once], side[once], score[once], (query * len(runs) + side)[once]
+        low = np.full(len(asked) * len(runs), np.inf)
+        np.minimum.at(low, group, score)
+        above = score - low[group]
+        count, total, squares = (np.bincount(group, values, len(low)) for values in (above >= 0, above, above**2))
+        spread = np.sqrt(np.maximum(squares[group] / count[group] - (total[group] / count[group]) ** 2, 0))
+        same = spread == 0  # then all have 1
+        # a pipeline's score of what it did not retrieve is 0, for queries that it retrieved something for
+        parts = np.where(count.reshape(-1, len(runs))[query[first]], 0, np.nan)
+        parts[pair, side] = np.where(same, 1, above / np.where(same, 1, spread))
+        return found, parts
 
 
 class Hybrid(Fusion, pt.Estimator):
@@ -230,7 +235,7 @@ class Hybrid(Fusion, pt.Estimator):
         pt.validate.query_frame(topics, extra_columns=["query"], context=self)
         run, qrels = judged(topics, qrels, self)
         merged, parts = self._parts(run)
-        validation = Validation(merged, qrels, self.training.measure, self)
+        validation = Validation(self._frame(run, merged)[["qid", "docno"]], qrels, self.training.measure, self)
         measure = lambda numbers: validation.per_query(  # noqa: E731
             weighted(parts, np.array([1 - numbers["alpha"], numbers["alpha"]])).sum(1)
         )

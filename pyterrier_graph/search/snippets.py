@@ -49,7 +49,8 @@ def snippet(text: str, wanted: set[str], words: int = 40) -> str:
     Dots stand for what is left out.
     """
     parts = text.split()
-    found = [wanted.intersection(stems(part)) for part in parts]
+    stem_of = {word: stem for word in {*WORD.findall(text)} if (stem := _stem(word.casefold())) in wanted}
+    found = [{stem_of[word] for word in WORD.findall(part) if word in stem_of} for part in parts]
     counts: Counter[str] = Counter()
     best, last = (0, 0), -1
     for place, entering in enumerate(found):
@@ -80,9 +81,11 @@ def distinct(texts: Sequence[str], around: Sequence[str], files: Sequence[str], 
     """
     kept: dict[int, tuple[set[tuple[str, ...]], ...]] = {}
     for number, text in enumerate(texts):
+        if len(kept) == most:
+            break
         parts = _shingles(text)
         near = (known[files[other] != files[number]] for other, known in kept.items())
-        if len(kept) < most and all(len(parts & known) < COPIED * len(parts) for known in near):
+        if all(len(parts & known) < COPIED * len(parts) for known in near):
             kept[number] = parts, _shingles(around[number])
     return [*kept]
 

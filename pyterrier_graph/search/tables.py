@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.checks import WithSignature, check_count, check_frame, is_unicode
+from pyterrier_graph.checks import Found, Retrieves, check_count, is_unicode
 
 if TYPE_CHECKING:
     from lancedb.table import Table
@@ -135,7 +135,7 @@ def _hashes(texts: Iterable[str]) -> np.ndarray:
     return np.frombuffer(joined, dtype="<i8")
 
 
-class FullText(WithSignature, pt.Transformer):
+class FullText(Retrieves, pt.Transformer):
     """BM25 over the texts of a table, by Lance's full-text index (k1 = 1.2, b = 0.75; English stems, no stop words).
 
     Text without spaces, such as Chinese, Japanese or Thai, is searched by pairs of characters. ``label`` is the name in
@@ -161,41 +161,29 @@ class FullText(WithSignature, pt.Transformer):
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"_open": {}}  # worker processes open the table again
 
-    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Finds passages."""
-        inp = check_frame(inp, self, texts=("query",))
-        pt.validate.query_frame(inp, extra_columns=["query"], context=self)
-        if not inp["query"].map(is_unicode).all():
+    def _found(self, topics: pd.DataFrame) -> Found:
+        if not all(map(is_unicode, topics["query"])):
             raise ValueError(f"{self}: a query is not valid Unicode")
-        found = [self._found(query) for query in inp["query"]]
-        rows = np.repeat(np.arange(len(inp)), [len(docnos) for docnos, _ in found]).astype(np.int64)
-        docnos = pd.Series([docno for docnos, _ in found for docno in docnos], dtype="str")
-        scores = np.concatenate([np.empty(0), *(scores for _, scores in found)])
-        results = inp.iloc[rows].reset_index(drop=True).assign(docno=docnos, score=scores)
-        return pt.model.add_ranks(results, single_query=len(inp) == 1)
+        rankings = [self._ranking(query) for query in topics["query"]]
+        counts = [len(ranking) for ranking in rankings]
+        docnos = np.array([docno for ranking in rankings for docno in ranking["docno"].to_pylist()], dtype=object)
+        scores = np.concatenate([np.empty(0), *(ranking["_score"].to_numpy() for ranking in rankings)])
+        return Found(np.repeat(np.arange(len(counts)), counts), docnos, scores, {})
 
-    def _found(self, query: str) -> tuple[list[str], np.ndarray]:
+    def _ranking(self, query: str) -> Any:
+        """The docnos and scores of the best passages, a table of Arrow."""
+        from lancedb.background_loop import LOOP
         from lancedb.query import MatchQuery
 
         words: Any = MatchQuery
         try:
             if self.version not in self._open:
                 self._open[self.version] = open_table(self.folder, self.name, self.version)
-            search = self._open[self.version].search(words(spaced(query), "text"), query_type="fts")
-            found = search.select(["docno", "_score"]).limit(min(self.num_results, 1 << 31)).to_arrow()
+            table: Any = self._open[self.version]
+            search = table._table.query().nearest_to_text(words(spaced(query), "text")).select(["docno", "_score"])
+            return LOOP.run(search.limit(min(self.num_results, 1 << 31)).to_arrow())  # table.search asks for schemas
         except (ValueError, RuntimeError) as error:
             if (self.folder / f"{self.name}.lance").is_dir():
                 raise
             message = f"the index at {str(self.folder.parent)!r} was removed after it had been opened, or replaced"
             raise FileNotFoundError(f"{message}: open it again") from error
-        return found["docno"].to_pylist(), found["_score"].to_numpy().astype(float)
-
-    def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
-        """Finds no more passages than are kept."""
-        return self.limited(min(k, self.num_results))
-
-    def limited(self, num_results: int) -> FullText:
-        """Finds so many passages in the same open table."""
-        other = FullText(self.folder, self.name, self.version, num_results, self.label)
-        other._open = self._open
-        return other

@@ -36,6 +36,7 @@ from pyterrier_graph.encoders.checkpoints import DType, dtype_name, dtype_of, hi
 from pyterrier_graph.storage.artifact import claim
 from pyterrier_graph.training.validation import as_good, check_measure
 
+Trained = tuple[list[dict[str, float]], np.ndarray | None]  # the log, and the measure of each query, if it is known
 PREFIX = "eval_"  # by which the trainer recognizes what evaluation returns
 PENALTY = 0.1
 SHARES = (0.25, 0.5, 0.75, 1.0)  # of the way from the weights before training to the trained ones
@@ -218,8 +219,8 @@ def _supported(
     measure: str,
     run: "Run",
     evaluations: Sequence[np.ndarray] = (),
-) -> list[dict[str, float]]:
-    """Keeps the best weights of a training as far as validation supports it; returns the whole log.
+) -> Trained:
+    """Keeps the best weights of a training as far as validation supports it.
 
     ``before`` are the weights before training, and ``measured`` is the measure of each validation query with these;
     ``evaluations`` have that of the best weights, unless these are of an earlier call.
@@ -227,19 +228,20 @@ def _supported(
     log = [{measure if key == PREFIX + measure else key: entry[key] for key in entry} for entry in state.log_history]
     log = [{measure: float(measured.mean()), "epoch": 0.0, "step": 0}, *log]
     share = float(state.best_metric is None or state.best_metric >= measured.mean())
+    known = [values for values in evaluations if float(values.mean()) == state.best_metric]
+    values = {0.0: measured} | ({1.0: known[0]} if known else {})
     if run.tied:
         after = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
-        values = {0.0: measured}
 
         def load(share: float) -> None:
             parts = {name: before[name].lerp(end, share) for name, end in after.items() if end.is_floating_point()}
             model.load_state_dict(after | parts)
 
         model.eval()
-        known = [values for values in evaluations if float(values.mean()) == state.best_metric]
         for share in SHARES:
             load(share)
-            values[share] = known[0] if known and share == 1 else _everywhere(cast(Any, run.validate))
+            if share not in values:
+                values[share] = _everywhere(cast(Any, run.validate))
         best = max(values.values(), key=np.mean)
         share = min(share for share, value in values.items() if as_good(value, best))
         load(share)
@@ -250,7 +252,7 @@ def _supported(
         message = f"training did not improve {measure}: the weights from before training are kept; {advice}"
         warnings.warn(message, QualityWarning, stacklevel=4)
         model.load_state_dict(before)
-    return log
+    return log, values.get(share)
 
 
 class Run(NamedTuple):
@@ -300,13 +302,14 @@ def train(
 
     arguments = partial(TrainingArguments, lr_scheduler_type="constant", remove_unused_columns=False)
     load = lambda checkpoint: load_model(model, checkpoint / SAFE_WEIGHTS_NAME)  # noqa: E731
-    log = run_trainer(model, make, arguments, load, options, about)
+    log, values = run_trainer(model, make, arguments, load, options, about)
     if free is not None and about.validate is not None:
-        tied, measured = {name: part.clone() for name, part in model.state_dict().items()}, _everywhere(about.validate)
+        tied = {name: part.clone() for name, part in model.state_dict().items()}
         model.load_state_dict(before)
         free.factor, folder = 0.0, options.output_dir and f"{options.output_dir}/free"
-        free_log = run_trainer(model, make, arguments, load, dataclasses.replace(options, output_dir=folder), about)
-        if not as_good(measured, _everywhere(about.validate)):
+        again = dataclasses.replace(options, output_dir=folder)
+        free_log, others = run_trainer(model, make, arguments, load, again, about)
+        if not as_good(cast(Any, values), cast(Any, others)):
             return free_log
         model.load_state_dict(tied)
     return log
@@ -319,14 +322,14 @@ def run_trainer(
     load: Callable[[Path], Any],
     options: TrainerOptions,
     run: Run,
-) -> list[dict[str, float]]:
+) -> Trained:
     """Trains a model in place and keeps the weights that are best on the validation queries.
 
     A call that ends with an error, or by Ctrl-C, leaves the model with the weights that it had before. ``make`` makes
     the trainer from its arguments and callbacks; its evaluation returns the measure with :data:`PREFIX` before its
     name. ``load`` reads the model's weights from the folder of a checkpoint.
 
-    Returns the trainer's log: losses, and the measure under its own name. With validation, its first entry is the
+    The trainer's log has losses, and the measure under its own name. With validation, its first entry is the
     measure before training; if no later value is better, the weights from before training are kept. Raises ValueError
     if ``options.output_dir`` holds checkpoints of another training, or the new weights are not finite.
     """
@@ -359,14 +362,14 @@ def run_trainer(
         finally:
             for name in ("forward", "_original_forward"):  # in which accelerate has fixed the precision
                 vars(model).pop(name, None)
-        log = trainer.state.log_history
+        trained: Trained = trainer.state.log_history, None
         if run.validate is not None:
-            log = _supported(model, before, measured, trainer.state, options.measure, run, trainer.measured)
+            trained = _supported(model, before, measured, trainer.state, options.measure, run, trainer.measured)
         trainer.accelerator.wait_for_everyone()  # the temporary folder is removed next
         model.to(run.device).eval()
         if any(not torch.isfinite(parameter).all() for parameter in model.parameters()):
             raise ValueError("training diverged: the weights are not finite; try smaller learning rates")
-    return log
+    return trained
 
 
 def trainer_arguments(options: TrainerOptions, run: Run) -> dict[str, Any]:
