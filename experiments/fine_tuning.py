@@ -38,6 +38,7 @@ from experiments.left_out.fold import Fold
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.storage.artifact import META
 
+PRESET = SMALL | {"train_queries": None, "unlabeled_share": 0.0}
 IN_SEQUENCE, THRESHOLDS = "in-sequence-negatives", "0.5/0.1"
 CHECKPOINT_TOKENS = 256  # of a passage that the teacher reads
 
@@ -53,7 +54,7 @@ def command_line() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Trains the encoders that are missing, and saves each in a folder of its own."""
-    collection, options = parse(command_line(), {"": SMALL | {"train_queries": None}}, arguments)
+    collection, options = parse(command_line(), {"": PRESET}, arguments)
     claim(options.output, options, ("systems", "seeds"))
     bench = Bench(collection, options)
     for seed, chosen in itertools.product(options.seeds, options.systems):
@@ -75,9 +76,8 @@ class Bench(dual_encoders.Bench):
         self.graph, self.unlabeled = self.searched.graph, self.train.topics
 
         def texts(run: pd.DataFrame) -> pd.DataFrame:
-            titled = run["docno"].map(lambda docno: zlib.crc32(docno.encode()) % 2 == 0)
-            parts = [self.graph.passages(titles=bool(front))(part) for front, part in run.groupby(titled)]
-            return pd.concat(parts)
+            half = run["docno"].map(lambda docno: zlib.crc32(docno.encode()) % 2)
+            return pd.concat(self.graph.passages(titles=titles == 1)(part) for titles, part in run.groupby(half))
 
         self.texts = pt.apply.generic(texts)
 
@@ -86,7 +86,7 @@ class Bench(dual_encoders.Bench):
         """The scores that the hybrid gives its own results, as probabilities; other candidates have the least."""
         sizes = {"train_queries": None, "dev_queries": self.options.dev_queries, "test_queries": None}
         hybrid = Fold(self.searched, None, **sizes).pipeline(names.HYBRID_UNANSWERED)
-        run = hybrid(pd.concat([self.train.topics, self.dev.topics]))[["qid", "docno", "score"]]
+        run = hybrid.transform(pd.concat([self.train.topics, self.dev.topics]))[["qid", "docno", "score"]]
         scored = pt.apply.generic(lambda pairs: pairs.merge(run, how="left").fillna({"score": run["score"].min()}))
         return calibrated(scored, self.found_validation, self.dev.qrels)
 
