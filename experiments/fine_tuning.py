@@ -48,7 +48,8 @@ logger = logging.getLogger(__name__)
 def command_line() -> argparse.ArgumentParser:
     """The command line."""
     command = dual_encoders.command_line(IN_SEQUENCE)
-    add_options(command, "examples of a kind", examples=(1280, "examples at most, drawn at random"))
+    titled = False, "all passages have their titles in front, not only half of them"
+    add_options(command, "texts", examples=(1280, "examples of a kind at most, drawn at random"), titled=titled)
     return command
 
 
@@ -76,8 +77,8 @@ class Bench(dual_encoders.Bench):
         self.graph, self.unlabeled = self.searched.graph, self.train.topics
 
         def texts(run: pd.DataFrame) -> pd.DataFrame:
-            half = run["docno"].map(lambda docno: zlib.crc32(docno.encode()) % 2)
-            return pd.concat(self.graph.passages(titles=titles == 1)(part) for titles, part in run.groupby(half))
+            titled = run["docno"].map(lambda docno: options.titled or zlib.crc32(docno.encode()) % 2 == 1)
+            return pd.concat(self.graph.passages(titles=bool(front))(part) for front, part in run.groupby(titled))
 
         self.texts = pt.apply.generic(texts)
 
