@@ -2,8 +2,8 @@ r"""Leave one collection out: what holds on collections that nobody tuned on.
 
     python -m experiments.collections_left_out qasper=PATH cacm=PATH cranfield=PATH vaswani=PATH trec-car=PATH \
         medquad=PATH numpydoc numpydoc-see-also --seeds 0 1 2 --output OUTPUT
-    python -m experiments.contextual_indexes medquad PATH --systems dual-encoder --fine-tuning-epochs 1 --output OTHER
-    python -m experiments.collections_left_out cacm=PATH medquad=PATH numpydoc --encoder OTHER/fine-tuned/encoder \
+    python -m experiments.fine_tuning medquad PATH --systems hard-negatives --output OTHER
+    python -m experiments.collections_left_out cacm=PATH medquad=PATH numpydoc --encoder OTHER/hard-negatives-0 \
         --trained-on medquad --output OUTPUT2
 
 Each collection is named, with the folder that it is in. All systems are measured on the test queries of each:

@@ -37,7 +37,6 @@ import pyterrier_graph as ptg
 from experiments.collections.numpydoc import read_see_also
 from experiments.harness.collection import Collection, joined
 from experiments.harness.command import add_options, parse, parser
-from experiments.harness.fine_tuning import fine_tuned
 from experiments.harness.groups import groups_by_overlap
 from experiments.harness.judgments import judged_ranking, relevant_passages
 from experiments.harness.results import Results, choice, claim, slug, tabulate
@@ -109,7 +108,6 @@ def command_line() -> argparse.ArgumentParser:
         unmasked_learning_rate=(1e-3, "of networks without edges"),
         l2_sp=(float, "penalty for leaving the first weights (the default of GNNEncoderTraining)"),
         encoder_learning_rate=(2e-6, "of the dual-encoder in joint training"),
-        fine_tuning_epochs=(0, "of the dual-encoder, before all else"),
     )
     return command
 
@@ -138,7 +136,7 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
     Returns:
         The table.
     """
-    output = options.output / "fine-tuned" if options.fine_tuning_epochs else options.output
+    output = options.output
     claim(output, options, ("systems", "seeds", "k", "masked", "folds", "baseline", "measures"))
     collection = collection if options.passage_words or collection.structured else collection.whole()
     parts: list[pd.DataFrame] = []
@@ -214,18 +212,11 @@ class Bench:
 
     @cached_property
     def encoder(self) -> ptg.DualEncoder:
-        """The dual-encoder that all systems start at, fine-tuned if the options say so."""
-        options, folder = self.options, self.output / "encoder"
-        if options.fine_tuning_epochs and (folder / META).exists():
-            return ptg.DualEncoder.load(folder)
+        """The dual-encoder that all systems start at."""
+        options = self.options
         if (Path(options.encoder) / META).exists():
-            encoder = ptg.DualEncoder.load(options.encoder)
-        else:
-            encoder = ptg.DualEncoder(options.encoder, max_query_tokens=32, max_passage_tokens=options.max_tokens)
-        if options.fine_tuning_epochs:
-            index = base_vectors(self.vectors, self.documents, encoder).flex
-            fine_tuned(encoder, index, self.train, self.texts, options.fine_tuning_epochs).save(folder)
-        return encoder
+            return ptg.DualEncoder.load(options.encoder)
+        return ptg.DualEncoder(options.encoder, max_query_tokens=32, max_passage_tokens=options.max_tokens)
 
     @cached_property
     def index(self) -> FlexIndex:

@@ -14,14 +14,18 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 import tiny
+import torch
 from clef_ip_miniature import Miniature
 from experiment_tools import Matches, cross_encoder, pages, texts
+from torch.nn.functional import normalize
 
 import pyterrier_graph as ptg
-from experiments import base_models, clef_ip_2013, dual_encoders
+from experiments import base_models, clef_ip_2013, dual_encoders, fine_tuning
 from experiments.harness import command
 from experiments.harness.collection import Collection
+from experiments.harness.late_chunking import LateChunking
 from experiments.left_out import fixed_weights, names
+from pyterrier_graph.storage.artifact import weights_sha256
 
 # a high probability for documents that have the query's first word
 TEACHER = pt.apply.doc_score(lambda row: 0.95 if row["query"].split()[0] in row["text"].split() else 0.05)
@@ -242,6 +246,31 @@ def test_systems_of_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         "PAIR, w/o KD": (labeled, (0.0, 0.1)),
         "PAIR, w/ PSR in fine-tuning": (others, (0.1, 0.1)),
     }
+
+
+@pytest.mark.slow
+def test_encoders_that_are_fine_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    patched(fine_tuning, pages, monkeypatch)
+    sure = pt.apply.doc_score(lambda row: 0.9 if row["docno"].startswith(row["query"].split()[0]) else 0.05)
+    monkeypatch.setattr(fine_tuning, "calibrated", lambda scores, *_: scores >> sure)
+    monkeypatch.setattr(dual_encoders, "bm25", Matches)
+    systems = "hard-negatives pair in-sequence-negatives"
+    small = f"medquad {PAIR} --learning-rate 0.01 --seeds 0 1 --systems {systems} --output {tmp_path}"
+    bench = fine_tuning.Bench(pages(), options(fine_tuning, tmp_path, small))
+    encoder = ptg.DualEncoder(ENCODER[1], dtype="float32")
+    before = LateChunking(encoder, bench.graph).encode()
+    page = f"{pages().documents()[1]['title']} mu nu {'nu ' * 6}"  # the second page, read as a whole
+    states = encoder.network[0](encoder.network.preprocess([page]))["token_embeddings"][0]
+    expected = normalize(torch.stack([states[2:4].mean(0), states[4:10].mean(0)])).detach().numpy()
+    np.testing.assert_allclose(before[2:4], expected, atol=1e-5)
+    fine_tuning.main([*ENCODER, *small.split()])
+    weights = {}
+    for path in tmp_path.glob("*-[01]"):
+        model = ptg.DualEncoder.load(path)
+        weights[path.name] = weights_sha256(model.network)
+        if path.name.startswith("in-sequence"):  # others keep the weights that validate best
+            assert not np.allclose(LateChunking(model, bench.graph).encode(), before, atol=0.01)
+    assert len(weights) == 6 and len({*weights.values()}) > 2
 
 
 @pytest.mark.slow

@@ -15,11 +15,12 @@ from pyterrier_dr import FlexIndex
 import pyterrier_graph as ptg
 from experiments.harness.collection import Collection, Record
 from experiments.harness.first_stage import bm25
+from experiments.harness.late_chunking import LateChunking
+from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 from pyterrier_graph.encoders.stored_vectors import base_vectors
 from pyterrier_graph.graphs.relations import TITLE
 from pyterrier_graph.pair.dual_encoder import NETWORK
 from pyterrier_graph.search.graph_index import ENCODED
-from pyterrier_graph.storage.artifact import META
 
 WHOLE = ("cranfield", "vaswani")  # collections of abstracts, each of which is one passage
 POOLED = ("cranfield", "cacm", "vaswani")
@@ -65,10 +66,14 @@ class Corpus:
         return TITLE in self.graph.relations and len(self.graph._adjacency(TITLE).indices) > 0
 
     @cached_property
-    def encoder(self) -> ptg.DualEncoder:
+    def encoder(self) -> SentenceEncoder:
         """The dual-encoder."""
-        make: Any = ptg.DualEncoder.load if (Path(self._encoder) / META).exists() else ptg.DualEncoder
-        return make(self._encoder, dtype="auto", verbose=False, **self._lengths)
+        return SentenceEncoder(self._checkpoint, verbose=False, **self._lengths)
+
+    @property
+    def _checkpoint(self) -> str | Path:
+        saved = Path(self._encoder) / NETWORK
+        return saved if saved.exists() else self._encoder
 
     @property
     def _lengths(self) -> dict[str, Any]:
@@ -79,6 +84,20 @@ class Corpus:
     def titled_index(self) -> FlexIndex:
         """The vectors of passages with the titles of their sections in front."""
         return base_vectors(self.vectors, self.graph, self.encoder, titles=True).flex
+
+    @cached_property
+    def late_index(self) -> FlexIndex:
+        """The vectors of passages that the encoder reads with their documents."""
+        index = FlexIndex(self.output / "late.flex", verbose=False)
+        if not index.built():
+            docnos = self.graph.ids_of(self.graph.passage_nodes)
+            vectors = zip(docnos, LateChunking(self.encoder, self.graph).encode(), strict=True)
+            index.index({"docno": docno, "doc_vec": vector} for docno, vector in vectors)
+        return index
+
+    def titled_bm25(self, titles: int = 1) -> pt.Transformer:
+        """BM25 over passages with their titles, so many times."""
+        return self.bm25_over("titles", self.output / f"titles-{titles}.{self.engine}", {}, titles)
 
     @cached_property
     def bm25(self) -> pt.Transformer:
@@ -110,8 +129,7 @@ class Corpus:
     @cached_property
     def maxsim(self) -> ptg.GraphMaxSim:
         """GraphMaxSim over stored token vectors."""
-        saved = Path(self._encoder) / NETWORK
-        encoder = ptg.TokenEncoder(saved if saved.exists() else self._encoder, dtype="auto", **self._lengths)
+        encoder = ptg.TokenEncoder(self._checkpoint, dtype="auto", **self._lengths)
         store = ptg.TokenStore(self.output / "tokens")
         if not store.built():
             store.build(self.graph, encoder)

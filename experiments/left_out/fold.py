@@ -85,9 +85,10 @@ class Fold:
             return ptg.Hybrid(*parts, verbose=False)
         if system == names.GNN_HOME:
             return self._searched(self.gnn(seed))
+        if system == names.GNN_TUNED:
+            return self._searched(self.gnn(seed).tune(*self.dev))
         if system == names.HYBRID_GNN:
-            tuned = self._searched(self.gnn(seed).tune(*self.dev))
-            return ptg.Hybrid(self.pipeline(names.BM25_CONTEXT), tuned, verbose=False)
+            return ptg.Hybrid(*map(self.pipeline, (names.BM25_CONTEXT, names.GNN_TUNED), (0, seed)), verbose=False)
         if system == names.GNN_PSEUDO:
             return self._titles_alone(self._searched(self._pseudo_gnn(seed)))
         if system in (names.HGAT, names.HYBRID_HGAT, names.HGAT_PSEUDO):
@@ -106,6 +107,7 @@ class Fold:
             names.BM25_CONTEXT: self._bm25_context,
             names.DUAL: lambda: self.fixed({}),
             names.TITLE_IN_TEXT: lambda: self._retriever(self.corpus.titled_index),
+            names.LATE: lambda: self._retriever(self.corpus.late_index),
             names.MEAN: lambda: self._searched(self.mean()),
             names.MEAN_FIXED: lambda: self.fixed(self.mean().fixed_weights),
             names.MEAN_HOME: lambda: self._searched(self.mean().fit(*self.dev)),
@@ -116,7 +118,9 @@ class Fold:
             names.HYBRID_CONTEXT: partial(self._hybrid, names.BM25_CONTEXT),
             names.HYBRID_HOME: lambda: self._hybrid(names.BM25).fit(*self.dev),
             names.HYBRID_PLAIN: partial(self._hybrid, names.BM25, names.DUAL),
+            names.HYBRID_UNTITLED: partial(self._hybrid, names.BM25_CONTEXT, names.DUAL),
             names.HYBRID_TITLED: partial(self._hybrid, names.BM25_CONTEXT, names.TITLE_IN_TEXT),
+            names.HYBRID_LATE: partial(self._hybrid, names.BM25_CONTEXT, names.LATE),
             names.HYBRID_EVIDENCE: lambda: self.pipeline(names.HYBRID_CONTEXT) >> ptg.DocumentEvidence(),
             names.TITLED_EVIDENCE: lambda: self.pipeline(names.HYBRID_TITLED) >> ptg.DocumentEvidence(),
             names.TITLED_HOME: self._titled_home,
@@ -125,6 +129,7 @@ class Fold:
                 self._searched(self.mean(query_graph=None, weights={TITLE: 1.0}))
             ),
             names.TITLED_UNANSWERED: lambda: self._titles_alone(self.pipeline(names.TITLE_IN_TEXT)),
+            names.LATE_UNANSWERED: lambda: self._titles_alone(self.pipeline(names.LATE)),
             names.HYBRID_FIELD: lambda: self._titles_alone(self._searched(self.mean(query_graph=None)), 3),
             names.INDEX: lambda: self._graph_index().hybrid(DEPTH),
             names.INDEX_DEFAULT: self._default_index,
@@ -229,9 +234,7 @@ class Fold:
 
     def _titles_alone(self, dense: pt.Transformer, titles: int = 1) -> ptg.Hybrid:
         """A hybrid with BM25 over passages with their titles, for which no queries have been answered."""
-        path = self.corpus.output / f"titles-{titles}.{self.corpus.engine}"
-        bm25 = self.corpus.bm25_over("titles", path, {}, titles)
-        return ptg.Hybrid(bm25, dense, verbose=False)
+        return ptg.Hybrid(self.corpus.titled_bm25(titles), dense, verbose=False)
 
     def _graph_index(self) -> ptg.GraphIndex:
         """The collection's index, with the training queries of this fold."""

@@ -8,6 +8,7 @@ BM25 = "BM25"
 BM25_CONTEXT = "BM25, context in the text"
 DUAL = "dual-encoder"
 TITLE_IN_TEXT = "title in the text"
+LATE = "late chunking"
 MEAN = "GraphMean"
 MEAN_FIXED = "GraphMean, fixed default weights"  # a GNN-encoder starts here
 MEAN_ELSEWHERE = "GraphMean, fixed weights from elsewhere"
@@ -15,6 +16,7 @@ MEAN_HOME = "GraphMean, fitted at home"
 MEAN_BEST = "GraphMean, best fixed weights (chosen on the test queries)"
 GNN_ELSEWHERE = "GNNEncoder, trained elsewhere"
 GNN_HOME = "GNNEncoder, trained at home"
+GNN_TUNED = "GNNEncoder, trained at home, then tuned"
 MAXSIM = "BM25@100 >> GraphMaxSim"
 HGAT = "BM25@100 >> HGAT"
 HYBRID_MAXSIM = "Hybrid, BM25 with context, @100 >> GraphMaxSim"
@@ -30,6 +32,8 @@ HYBRID = "Hybrid"
 HYBRID_CONTEXT = "Hybrid, BM25 with context"
 HYBRID_HOME = "Hybrid, fitted at home"
 HYBRID_PLAIN = "Hybrid, BM25 and dual-encoder"
+HYBRID_UNTITLED = "Hybrid, BM25 with context and dual-encoder"
+HYBRID_LATE = "Hybrid, BM25 with context and late chunking"
 HYBRID_TITLED = "Hybrid, BM25 with context and title in the text"  # what anyone can build
 HYBRID_EVIDENCE = "Hybrid, BM25 with context, and DocumentEvidence"
 TITLED_EVIDENCE = "Hybrid, BM25 with context and title in the text, and DocumentEvidence"
@@ -37,6 +41,7 @@ TITLED_HOME = "Hybrid, BM25 with context and title in the text, and DocumentEvid
 HYBRID_UNANSWERED = "Hybrid, titles alone, BM25 and GraphMean"  # no queries have been answered
 HYBRID_FIELD = "Hybrid, titles alone, three times, BM25 and GraphMean"  # titles as a field with weight 3
 TITLED_UNANSWERED = "Hybrid, titles alone, BM25 and title in the text"
+LATE_UNANSWERED = "Hybrid, titles alone, BM25 and late chunking"
 FIXED_UNANSWERED = "Hybrid, titles alone, BM25 and GraphMean, fixed default weights"
 GNN_PSEUDO = "Hybrid, titles alone, BM25 and GNNEncoder, pseudo queries"
 MAXSIM_UNANSWERED = "Hybrid, titles alone, @100 >> GraphMaxSim"
@@ -52,11 +57,15 @@ RIVALS = (
     BM25_CONTEXT,
     DUAL,
     TITLE_IN_TEXT,
+    LATE,
     HYBRID_PLAIN,
+    HYBRID_UNTITLED,
+    HYBRID_LATE,
     HYBRID_TITLED,
     TITLED_EVIDENCE,
     TITLED_HOME,
     TITLED_UNANSWERED,
+    LATE_UNANSWERED,
 )
 FUSED_ALIKE = {
     HYBRID_CONTEXT: HYBRID_TITLED,
@@ -78,5 +87,5 @@ UNTRAINED = {
     GNN_PSEUDO: FIXED_UNANSWERED,
     HGAT_PSEUDO: MAXSIM_UNANSWERED,
 }
-TRAINED = (GNN_ELSEWHERE, GNN_HOME, CROSS_ENCODER, LGRE, *UNTRAINED)  # there is a run for each seed
+TRAINED = (GNN_ELSEWHERE, GNN_HOME, GNN_TUNED, CROSS_ENCODER, LGRE, *UNTRAINED)  # there is a run for each seed
 CHOICES = {choice(name.partition(" (")[0]): name for name in SYSTEMS}

@@ -1,0 +1,109 @@
+"""Late chunking, in a short version, and its training with in-sequence negatives.
+
+M. Guenther et al.: Late Chunking, 2024, https://arxiv.org/abs/2409.04701. M. Conti et al.: Context is Gold to find the
+Gold Passage, 2025, https://arxiv.org/abs/2505.24782.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from torch.nn.functional import cross_entropy, normalize
+from transformers import get_linear_schedule_with_warmup
+
+import pyterrier_graph as ptg
+from pyterrier_graph.encoders.checkpoints import precision
+from pyterrier_graph.encoders.sentence_encoder import NORMALIZED_SCALE
+
+TOKENS, PART = 510, 250  # of a window, and at most of a passage or of the titles above it
+BATCH = 8  # windows
+
+
+class Window(NamedTuple):
+    """Consecutive passages of a document: their tokens, and per passage its number, first token and end."""
+
+    tokens: list[int]
+    spans: list[tuple[int, int, int]]
+
+
+class LateChunking:
+    """A passage is the mean of its tokens, which the encoder has read with the passages around it and their titles.
+
+    Windows have up to 510 tokens, and do not overlap. Titles precede the first passage below them.
+
+    Args:
+        encoder: An encoder that averages tokens and normalizes the mean.
+        graph: The documents.
+    """
+
+    def __init__(self, encoder: Any, graph: ptg.DocumentGraph) -> None:
+        self.encoder, self.network, self.transformer = encoder, encoder.network, encoder.network[0]
+        self.tokenizer, nodes = self.transformer.tokenizer, graph.passage_nodes
+        cut = {"add_special_tokens": False, "truncation": True, "max_length": PART}
+        titles, texts = (self.tokenizer(part, **cut)["input_ids"] for part in (graph.titles(nodes), graph.texts(nodes)))
+        self.windows: list[Window] = []
+        before = None
+        for number, (document, title, text) in enumerate(zip(graph.document[nodes], titles, texts, strict=True)):
+            if before is None or document != before[0] or len(self.windows[-1].tokens + title + text) > TOKENS:
+                self.windows.append(Window([], []))
+                before = document, None
+            tokens, spans = self.windows[-1]
+            tokens += title if title != before[1] else []
+            spans.append((number, len(tokens), len(tokens) + len(text)))
+            tokens += text
+            before = document, title
+
+    def _vectors(self, windows: list[Window]) -> torch.Tensor:
+        """The vectors of the passages in some windows, one after the other, shape (passages, d)."""
+        ids = [[self.tokenizer.cls_token_id, *window.tokens, self.tokenizer.sep_token_id] for window in windows]
+        padded = self.tokenizer.pad({"input_ids": ids}, return_tensors="pt")
+        states = self.transformer(dict(padded))["token_embeddings"].float()
+        spans = [(row, a + 1, max(a, b - 1) + 2) for row, window in enumerate(windows) for _, a, b in window.spans]
+        return normalize(torch.stack([states[row, start:end].mean(0) for row, start, end in spans]), dim=1)
+
+    @torch.inference_mode()
+    def encode(self) -> np.ndarray:
+        """The vectors of all passages in the order of the graph, float32 of shape (passages, d)."""
+        found: dict[int, np.ndarray] = {}
+        windows = sorted(self.windows, key=lambda window: len(window.tokens))
+        with precision(self.encoder.dtype, self.network.device):
+            for part in (windows[start : start + BATCH] for start in range(0, len(windows), BATCH)):
+                numbers = [number for window in part for number, _, _ in window.spans]
+                found.update(zip(numbers, self._vectors(part).numpy(), strict=True))
+        return np.stack([found[number] for number in range(len(found))])
+
+    def fit(self, queries: pd.DataFrame, rate: float, epochs: int) -> None:
+        """Trains the encoder: half of the loss ranks the passages of a window, half those of a batch's other windows.
+
+        Args:
+            queries: ``query``, ``positive``, the number of the passage that is to be first, and ``relevant``, those of
+                all relevant passages, which are never negatives.
+            rate: The highest learning rate; it rises and falls as in the training of a dual-encoder.
+            epochs: Number of epochs.
+        """
+        window_of = {number: row for row, window in enumerate(self.windows) for number, _, _ in window.spans}
+        asked = {row: [*part.itertuples()] for row, part in queries.groupby(queries["positive"].map(window_of))}
+        rows = torch.tensor([*asked])
+        batches = [part.tolist() for _ in range(epochs) for part in rows[torch.randperm(len(rows))].split(BATCH)]
+        optimizer = torch.optim.AdamW(self.network.train().parameters(), lr=rate, weight_decay=0.0)
+        schedule = get_linear_schedule_with_warmup(optimizer, len(batches) // 10, len(batches))
+        for batch in batches:
+            place = [(row, number) for row in batch for number, _, _ in self.windows[row].spans]
+            pairs = [(row, query) for row in batch for query in asked[row]]
+            with precision(self.encoder.dtype, self.network.device):
+                asking = self.network(self.network.preprocess([query.query for _, query in pairs]))
+                passages = self._vectors([self.windows[row] for row in batch])
+            scores = NORMALIZED_SCALE * asking["sentence_embedding"].float() @ passages.T  # (queries, passages)
+            first = torch.tensor([[number == query.positive for _, number in place] for _, query in pairs])
+            other = torch.tensor([[number not in query.relevant for _, number in place] for _, query in pairs])
+            own = torch.tensor([[row == mine for row, _ in place] for mine, _ in pairs])
+            sides = (scores.masked_fill(~(first | other & side), -torch.inf) for side in (own, ~own))
+            torch.stack([cross_entropy(side, first.int().argmax(1)) for side in sides]).mean().backward()
+            torch.nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+        self.network.eval()
