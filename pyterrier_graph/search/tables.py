@@ -172,16 +172,14 @@ class FullText(Retrieves, pt.Transformer):
 
     def _ranking(self, query: str) -> Any:
         """The docnos and scores of the best passages, a table of Arrow."""
-        from lancedb.background_loop import LOOP
         from lancedb.query import MatchQuery
 
         words: Any = MatchQuery
         try:
             if self.version not in self._open:
                 self._open[self.version] = open_table(self.folder, self.name, self.version)
-            table: Any = self._open[self.version]
-            search = table._table.query().nearest_to_text(words(spaced(query), "text")).select(["docno", "_score"])
-            return LOOP.run(search.limit(min(self.num_results, 1 << 31)).to_arrow())  # table.search asks for schemas
+            search = self._open[self.version].search(words(spaced(query), "text"), query_type="fts")
+            return search.select(["docno", "_score"]).limit(min(self.num_results, 1 << 31)).to_arrow()
         except (ValueError, RuntimeError) as error:
             if (self.folder / f"{self.name}.lance").is_dir():
                 raise
