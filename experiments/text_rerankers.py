@@ -23,10 +23,12 @@ import hashlib
 import itertools
 import json
 import logging
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
+import ir_datasets
 import numpy as np
 import pandas as pd
 import pyterrier as pt
@@ -220,11 +222,10 @@ def prepare(collection: Collection, options: argparse.Namespace) -> Task:
 
 def _folds(qids: set[str], options: argparse.Namespace) -> list[set[str]]:
     """The folds that come with a dataset of ir_datasets, else random ones."""
-    if options.folds is None and options.collection.startswith("irds:"):
-        try:
-            return [fold & qids for fold in ptg.folds_of(options.collection)]
-        except KeyError:  # it has none
-            pass
+    name = re.escape(options.collection.removeprefix("irds:"))
+    published = sorted(fold for fold in ir_datasets.registry if re.fullmatch(rf"{name}/fold\d", fold))
+    if options.folds is None and published:
+        return [{query.query_id for query in ir_datasets.load(fold).queries_iter()} & qids for fold in published]
     return ptg.query_folds(pd.DataFrame({"qid": sorted(qids)}), options.folds or FOLDS)
 
 

@@ -12,7 +12,6 @@ from .encoders.token_encoder import TokenEncoder as TokenEncoder
 from .encoders.token_store import TokenStore as TokenStore
 from .evaluation import measures as measures
 from .evaluation.cross_validation import cross_validate as cross_validate
-from .evaluation.cross_validation import folds_of as folds_of
 from .evaluation.cross_validation import query_folds as query_folds
 from .evaluation.model_card import write_card as write_card
 from .evaluation.significance import summarize as summarize

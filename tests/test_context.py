@@ -63,7 +63,7 @@ def test_documents_with_context(graph, queries):
 
 
 def test_masked_queries_are_left_out(graph, queries):
-    masked = queries.without(queries.query_of(["q1"]))
+    masked = queries.without(queries.qids.inv[["q1"]])
     found = read(graph, context="relevant", query_graph=masked)
     assert found["numpy.dot%p0"]["text"] == "matrix times vector\nDot product."
     assert found["numpy.vdot%p1"]["text"] == "flat arrays\nFlattens."

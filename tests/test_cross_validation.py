@@ -4,7 +4,6 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import ir_datasets
 import pandas as pd
 import pyterrier as pt
 import pytest
@@ -14,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
-from pyterrier_graph.evaluation.cross_validation import cross_validate, folds_of, query_folds
+from pyterrier_graph.evaluation.cross_validation import cross_validate, query_folds
 from pyterrier_graph.search.document_evidence import DocumentEvidence
 
 
@@ -88,22 +87,6 @@ def test_every_query_is_ranked_once_by_a_pipeline_that_does_not_know_it(count: i
 
 
 # --- folds of a dataset ---
-
-
-def test_folds_of_a_dataset(tmp_path: Path):
-    def queries(*qids: str) -> ir_datasets.Dataset:
-        file = tmp_path / f"{'-'.join(qids)}.tsv"
-        file.write_text("".join(f"{qid}\tquery {qid}\n" for qid in qids), "utf-8")
-        return ir_datasets.Dataset(ir_datasets.formats.TsvQueries(ir_datasets.util.LocalDownload(file)))
-
-    ir_datasets.registry.register("folded", queries("1", "2", "3"))
-    for number, qids in enumerate([("1",), ("2", "3"), ("4",)], start=1):
-        ir_datasets.registry.register(f"folded/fold{number}", queries(*qids))
-    assert folds_of("folded") == folds_of("irds:folded") == [{"1"}, {"2", "3"}, {"4"}]
-    with pytest.raises(KeyError, match="folded/fold1/fold1"):
-        folds_of("folded/fold1")
-    with pytest.raises(KeyError):
-        folds_of("unheard-of")
 
 
 # --- what is refused ---

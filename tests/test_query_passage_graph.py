@@ -109,7 +109,6 @@ def check(graph: QueryPassageGraph, passages: list[str], topics: pd.DataFrame, e
     assert (graph.num_queries, graph.num_passages) == (len(topics), len(passages))
     everyone, everything = np.arange(len(topics)), np.arange(len(passages))
     assert graph.qids_of(everyone) == topics["qid"].tolist()
-    assert graph.query_of(topics["qid"].tolist()).tolist() == everyone.tolist()
     assert graph.texts(everyone) == topics["query"].tolist()
     assert graph.docnos_of(everything) == passages
     for edge_type in TYPES:
@@ -182,7 +181,6 @@ def test_pickled_view_stays_masked(graph):
         (lambda graph: graph.edges_of_queries(np.array([-1])), IndexError, "0 to 2, got -1 to -1"),
         (lambda graph: graph.without(np.array([3])), IndexError, "0 to 2"),
         (lambda graph: graph.edges_of_queries(np.array([0]), "found"), KeyError, "no edges 'found'"),
-        (lambda graph: graph.query_of(["q1", "q7", 8]), KeyError, r"2 qids \('q7', 8\) not in the graph"),
         (lambda graph: graph.edge_features("relevant"), KeyError, "no features of 'relevant' edges: add_edge_features"),
     ],
 )

@@ -6,14 +6,13 @@ import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.checks import DataWarning, check_count, check_frame, check_type
+from pyterrier_graph.checks import DataWarning, check_count, check_frame
 from pyterrier_graph.documents.document import level_mismatch
 from pyterrier_graph.storage.artifact import claim, frame_sha256, pipeline_identity
 from pyterrier_graph.training.validation import checked_qrels
@@ -53,7 +52,7 @@ def cross_validate(
             An Estimator, or a network that is its attribute, must not be that of another fold.
         topics: The input of the pipeline, queries or a run: ``qid`` and whatever else the pipeline needs.
         qrels: ``qid, docno, label``. Queries without judgments are ranked, but not used for training or validation.
-        folds: Number of folds, made by :func:`query_folds`; or the qids of each fold, as :func:`folds_of` returns them.
+        folds: Number of folds, made by :func:`query_folds`; or the qids of each fold.
         seed: Seed of :func:`query_folds`. Estimators have seeds of their own.
         output_dir: Folder where the run of each complete fold is kept. After a kill, the same call continues.
         verbose: Whether to show progress.
@@ -196,23 +195,3 @@ def query_folds(topics: pd.DataFrame, folds: int = 5, *, seed: int = 0) -> list[
         raise ValueError(f"{len(qids)} queries in {folds} folds: a query is needed in each")
     splits = KFold(folds, shuffle=True, random_state=seed).split(qids)
     return [{qids[place] for place in test} for _, test in splits]
-
-
-def folds_of(dataset_id: str) -> list[set[str]]:
-    """Returns the qids of each fold of a dataset of ir_datasets: of its subsets ``fold1``, ``fold2``, and so on.
-
-    ``folds_of("disks45/nocr/trec-robust-2004")`` returns the five folds of Huston and Croft (2014), which Dong et al.
-    (LGRe) used. To use a part of the topics, intersect each fold with the qids of the part.
-
-    Raises:
-        KeyError: If there is no such dataset, or the dataset has no folds.
-    """
-    import ir_datasets
-
-    check_type("dataset_id", dataset_id, str, "the name of a dataset of ir_datasets")
-    name = dataset_id.removeprefix("irds:")
-    names = takewhile({*ir_datasets.registry}.__contains__, (f"{name}/fold{number}" for number in count(1)))
-    folds = [{query.query_id for query in ir_datasets.load(fold).queries_iter()} for fold in names]
-    if not folds:
-        raise KeyError(f"ir_datasets has no {name}/fold1: divide the queries with query_folds")
-    return folds

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
 from hashlib import sha256
 from itertools import chain
@@ -252,14 +252,6 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
         """Qids by query number (``.fwd``) and back (``.inv``, -1 for unknown ones)."""
         return self._open(lambda folder: Lookup(folder / QIDS))
 
-    def query_of(self, qids: Sequence[str]) -> np.ndarray:
-        """Query numbers by qid, shape (n,), int64; raises KeyError if a query is not in the graph."""
-        qids = list(qids)
-        numbers = numbers_of(self.qids, [qid if isinstance(qid, str) else "" for qid in qids])
-        if (numbers < 0).any():
-            raise KeyError(f"{some([qids[row] for row in np.flatnonzero(numbers < 0)], 'qid')} not in the graph")
-        return numbers
-
     def qids_of(self, queries: np.ndarray) -> list[str]:
         """Qids by query number."""
         return ids_of(self.qids, np.asarray(queries, dtype=np.int64))
@@ -275,7 +267,7 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
     def without(self, queries: np.ndarray) -> Self:
         """The graph without the edges of some queries, and of those that are masked already.
 
-        This is a view, which costs a boolean per query. ``query_of`` gives the numbers of qids.
+        This is a view, which costs a boolean per query. ``qids.inv`` has the numbers of qids.
         """
         masked = np.zeros(self.num_queries, dtype=bool) if self._masked is None else self._masked.copy()
         masked[checked(queries, self.num_queries)] = True
