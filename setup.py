@@ -74,7 +74,7 @@ TESTS = [
     "nbclient>=0.10",
     "nbformat>=5.10",
     "pytest>=8",
-    "pytest-xdist>=3.7",
+    "pytest-xdist>=3.8",
     "ruff>=0.9",
 ]
 # The encoder's weights and the parser of docstrings; the corpus consists of the docstrings of the packages above.

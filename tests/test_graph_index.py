@@ -6,6 +6,7 @@ import os
 import pickle
 import random
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -54,15 +55,17 @@ def made(path: Path, docs: Iterable[Any] = DOCUMENTS, **options: Any) -> ptg.Gra
     return ptg.GraphIndex(path, **given).index(docs, passage_words=4, **named)
 
 
-@pytest.fixture
-def index(tmp_path: Path) -> ptg.GraphIndex:
-    return made(tmp_path / "index")
-
-
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> ptg.GraphIndex:
     """An index that no test changes."""
     return made(tmp_path_factory.mktemp("shared") / "index")
+
+
+@pytest.fixture
+def index(shared: ptg.GraphIndex, tmp_path: Path) -> ptg.GraphIndex:
+    """A copy of it."""
+    copy = shutil.copytree(shared.path, tmp_path / "index")
+    return ptg.GraphIndex(copy, encoder=tiny.checkpoint(), verbose=False)
 
 
 def texts_of(index: ptg.GraphIndex) -> dict[str, str]:
