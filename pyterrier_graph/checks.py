@@ -62,6 +62,13 @@ class Found(NamedTuple):
         return Found(self.row[places], self.docno[places], self.score[places], others)
 
 
+def positions(groups: "np.ndarray") -> "np.ndarray":
+    """Per row its position in its group; the numbers of groups are in ascending order."""
+    import numpy as np
+
+    return np.arange(len(groups)) - np.searchsorted(groups, groups)
+
+
 class Shown:
     """Base of classes that notebooks display: a table, a picture, and a transformer's schematic."""
 
@@ -121,12 +128,11 @@ class Retrieves(WithSignature):
         return self._frame(inp, self._with_texts(inp))
 
     def _frame(self, topics: "pd.DataFrame", found: Found) -> "pd.DataFrame":
-        import numpy as np
         import pandas as pd
 
         given = {name: topics[name].array.take(found.row) for name in topics.columns if name not in self._replaced}
-        rank = np.arange(len(found.row)) - np.searchsorted(found.row, found.row)
-        results = {"docno": pd.array(found.docno, dtype="str"), "score": found.score, "rank": rank}
+        docno = pd.array(found.docno, dtype="str")
+        results = {"docno": docno, "score": found.score, "rank": positions(found.row)}
         return pd.DataFrame(given | results | found.others)
 
     def fuse_rank_cutoff(self, k: int) -> Self:

@@ -88,7 +88,8 @@ class Fold:
         if system == names.GNN_TUNED:
             return self._searched(self.gnn(seed).tune(*self.dev))
         if system == names.HYBRID_GNN:
-            return ptg.Hybrid(*map(self.pipeline, (names.BM25_CONTEXT, names.GNN_TUNED), (0, seed)), verbose=False)
+            parts = self.pipeline(names.BM25_CONTEXT), self.pipeline(names.GNN_TUNED, seed)
+            return ptg.Hybrid(*parts, verbose=False)
         if system == names.GNN_PSEUDO:
             return self._titles_alone(self._searched(self._pseudo_gnn(seed)))
         if system in (names.HGAT, names.HYBRID_HGAT, names.HGAT_PSEUDO):

@@ -12,8 +12,9 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from functools import cache, partial
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
 from hashlib import sha256
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -139,48 +140,46 @@ def compiled(encoder: Any) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the conversion traces the network for inputs of any size
             try:
-                _write(place, partial(_converted, encoder))
+                with _writing(place) as folder:
+                    _convert(encoder, folder)
+                    _compare(CompiledEncoder(folder), encoder.network)
             except Exception as error:  # of many kinds, for networks that OpenVINO cannot convert
                 logger.info("torch runs %s, since OpenVINO cannot", name, exc_info=True)
-                if isinstance(error, OSError):  # such as of a full disk
-                    return encoder
-        if not place.is_dir():
-            refused.touch()
+                if not isinstance(error, OSError):  # such as of a full disk
+                    refused.touch()
     return find_compiled(name) or encoder
 
 
 def _restored(name: str, files: dict[str, bytes]) -> CompiledEncoder:
     """A pickled encoder; its files are written where they are missing, as on another machine."""
-
-    def write(folder: Path) -> bool:
-        return all((folder / file).write_bytes(content) for file, content in files.items())
-
-    if not _folder(name).is_dir():
-        _write(_folder(name), write)
-    return CompiledEncoder(_folder(name))
+    if not (place := _folder(name)).is_dir():
+        with _writing(place) as folder:
+            for file, content in files.items():
+                (folder / file).write_bytes(content)
+    return CompiledEncoder(place)
 
 
-def _write(place: Path, write: Callable[[Path], bool]) -> None:
-    """Writes a folder completely or, if ``write`` returns False, not at all; another process may be quicker."""
+@contextmanager
+def _writing(place: Path) -> Iterator[Path]:
+    """Provides a folder that becomes ``place`` if the block ends without an error; another process may be quicker."""
     place.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=place.parent) as folder:
         (new := Path(folder, "new")).mkdir()
-        if write(new):
-            try:
-                new.replace(place)
-            except OSError:
-                if not place.is_dir():
-                    raise
+        yield new
+        try:
+            new.replace(place)
+        except OSError:
+            if not place.is_dir():
+                raise
 
 
-def _converted(encoder: SentenceEncoder, folder: Path) -> bool:
-    """Writes the folder of a :class:`CompiledEncoder`; returns whether its vectors are those of the encoder."""
-    _convert(encoder, folder)
-    made, network = CompiledEncoder(folder), encoder.network
+def _compare(made: CompiledEncoder, network: Any) -> None:
+    """Raises ValueError unless the vectors are those of the network of sentence-transformers."""
     queries, passages = network.encode_query(EXAMPLES), network.encode_document(EXAMPLES)
     pairs = zip(made.encode_docs(EXAMPLES), passages, strict=True)
     cosines = [one @ other / np.linalg.norm(one) / np.linalg.norm(other) for one, other in pairs]
-    return bool(np.abs(made.encode_queries(EXAMPLES) - queries).max() < 1e-3 and min(cosines) > 0.9999)
+    if not (np.abs(made.encode_queries(EXAMPLES) - queries).max() < 1e-3 and min(cosines) > 0.9999):
+        raise ValueError("its vectors differ")
 
 
 def _convert(encoder: SentenceEncoder, folder: Path) -> None:

@@ -21,7 +21,7 @@ import pyterrier as pt
 import torch
 from torch import Tensor
 
-from pyterrier_graph.checks import View, check_frame, check_type, progress, query_texts
+from pyterrier_graph.checks import View, check_frame, check_type, positions, progress, query_texts
 from pyterrier_graph.encoders.checkpoints import DType, full_precision
 from pyterrier_graph.encoders.model import LearnedModel
 from pyterrier_graph.encoders.token_encoder import TokenEncoder, TokenStates, encode_once, open_encoder, stored_tokens
@@ -356,6 +356,6 @@ def ranked(run: pd.DataFrame, scores: np.ndarray, context: pt.Transformer) -> pd
         )
     query = pd.factorize(run["qid"])[0]
     order, rank = np.lexsort((-scores, query)), np.empty(len(run), np.int64)
-    rank[order] = np.arange(len(run)) - np.searchsorted(query[order], query[order])
+    rank[order] = positions(query[order])
     kept = {name: column for name, column in run.items() if name not in ("score", "rank")}
     return pd.DataFrame(kept | {"score": scores, "rank": rank}, index=run.index)

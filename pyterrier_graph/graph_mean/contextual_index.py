@@ -356,8 +356,9 @@ class ContextualRetriever(Retrieves, pt.Transformer):
         scores, passages = self.index._search(vectors, self.num_results, self.exact)
         row = np.repeat(np.arange(len(scores)), scores.shape[1])
         ids, graph = ids_of(docnos, passages.ravel()), self.index.graph
-        known = graph is not None and graph is self._texts_of
-        node = _nodes(graph, passages.ravel(), ids, len(self.index)) if known else None  # type: ignore[arg-type]
+        node = None
+        if graph is not None and graph is self._texts_of:
+            node = _nodes(graph, passages.ravel(), ids, len(self.index))
         return Found(row, np.array(ids, dtype=object), scores.ravel(), {}, node)
 
 

@@ -683,10 +683,9 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         columns["why"] = self._reasons(columns, wanted, vector[0], [*parts], shares)
         names = "title", *(("file", "line") if files else ()), "snippet", "why", "score", "docno", "text"
         found = pd.DataFrame({name: columns[name] for name in names})
-        if not files or any(wanted <= {*stems(f"{row.title} {row.text}")} for row in found.itertuples()):
-            return found
-        if (best := self._similarities([question])[0]) < self._unrelated:
-            found.attrs["weak"] = warn_of_no_answer(question, best, self._unrelated)
+        all_words = (wanted <= {*stems(f"{row.title} {row.text}")} for row in found.itertuples())
+        if files and not any(all_words) and (nearby := self._similarities([question])[0]) < self._unrelated:
+            found.attrs["weak"] = warn_of_no_answer(question, nearby, self._unrelated)
         return found
 
     def _similarities(self, questions: list[str]) -> np.ndarray:

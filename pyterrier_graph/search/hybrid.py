@@ -26,6 +26,7 @@ from pyterrier_graph.checks import (
     check_number,
     check_training,
     check_type,
+    positions,
 )
 from pyterrier_graph.documents.document import split_passage_id
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
@@ -118,8 +119,7 @@ class Fusion(Retrieves, pt.Transformer):
         shares = weighted(parts, self.weights)
         found = found._replace(score=shares.sum(1))
         order = np.lexsort((-found.score, found.row))
-        row = found.row[order]
-        order = order[np.arange(len(row)) - np.searchsorted(row, row) < self.num_results]
+        order = order[positions(found.row[order]) < self.num_results]
         return found.at(order), shares[order]
 
     def _run(self, pipeline: pt.Transformer, topics: pd.DataFrame) -> Found:
@@ -150,9 +150,7 @@ class Fusion(Retrieves, pt.Transformer):
                 f"one pipeline ranks passages ({kinds[True]!r}) and another documents ({kinds[False]!r}): put "
                 "graph.passages() behind the one or pt.text.max_passage() behind the other"
             )
-        query, docno, score = (
-            np.concatenate([getattr(run, name) for run in runs]) for name in ("row", "docno", "score")
-        )
+        query, docno, score = map(np.concatenate, zip(*((run.row, run.docno, run.score) for run in runs), strict=True))
         docno, docnos = pd.factorize(docno)
         pair = pd.factorize(query * len(docnos) + docno)[0]  # of each row, numbered as they appear
         first = np.unique(pair, return_index=True)[1]
