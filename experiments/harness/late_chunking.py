@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import torch
+from accelerate.utils import send_to_device
 from torch.nn.functional import cross_entropy, normalize
 from transformers import get_linear_schedule_with_warmup
 
@@ -60,7 +61,7 @@ class LateChunking:
         """The vectors of the passages in some windows, one after the other, shape (passages, d)."""
         ids = [[self.tokenizer.cls_token_id, *window.tokens, self.tokenizer.sep_token_id] for window in windows]
         padded = self.tokenizer.pad({"input_ids": ids}, return_tensors="pt")
-        states = self.transformer(dict(padded))["token_embeddings"].float()
+        states = self.transformer(send_to_device(dict(padded), self.network.device))["token_embeddings"].float()
         spans = [(row, a + 1, max(a, b - 1) + 2) for row, window in enumerate(windows) for _, a, b in window.spans]
         return normalize(torch.stack([states[row, start:end].mean(0) for row, start, end in spans]), dim=1)
 
@@ -72,7 +73,7 @@ class LateChunking:
         with precision(self.encoder.dtype, self.network.device):
             for part in (windows[start : start + BATCH] for start in range(0, len(windows), BATCH)):
                 numbers = [number for window in part for number, _, _ in window.spans]
-                found.update(zip(numbers, self._vectors(part).numpy(), strict=True))
+                found.update(zip(numbers, self._vectors(part).cpu().numpy(), strict=True))
         return np.stack([found[number] for number in range(len(found))])
 
     def fit(self, queries: pd.DataFrame, rate: float, epochs: int) -> None:
@@ -94,9 +95,10 @@ class LateChunking:
             place = [(row, number) for row in batch for number, _, _ in self.windows[row].spans]
             pairs = [(row, query) for row in batch for query in asked[row]]
             with precision(self.encoder.dtype, self.network.device):
-                asking = self.network(self.network.preprocess([query.query for _, query in pairs]))
+                texts = self.network.preprocess([query.query for _, query in pairs])
+                asking = self.network(send_to_device(texts, self.network.device))
                 passages = self._vectors([self.windows[row] for row in batch])
-            scores = NORMALIZED_SCALE * asking["sentence_embedding"].float() @ passages.T  # (queries, passages)
+            scores = (NORMALIZED_SCALE * asking["sentence_embedding"].float() @ passages.T).cpu()  # (queries, passages)
             first = torch.tensor([[number == query.positive for _, number in place] for _, query in pairs])
             other = torch.tensor([[number not in query.relevant for _, number in place] for _, query in pairs])
             own = torch.tensor([[row == mine for row, _ in place] for mine, _ in pairs])
