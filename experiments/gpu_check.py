@@ -60,6 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     command.add_argument("--passages", type=int, default=2048, help="passages of each measurement")
     command.add_argument("--dimension", type=int, default=384, help="of the networks that are compared")
     command.add_argument("--repeats", type=int, default=3)
+    command.add_argument("--devices", nargs="+", choices=[CPU, GPU], default=[CPU, GPU], help="whose speed is measured")
     options = command.parse_args(arguments)
     rows = [*models(options.dimension), *faiss_search(options), *throughput(options)]
     columns = ["part", "name", "device", "dtype", "value", "unit", "limit", "outcome"]
@@ -212,7 +213,7 @@ def faiss_search(options: argparse.Namespace) -> Iterator[Row]:
 def throughput(options: argparse.Namespace) -> Iterator[Row]:
     """Passages a second, and memory of the GPU, in each precision."""
     compared: list[tuple[str, DType]] = [(CPU, "float32"), (CPU, "bfloat16"), (GPU, "float32"), (GPU, "bfloat16")]
-    for device, dtype in compared:
+    for device, dtype in [pair for pair in compared if pair[0] in options.devices]:
         row = {"part": "throughput", "device": device, "dtype": dtype}
         names = ["encoding", "encoding tokens", "contextualizing (HGAT)", "indexing (GraphMean)", "training an encoder"]
         if absent(device):

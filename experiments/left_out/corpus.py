@@ -87,10 +87,11 @@ class Corpus:
 
     @cached_property
     def late_index(self) -> FlexIndex:
-        """The vectors of passages that the encoder reads with their documents."""
+        """The vectors of passages that the encoder reads with their documents; a dot follows each id."""
         index = FlexIndex(self.output / "late.flex", verbose=False)
         if not index.built():
-            docnos = self.graph.ids_of(self.graph.passage_nodes)
+            # not the ids: FlexIndex takes those that end with numbers, and the %p in them, for format strings
+            docnos = (f"{docno}." for docno in self.graph.ids_of(self.graph.passage_nodes))
             vectors = zip(docnos, LateChunking(self.encoder, self.graph).encode(), strict=True)
             index.index({"docno": docno, "doc_vec": vector} for docno, vector in vectors)
         return index

@@ -108,7 +108,10 @@ class Fold:
             names.BM25_CONTEXT: self._bm25_context,
             names.DUAL: lambda: self.fixed({}),
             names.TITLE_IN_TEXT: lambda: self._retriever(self.corpus.titled_index),
-            names.LATE: lambda: self._retriever(self.corpus.late_index),
+            names.LATE: lambda: (
+                self._retriever(self.corpus.late_index)
+                >> pt.apply.generic(lambda run: run.assign(docno=run["docno"].str.removesuffix(".")))
+            ),
             names.MEAN: lambda: self._searched(self.mean()),
             names.MEAN_FIXED: lambda: self.fixed(self.mean().fixed_weights),
             names.MEAN_HOME: lambda: self._searched(self.mean().fit(*self.dev)),

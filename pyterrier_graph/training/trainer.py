@@ -130,7 +130,8 @@ class L2SP(nn.Module):
 
     def forward(self, network: nn.Module) -> Tensor:
         """``factor / 2 * |w - w0|^2``."""
-        return self.factor / 2 * (self._weights(network) - self.get_buffer("first")).square().sum()
+        first = self.get_buffer("first")
+        return self.factor / 2 * (self._weights(network).to(first.device) - first).square().sum()
 
     @staticmethod
     def _weights(network: nn.Module) -> Tensor:
