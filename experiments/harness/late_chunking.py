@@ -6,14 +6,16 @@ Gold Passage, 2025, https://arxiv.org/abs/2505.24782.
 
 from __future__ import annotations
 
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
 from accelerate.utils import send_to_device
+from torch import nn
 from torch.nn.functional import cross_entropy, normalize
-from transformers import get_linear_schedule_with_warmup
+from transformers import Trainer, TrainingArguments
 
 import pyterrier_graph as ptg
 from pyterrier_graph.encoders.checkpoints import precision
@@ -87,25 +89,44 @@ class LateChunking:
         """
         window_of = {number: row for row, window in enumerate(self.windows) for number, _, _ in window.spans}
         asked = {row: [*part.itertuples()] for row, part in queries.groupby(queries["positive"].map(window_of))}
-        rows = torch.tensor([*asked])
-        batches = [part.tolist() for _ in range(epochs) for part in rows[torch.randperm(len(rows))].split(BATCH)]
-        optimizer = torch.optim.AdamW(self.network.train().parameters(), lr=rate, weight_decay=0.0)
-        schedule = get_linear_schedule_with_warmup(optimizer, len(batches) // 10, len(batches))
-        for batch in batches:
-            place = [(row, number) for row in batch for number, _, _ in self.windows[row].spans]
-            pairs = [(row, query) for row in batch for query in asked[row]]
-            with precision(self.encoder.dtype, self.network.device):
-                texts = self.network.preprocess([query.query for _, query in pairs])
-                asking = self.network(send_to_device(texts, self.network.device))
-                passages = self._vectors([self.windows[row] for row in batch])
-            scores = (NORMALIZED_SCALE * asking["sentence_embedding"].float() @ passages.T).cpu()  # (queries, passages)
-            first = torch.tensor([[number == query.positive for _, number in place] for _, query in pairs])
-            other = torch.tensor([[number not in query.relevant for _, number in place] for _, query in pairs])
-            own = torch.tensor([[row == mine for row, _ in place] for mine, _ in pairs])
-            sides = (scores.masked_fill(~(first | other & side), -torch.inf) for side in (own, ~own))
-            torch.stack([cross_entropy(side, first.int().argmax(1)) for side in sides]).mean().backward()
-            torch.nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
-            optimizer.step()
-            schedule.step()
-            optimizer.zero_grad()
+        with TemporaryDirectory() as folder:
+            settings = TrainingArguments(
+                output_dir=folder,
+                num_train_epochs=epochs,
+                per_device_train_batch_size=BATCH,
+                learning_rate=rate,
+                warmup_steps=epochs * len(asked) // (10 * BATCH),
+                save_strategy="no",
+                report_to=[],
+                disable_tqdm=True,
+                use_cpu=self.network.device.type == "cpu",
+                remove_unused_columns=False,
+                seed=int(torch.randint(2**31, ())),
+            )
+            model = InSequence(self, asked)
+            Trainer(model, settings, data_collator=lambda rows: {"rows": rows}, train_dataset=[*asked]).train()
         self.network.eval()
+
+
+class InSequence(nn.Module):
+    """The loss of a batch of windows, in which queries are asked."""
+
+    def __init__(self, late: LateChunking, asked: dict[int, list[Any]]) -> None:
+        super().__init__()
+        self.network, self.late, self.asked = late.network, late, asked
+
+    def forward(self, rows: list[int]) -> dict[str, torch.Tensor]:
+        """The loss of the windows with these numbers."""
+        place = [(row, number) for row in rows for number, _, _ in self.late.windows[row].spans]
+        pairs = [(row, query) for row in rows for query in self.asked[row]]
+        with precision(self.late.encoder.dtype, self.network.device):
+            texts = self.network.preprocess([query.query for _, query in pairs])
+            asking = self.network(send_to_device(texts, self.network.device))
+            passages = self.late._vectors([self.late.windows[row] for row in rows])
+        scores = (NORMALIZED_SCALE * asking["sentence_embedding"].float() @ passages.T).cpu()  # (queries, passages)
+        first = torch.tensor([[number == query.positive for _, number in place] for _, query in pairs])
+        other = torch.tensor([[number not in query.relevant for _, number in place] for _, query in pairs])
+        own = torch.tensor([[row == mine for row, _ in place] for mine, _ in pairs])
+        sides = (scores.masked_fill(~(first | other & side), -torch.inf) for side in (own, ~own))
+        loss = torch.stack([cross_entropy(side, first.int().argmax(1)) for side in sides]).mean()
+        return {"loss": loss.to(self.network.device)}
