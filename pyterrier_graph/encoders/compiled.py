@@ -28,7 +28,9 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_graph import __version__
 from pyterrier_graph.checks import WithSignature, check_frame, check_texts, warn_of_rewritten
+from pyterrier_graph.encoders.names import checkpoint_state
 
 if TYPE_CHECKING:
     from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
@@ -148,6 +150,19 @@ def compiled(encoder: Any) -> Any:
                 if not isinstance(error, OSError):  # such as of a full disk
                     refused.touch()
     return find_compiled(name) or encoder
+
+
+def compiled_checkpoint(checkpoint: str) -> Any:
+    """What :func:`compiled` returns for a checkpoint; once it is converted, neither torch nor the checkpoint is loaded."""
+    known = _folder(f"{checkpoint_state(checkpoint)} {__version__}").with_suffix(".name")
+    if known.is_file() and (found := find_compiled(known.read_text(encoding="utf-8"))):
+        return found
+    from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
+
+    encoder = compiled(SentenceEncoder(checkpoint, verbose=False))
+    if isinstance(encoder, CompiledEncoder):
+        known.write_text(encoder.model_name, encoding="utf-8")
+    return encoder
 
 
 def _restored(name: str, files: dict[str, bytes]) -> CompiledEncoder:

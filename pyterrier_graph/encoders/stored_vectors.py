@@ -40,7 +40,7 @@ SOURCE, ROW = np.dtype("<i2"), np.dtype("<i8")
 WINDOWS = 5  # of a long passage
 PASSAGES_AT_ONCE, TEXTS_AT_ONCE = 256, 65_536
 MANY = 500  # passages for which converting the encoder is worth it
-TIMED, SOON = 64, 10  # passages that are encoded for an estimate, and seconds that need none
+TIMED, SOON = 32, 10  # passages that are encoded for an estimate, and seconds that need none
 FLEX = {"type": "dense_index", "format": "flex"}
 HINT = {"package_hint": "pyterrier_dr"}
 TEXTS = {"texts": None, "graph": None, "titles": None}  # in the identity of vectors, the digests of all texts
@@ -79,8 +79,9 @@ def encoder_name(encoder: BiEncoder) -> str:
 
 def without_bars(encoder: BiEncoder) -> BiEncoder:
     """An encoder with the same weights that shows no progress, for work that has a bar of its own."""
-    encoder = copy.copy(encoder)
-    encoder.verbose = False
+    if getattr(encoder, "verbose", True):
+        encoder = copy.copy(encoder)
+        encoder.verbose = False
     return encoder
 
 
@@ -121,8 +122,10 @@ class Windows(NamedTuple):
     def of(self, passages: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Per window of some passages, the position of its passage among these, and its vector."""
         lengths = self.offsets[passages + 1] - self.offsets[passages]
-        rows = ranges(self.offsets[passages], lengths)[1]
-        return np.repeat(np.arange(len(passages)), lengths), np.array(self.vectors[rows])
+        rows: Any = ranges(self.offsets[passages], lengths)[1]
+        if len(rows) and (np.diff(rows) == 1).all():  # those of successive passages are not copied
+            rows = slice(rows[0], rows[-1] + 1)
+        return np.repeat(np.arange(len(passages)), lengths), np.asarray(self.vectors[rows])
 
 
 def encode_once(
@@ -220,6 +223,7 @@ def encoding_time(folder: Path, graph: HeteroGraph, encoder: BiEncoder) -> str:
         return ""
     texts = graph.texts(nodes[:: len(nodes) // TIMED][:TIMED], titles=True)
     quiet = _quiet(encoder, len(nodes))
+    quiet.encode_docs(texts[:1])  # the first call takes longer
     started = perf_counter()
     quiet.encode_docs(texts)
     seconds = 2 * len(nodes) * (perf_counter() - started) / TIMED

@@ -202,10 +202,11 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
         """Scores, of the best window, of some passages, by number, with these first windows; (queries, passages)."""
         scores = queries @ vectors.T
         if self._windows is not None:
-            position, further = self._windows.of(passages)
-            long, first = np.unique(position, return_index=True)
-            if len(long):
+            position, further = self._windows.of(passages)  # the former in ascending order
+            first = np.flatnonzero(np.diff(position, prepend=-1))
+            if len(first):
                 of_windows = np.maximum.reduceat(queries @ further.T, first, axis=1)  # (queries, long passages)
+                long = position[first]
                 scores[:, long] = np.maximum(scores[:, long], of_windows)
         return scores
 

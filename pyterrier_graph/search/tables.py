@@ -7,9 +7,11 @@ files of later versions, which a killed process has left. Lance's full-text inde
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from hashlib import blake2b
+from importlib.util import find_spec, module_from_spec
 from itertools import islice
 from pathlib import Path
 from shutil import rmtree
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 ROWS_AT_ONCE = 8192
 KEYS_AT_ONCE = 1000  # in a condition
 KEPT = timedelta(days=36_500)  # Lance must not delete versions: the last complete one may be old
+CLIENT = "lance_namespace_urllib3_client"
 Row = tuple[str, str]  # docno and text
 UNSPACED = re.compile(  # Thai to Lao, Burmese, Khmer, kana and Chinese characters
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]+"
@@ -41,11 +44,22 @@ def spaced(text: str) -> str:
     return UNSPACED.sub(lambda found: f" {pairs(found[0])} ", text)
 
 
+def _lancedb() -> Any:
+    """LanceDB, whose first module imports a client of remote catalogs, for two thirds of its time, which is left out."""
+    spec = find_spec(CLIENT)
+    client = None if spec is None else module_from_spec(spec)  # its modules can be imported, it is not run itself
+    left_out = client is not None and sys.modules.setdefault(CLIENT, client) is client
+    try:
+        import lancedb
+    finally:
+        if left_out:  # whoever needs it imports it
+            del sys.modules[CLIENT]
+    return lancedb
+
+
 def open_table(folder: Path, name: str, version: int) -> Table:
     """A table as it was at a version."""
-    import lancedb
-
-    table = lancedb.connect(folder).open_table(name)
+    table = _lancedb().connect(folder).open_table(name)
     table.checkout(version)
     return table
 
@@ -66,10 +80,9 @@ def write_table(
     among the given ones stay, except the ``deleted`` docnos. A table that is ``searched`` has a full-text index. Raises
     ValueError if a docno comes twice.
     """
-    import lancedb
     import pyarrow as pa
 
-    database = lancedb.connect(folder)
+    database = _lancedb().connect(folder)
     types = pa.schema({"key": pa.int64(), "digest": pa.int64(), "docno": pa.string(), "text": pa.string()})
     if version is None:
         rmtree(folder / f"{name}.lance", ignore_errors=True)  # what a killed process has left
@@ -172,13 +185,13 @@ class FullText(Retrieves, pt.Transformer):
 
     def _ranking(self, query: str) -> Any:
         """The docnos and scores of the best passages, a table of Arrow."""
-        from lancedb.query import MatchQuery
-
-        words: Any = MatchQuery
         try:
             if self.version not in self._open:
                 self._open[self.version] = open_table(self.folder, self.name, self.version)
-            search = self._open[self.version].search(words(spaced(query), "text"), query_type="fts")
+            from lancedb.query import MatchQuery  # after LanceDB, see _lancedb
+
+            words: Any = MatchQuery(spaced(query), "text")
+            search = self._open[self.version].search(words, query_type="fts")
             return search.select(["docno", "_score"]).limit(min(self.num_results, 1 << 31)).to_arrow()
         except (ValueError, RuntimeError) as error:
             if (self.folder / f"{self.name}.lance").is_dir():
