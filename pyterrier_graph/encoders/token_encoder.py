@@ -41,6 +41,7 @@ from pyterrier_graph.encoders.checkpoints import (
     share,
     token_limit,
 )
+from pyterrier_graph.encoders.compiled import compiled_queries
 from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name, resolve
 from pyterrier_graph.graphs.csr import offsets, ranges
 from pyterrier_graph.storage.arrays import KeyedRows
@@ -49,6 +50,7 @@ from pyterrier_graph.storage.artifact import json_sha256, weights_sha256
 logger = logging.getLogger(__name__)
 
 TEXTS_AT_ONCE, MANY_TEXTS = 512, 256  # that are encoded before they are stored, and that are worth a warning
+FEW_QUERIES = 8  # that OpenVINO encodes faster, in float32, than torch in bfloat16
 EXPECTED = "the name or folder of a checkpoint, or a MultiVectorEncoder"
 
 
@@ -155,6 +157,8 @@ class TokenEncoder:
         ValueError: If a length that is given is more than the checkpoint can read.
     """
 
+    _compiled: tuple[Any, ...] | None = None  # the program for queries, and how its weights are recognized
+
     def __init__(
         self,
         encoder: str | os.PathLike[str] | MultiVectorEncoder = DEFAULT,
@@ -193,6 +197,9 @@ class TokenEncoder:
     def __repr__(self) -> str:
         return f"TokenEncoder({self.name!r})"
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_compiled"}  # of this process
+
     @property
     def dimension(self) -> int:
         """Length d of a token vector."""
@@ -225,12 +232,8 @@ class TokenEncoder:
         """Returns the numbers of the word pieces whose token vectors a text has, shape (tokens,); encodes nothing."""
         if not text.strip():
             return np.zeros(0, dtype=np.int64)
-        task = "query" if query else "document"
-        features = self.network.preprocess([text], prompt=self.network.prompts.get(task), task=task)
-        for module in self.network:  # only the module that leaves tokens out: no vectors are needed
-            if isinstance(module, MultiVectorMask):
-                features = module(features, task=task)
-        return features["input_ids"][0][features["attention_mask"][0].bool()].numpy()
+        features, kept = self._features([text], "query" if query else "document")
+        return features["input_ids"][0][kept[0]].numpy()
 
     def tokens(self, text: str, *, query: bool = False) -> list[str]:
         """Returns the word pieces whose token vectors a text has."""
@@ -242,7 +245,12 @@ class TokenEncoder:
                 raise ValueError(f"{self!r} needs texts to encode, got {text!r}")
         distinct = {text: number for number, text in enumerate(dict.fromkeys(text for text in texts if text.strip()))}
         encoded: Any = []  # token vectors of each text
-        if distinct:
+        few = task == "query" and 0 < len(distinct) <= FEW_QUERIES
+        if few and (program := self._program()) is not None:
+            features, kept = self._features(list(distinct), task)
+            vectors = program(features["input_ids"].numpy(), features["attention_mask"].numpy())
+            encoded = [matrix[mask] for matrix, mask in zip(torch.from_numpy(vectors), kept, strict=True)]
+        elif distinct:
             with torch.inference_mode(), precision(self.dtype, self.network.device):
                 if len(distinct) > self.batch_size:
                     encode: Any = self.network.encode_query if task == "query" else self.network.encode_document
@@ -265,6 +273,35 @@ class TokenEncoder:
         output = self.network(batch_to_device(features, self.empty.device), task=task)
         masks = output["attention_mask"].bool()
         return [m[mask].float() for m, mask in zip(output["token_embeddings"], masks, strict=True)]
+
+    def _features(self, texts: list[str], task: str) -> tuple[dict[str, Tensor], Tensor]:
+        """What the network reads of texts, and which of the tokens have vectors, shape (texts, tokens)."""
+        features = self.network.preprocess(texts, prompt=self.network.prompts.get(task), task=task)
+        kept = dict(features)
+        for module in self.network:  # only the module that leaves tokens out: no vectors are needed
+            if isinstance(module, MultiVectorMask):
+                kept = module(kept, task=task)
+        return features, kept["attention_mask"].bool()
+
+    def _program(self, *, convert: bool = False) -> Any:
+        """The program by which OpenVINO encodes queries with these weights, if there is one: see ``compiled_queries``.
+
+        Training moves weights, or changes their first numbers, which are compared sooner than all are digested.
+        """
+        if (
+            self._compiled is None
+            or convert
+            or (self._compiled[-1] is not None and self._changed(*self._compiled[:-1]))
+        ):
+            first = [weights.detach()[(0,) * weights.dim()] for weights in self.network.parameters()]
+            places = [number.data_ptr() for number in first]
+            known = self._compiled = places, first, torch.stack(first), compiled_queries(self, convert=convert)
+        return known[-1]
+
+    def _changed(self, places: list[int], first: list[Tensor], numbers: Tensor) -> bool:
+        """Whether weights are in other places than before, or numbers there are others; ``first`` keeps the places."""
+        moved = [weights.data_ptr() for weights in self.network.parameters()] != places
+        return moved or not torch.equal(torch.stack(first), numbers)
 
     def _pack(self, texts: Sequence[str], matrices: Iterable[Tensor]) -> TokenStates:
         """Packs the matrices of the texts that are not empty, at unit length, which not every model gives them."""
@@ -327,6 +364,7 @@ def encode_once(
             advice = "TokenStore(path).build(graph, encoder, workers=2) encodes a whole corpus by several processes"
             message = f"{len(new):,} texts are encoded, which takes long, and kept in {str(stored.folder)!r}: {advice}"
             warnings.warn(message, SpeedWarning, stacklevel=4)
+            encoder._program(convert=stored.folder is not None)  # not of an encoder that is being trained
         with pt.tqdm(total=len(new), desc="encoding", unit="text", delay=1, leave=None, disable=not verbose) as bar:
             for start in range(0, len(new), TEXTS_AT_ONCE):
                 part = new[start : start + TEXTS_AT_ONCE]

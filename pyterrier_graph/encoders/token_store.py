@@ -14,6 +14,7 @@ from pyterrier_graph.checks import WithSignature, check_type
 from pyterrier_graph.encoders.checkpoints import dtype_name
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.token_encoder import (
+    MANY_TEXTS,
     TokenEncoder,
     TokenStates,
     encode_once,
@@ -71,6 +72,7 @@ class TokenStore(WithSignature, BuiltArtifact):
             stored = stored_tokens(encoder, vectors_folder(graph))
             return encode_once(encoder, graph.texts(nodes, titles=titles), stored, append=False, verbose=False)
 
+        encoder._program(convert=graph.num_nodes > MANY_TEXTS)
         about["dtype"] = dtype_name(encoder.dtype, encoder.network.device)
         size, identity = (graph.num_nodes, encoder.dimension), {"batch_size": encoder.batch_size}
         return self.write(encoded, *size, about, workers=workers, identity=identity)

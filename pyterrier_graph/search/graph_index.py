@@ -683,9 +683,9 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         columns["why"] = self._reasons(columns, wanted, vector[0], [*parts], shares)
         names = "title", *(("file", "line") if files else ()), "snippet", "why", "score", "docno", "text"
         found = pd.DataFrame({name: columns[name] for name in names})
-        texts = [f"{title} {text}" for title, text in zip(columns["title"], columns["text"], strict=True)] if files else []
-        all_words = not files or any(wanted <= {*stems(text)} for text in texts)
-        if not all_words and (nearby := self._similarities([question])[0]) < self._unrelated:
+        pairs = zip(columns["title"], columns["text"], strict=True)
+        all_words = (wanted <= {*stems(f"{title} {text}")} for title, text in pairs)
+        if files and not any(all_words) and (nearby := self._similarities([question])[0]) < self._unrelated:
             found.attrs["weak"] = warn_of_no_answer(question, nearby, self._unrelated)
         return found
 
