@@ -157,7 +157,7 @@ class TokenEncoder:
         ValueError: If a length that is given is more than the checkpoint can read.
     """
 
-    _compiled: tuple[Any, ...] | None = None  # the program for queries, and how its weights are recognized
+    _compiled: tuple[Tensor, Any] | None = None  # the last numbers of weights, and the program for queries
 
     def __init__(
         self,
@@ -286,22 +286,14 @@ class TokenEncoder:
     def _program(self, *, convert: bool = False) -> Any:
         """The program by which OpenVINO encodes queries with these weights, if there is one: see ``compiled_queries``.
 
-        Training moves weights, or changes their first numbers, which are compared sooner than all are digested.
+        Training changes the last numbers of weights, which are compared sooner than all are digested.
         """
-        if (
-            self._compiled is None
-            or convert
-            or (self._compiled[-1] is not None and self._changed(*self._compiled[:-1]))
-        ):
-            first = [weights.detach()[(0,) * weights.dim()] for weights in self.network.parameters()]
-            places = [number.data_ptr() for number in first]
-            known = self._compiled = places, first, torch.stack(first), compiled_queries(self, convert=convert)
-        return known[-1]
-
-    def _changed(self, places: list[int], first: list[Tensor], numbers: Tensor) -> bool:
-        """Whether weights are in other places than before, or numbers there are others; ``first`` keeps the places."""
-        moved = [weights.data_ptr() for weights in self.network.parameters()] != places
-        return moved or not torch.equal(torch.stack(first), numbers)
+        if self._compiled is not None and self._compiled[1] is None and not convert:
+            return None
+        last = torch.stack([weights.detach()[(-1,) * weights.dim()] for weights in self.network.parameters()])
+        if convert or self._compiled is None or not torch.equal(last, self._compiled[0]):
+            self._compiled = last, compiled_queries(self, convert=convert)
+        return self._compiled[1]
 
     def _pack(self, texts: Sequence[str], matrices: Iterable[Tensor]) -> TokenStates:
         """Packs the matrices of the texts that are not empty, at unit length, which not every model gives them."""
