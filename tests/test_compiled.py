@@ -59,7 +59,7 @@ def test_vectors_are_those_of_torch(
 def test_other_vectors_are_not_used(torch_encoder: SentenceEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CompiledEncoder, "encode_queries", lambda self, texts: np.zeros((len(texts), 1), np.float32))
     assert compiled(torch_encoder) is torch_encoder and find_compiled(torch_encoder.model_name) is None
-    monkeypatch.setattr("pyterrier_graph.encoders.compiled._convert", lambda *_: pytest.fail("it was tried before"))
+    monkeypatch.setattr("pyterrier_graph.encoders.compiled._save", lambda *_: pytest.fail("it was tried before"))
     assert compiled(torch_encoder) is torch_encoder
 
 

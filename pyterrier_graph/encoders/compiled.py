@@ -22,7 +22,7 @@ from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -30,9 +30,6 @@ import pyterrier as pt
 
 from pyterrier_graph.checks import WithSignature, check_frame, check_texts, warn_of_rewritten
 from pyterrier_graph.encoders.names import checkpoint_state
-
-if TYPE_CHECKING:
-    from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 
 logger = logging.getLogger(__name__)
 
@@ -126,26 +123,38 @@ def find_compiled(name: str) -> CompiledEncoder | None:
 
 def compiled(encoder: Any) -> Any:
     """The encoder of a checkpoint as OpenVINO runs it; itself without OpenVINO, or if its vectors would be others."""
-    if type(encoder).__name__ != "SentenceEncoder" or encoder.dtype != "auto" or encoder.network.device.type != "cpu":
+    if type(encoder).__name__ != "SentenceEncoder" or not _can_run(encoder):
         return encoder
-    if find_spec("openvino") is None:
-        return encoder
+    name, network = encoder.model_name, encoder.network
 
-    def convert(folder: Path) -> None:
-        _convert(encoder, folder)
-        _compare(CompiledEncoder(folder), encoder.network)
+    def write(folder: Path) -> None:
+        from pyterrier_graph.encoders.sentence_encoder import prompts_of
 
-    _convert_once(name := encoder.model_name, convert)
+        _save([*network], "sentence_embedding", folder)
+        network.tokenizer.backend_tokenizer.save(str(folder / TOKENIZER))
+        limits = encoder.max_query_tokens, encoder.max_passage_tokens
+        about = name, encoder._dimension, *zip(prompts_of(network), limits, strict=True)
+        (folder / ABOUT).write_text(json.dumps(about), encoding="utf-8")
+        made, queries, passages = (
+            CompiledEncoder(folder),
+            network.encode_query(EXAMPLES),
+            network.encode_document(EXAMPLES),
+        )
+        pairs = zip(made.encode_docs(EXAMPLES), passages, strict=True)
+        cosines = [one @ other / np.linalg.norm(one) / np.linalg.norm(other) for one, other in pairs]
+        if not (np.abs(made.encode_queries(EXAMPLES) - queries).max() < 1e-3 and min(cosines) > 0.9999):
+            raise ValueError("its vectors differ")
+
+    _convert_once(name, write)
     return find_compiled(name) or encoder
 
 
-def compiled_queries(encoder: Any, *, convert: bool) -> Callable[[np.ndarray, np.ndarray], np.ndarray] | None:
-    """From the ids and the mask of queries' tokens, shape (queries, tokens), to their vectors, (queries, tokens, d).
+def compiled_queries(encoder: Any, *, convert: bool) -> Any:
+    """The program that turns ids and mask, (queries, tokens), into the vectors of a TokenEncoder, (queries, tokens, d).
 
-    None without OpenVINO, with another precision than ``'auto'`` or another device than a CPU, and for weights that
-    were not, or cannot be, converted.
+    None if OpenVINO cannot run it, or was not asked to ``convert`` these weights. Threads must not share it.
     """
-    if encoder.dtype != "auto" or encoder.network.device.type != "cpu" or find_spec("openvino") is None:
+    if not _can_run(encoder):
         return None
     place = _folder(name := f"queries {encoder.fingerprint()}")
 
@@ -153,22 +162,18 @@ def compiled_queries(encoder: Any, *, convert: bool) -> Callable[[np.ndarray, np
         network = [module for module in encoder.network if type(module).__name__ != "MultiVectorMask"]
         _save(network, "token_embeddings", folder)
         given, kept = encoder._features(EXAMPLES, "query")
-        ids, mask = given["input_ids"].numpy(), given["attention_mask"].numpy()
+        found = _program(folder, "f32")([given["input_ids"].numpy(), given["attention_mask"].numpy()])[0]
         exact = encoder.network(given, task="query")["token_embeddings"].detach().numpy()
-        if not np.abs(_program(folder, "f32")([ids, mask])[0] - exact)[kept.numpy()].max() < 1e-3:
+        if not np.abs(found - exact)[kept.numpy()].max() < 1e-3:
             raise ValueError("its vectors differ")
 
     if convert:
         _convert_once(name, write)
-    if not place.is_dir():
-        return None
-    program, lock = _program(place, "f32"), Lock()
+    return _program(place, "f32") if place.is_dir() else None
 
-    def vectors(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
-        with lock:
-            return program([ids, mask])[0]
 
-    return vectors
+def _can_run(encoder: Any) -> bool:
+    return encoder.dtype == "auto" and encoder.network.device.type == "cpu" and find_spec("openvino") is not None
 
 
 def _convert_once(name: str, write: Callable[[Path], None]) -> None:
@@ -221,27 +226,6 @@ def _writing(place: Path) -> Iterator[Path]:
         except OSError:
             if not place.is_dir():
                 raise
-
-
-def _compare(made: CompiledEncoder, network: Any) -> None:
-    """Raises ValueError unless the vectors are those of the network of sentence-transformers."""
-    queries, passages = network.encode_query(EXAMPLES), network.encode_document(EXAMPLES)
-    pairs = zip(made.encode_docs(EXAMPLES), passages, strict=True)
-    cosines = [one @ other / np.linalg.norm(one) / np.linalg.norm(other) for one, other in pairs]
-    if not (np.abs(made.encode_queries(EXAMPLES) - queries).max() < 1e-3 and min(cosines) > 0.9999):
-        raise ValueError("its vectors differ")
-
-
-def _convert(encoder: SentenceEncoder, folder: Path) -> None:
-    """Writes the folder of a :class:`CompiledEncoder`."""
-    from pyterrier_graph.encoders.sentence_encoder import prompts_of
-
-    _save([*encoder.network], "sentence_embedding", folder)
-    tokenizer: Any = encoder.network.tokenizer
-    tokenizer.backend_tokenizer.save(str(folder / TOKENIZER))
-    limits = encoder.max_query_tokens, encoder.max_passage_tokens
-    about = encoder.model_name, encoder._dimension, *zip(prompts_of(encoder.network), limits, strict=True)
-    (folder / ABOUT).write_text(json.dumps(about), encoding="utf-8")
 
 
 def _save(modules: Sequence[Any], output: str, folder: Path) -> None:

@@ -40,6 +40,7 @@ from pyterrier_graph.encoders.checkpoints import (
     precision,
     share,
     token_limit,
+    tokenized,
 )
 from pyterrier_graph.encoders.compiled import compiled_queries
 from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name, resolve
@@ -248,7 +249,7 @@ class TokenEncoder:
         few = task == "query" and 0 < len(distinct) <= FEW_QUERIES
         if few and (program := self._program()) is not None:
             features, kept = self._features(list(distinct), task)
-            vectors = program(features["input_ids"].numpy(), features["attention_mask"].numpy())
+            vectors = tokenized(program, [features["input_ids"].numpy(), features["attention_mask"].numpy()])[0]
             encoded = [matrix[mask] for matrix, mask in zip(torch.from_numpy(vectors), kept, strict=True)]
         elif distinct:
             with torch.inference_mode(), precision(self.dtype, self.network.device):

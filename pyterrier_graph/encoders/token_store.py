@@ -45,14 +45,7 @@ class TokenStore(WithSignature, BuiltArtifact):
     def __repr__(self) -> str:
         return f"TokenStore({str(self.path)!r})"
 
-    def build(
-        self,
-        graph: HeteroGraph,
-        encoder: Any = DEFAULT,
-        *,
-        titles: bool = False,
-        workers: Workers = 1,
-    ) -> Self:
+    def build(self, graph: HeteroGraph, encoder: Any = DEFAULT, *, titles: bool = False, workers: Workers = 1) -> Self:
         """Encodes all nodes of a graph; raises FileExistsError if there is a store already.
 
         An interrupted call continues when it is repeated, with any number of workers.

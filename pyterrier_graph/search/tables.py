@@ -46,14 +46,14 @@ def spaced(text: str) -> str:
 
 def _lancedb() -> Any:
     """LanceDB without the client of remote catalogs, whose import takes two thirds of the time of its first module."""
-    spec = find_spec(CLIENT)
-    client = None if spec is None else module_from_spec(spec)  # its modules can be imported, it is not run itself
-    left_out = client is not None and sys.modules.setdefault(CLIENT, client) is client
-    try:
-        import lancedb
-    finally:
-        if left_out:  # whoever needs it imports it
-            del sys.modules[CLIENT]
+    if CLIENT not in sys.modules and (spec := find_spec(CLIENT)):
+        sys.modules[CLIENT] = module_from_spec(spec)  # its modules can be imported, it is not run itself
+        try:
+            import lancedb
+        finally:
+            del sys.modules[CLIENT]  # whoever needs it imports it
+    import lancedb
+
     return lancedb
 
 
@@ -92,7 +92,9 @@ def write_table(
         if table.version != version:
             table.checkout(version)
             table.restore()
-    keys, digests = _digests(table)
+    columns = table.search().select(["key", "digest"]).to_arrow()
+    order = np.argsort(columns["key"].to_numpy())
+    keys, digests = (columns[name].to_numpy()[order] for name in ("key", "digest"))
     seen = [keys[:0]]
     remaining = iter(rows)
     while part := [*islice(remaining, ROWS_AT_ONCE)]:
@@ -132,14 +134,6 @@ def read_texts(table: Table) -> Iterator[Row]:
     """The docnos and texts of a table, in the order of its rows."""
     for batch in table.search().select(["docno", "text"]).to_batches(ROWS_AT_ONCE):
         yield from zip(batch["docno"].to_pylist(), batch["text"].to_pylist(), strict=True)
-
-
-def _digests(table: Table) -> tuple[np.ndarray, np.ndarray]:
-    """The keys of all rows, ascending, and the digests of their texts."""
-    columns = table.search().select(["key", "digest"]).to_arrow()
-    keys, digests = (columns[name].to_numpy() for name in ("key", "digest"))
-    order = np.argsort(keys)
-    return keys[order], digests[order]
 
 
 def _hashes(texts: Iterable[str]) -> np.ndarray:
