@@ -150,16 +150,8 @@ def encode_once(
     """
     about = {"type": "vectors", "format": "float32", "format_version": 1, "doc_count": count, "base": identity}
     path = folder / f"{name}-{json_sha256(about)[:16]}"
-    _write(
-        path,
-        about,
-        texts,
-        encode,
-        f"{name}-*",
-        at_once=batch_size,
-        workers=workers,
-        progress={"desc": name, "unit": "text", "delay": 1, "disable": not verbose},
-    )
+    progress = {"desc": name, "unit": "text", "delay": 1, "disable": not verbose}
+    _write(path, about, texts, encode, f"{name}-*", at_once=batch_size, workers=workers, progress=progress)
     shape = (count, read_meta(path, about)["vec_size"])
     if not count:  # an empty file cannot be mapped
         return np.broadcast_to(FLOAT.type(0), shape)
@@ -197,22 +189,10 @@ def base_vectors(
                 for docno in graph.ids_of(nodes[numbers]):
                     ids.add(docno)
 
-    _write(
-        path,
-        FLEX | HINT | {"doc_count": len(nodes), "base": identity},
-        texts,
-        quiet.encode_docs,
-        "passages-*.flex",
-        write_more=write_ids,
-        at_once=PASSAGES_AT_ONCE,
-        workers=workers,
-        progress={
-            "desc": f"encoding passages{' with titles' * titles}",
-            "unit": "passage",
-            "delay": 1,
-            "disable": not verbose,
-        },
-    )
+    about = FLEX | HINT | {"doc_count": len(nodes), "base": identity}
+    bar = {"desc": f"encoding passages{' with titles' * titles}", "unit": "passage", "delay": 1, "disable": not verbose}
+    options: dict[str, Any] = {"at_once": PASSAGES_AT_ONCE, "workers": workers, "progress": bar}
+    _write(path, about, texts, quiet.encode_docs, "passages-*.flex", write_more=write_ids, **options)
     return Flex(path)
 
 
@@ -332,16 +312,9 @@ def _write(
         first = np.sort(new[np.unique(own[new], axis=0, return_index=True)[1]])
         if len(first) < len(new):  # equal texts are encoded once, into a file of their own
             others.append(writer.place / "distinct")
-            _write(
-                others[-1],
-                about | {"doc_count": len(first)},
-                lambda numbers: texts(first[numbers]),
-                encode,
-                others[-1].name,
-                at_once=at_once,
-                workers=workers,
-                progress=progress,
-            )
+            distinct, name = about | {"doc_count": len(first)}, others[-1].name
+            options: dict[str, Any] = {"at_once": at_once, "workers": workers, "progress": progress}
+            _write(others[-1], distinct, lambda numbers: texts(first[numbers]), encode, name, **options)
             source, row = _copies(own, others)
 
         def given(numbers: np.ndarray) -> tuple[Any, ...]:
