@@ -158,7 +158,7 @@ class TokenEncoder:
         ValueError: If a length that is given is more than the checkpoint can read.
     """
 
-    _compiled: tuple[Tensor, Any] | None = None  # the last numbers of weights, and the program for queries
+    _compiled: tuple[Any, ...] | None = None  # places and last numbers of weights, and the program for queries
 
     def __init__(
         self,
@@ -287,14 +287,22 @@ class TokenEncoder:
     def _program(self, *, convert: bool = False) -> Any:
         """The program by which OpenVINO encodes queries with these weights, if there is one: see ``compiled_queries``.
 
-        Training changes the last numbers of weights, which are compared sooner than all are digested.
+        Training moves weights or changes their last numbers, which are compared sooner than all are digested.
         """
-        if self._compiled is not None and self._compiled[1] is None and not convert:
+        known = self._compiled
+        if known is not None and known[-1] is None and not convert:
             return None
-        last = torch.stack([weights.detach()[(-1,) * weights.dim()] for weights in self.network.parameters()])
-        if convert or self._compiled is None or not torch.equal(last, self._compiled[0]):
-            self._compiled = last, compiled_queries(self, convert=convert)
-        return self._compiled[1]
+        modules: list[nn.Module] = [self.network]
+        for module in modules:  # ``network.parameters()`` would take four times as long
+            modules += filter(None, module._modules.values())
+        weights = [each for module in modules for each in module._parameters.values() if each is not None]
+        places = [each.data_ptr() for each in weights]
+        if convert or known is None or places != known[0] or not torch.equal(torch.stack(known[1]), known[2]):
+            last = [
+                each.detach()[(-1,) * each.dim()] for each in weights
+            ]  # as long as they are here, so are the places
+            known = self._compiled = places, last, torch.stack(last), compiled_queries(self, convert=convert)
+        return known[-1]
 
     def _pack(self, texts: Sequence[str], matrices: Iterable[Tensor]) -> TokenStates:
         """Packs the matrices of the texts that are not empty, at unit length, which not every model gives them."""
@@ -317,17 +325,11 @@ class TokenEncoder:
         """
         if not 1 <= dimension < self.dimension:
             raise ValueError(f"cannot reduce {self.dimension} dimensions to {dimension}")
-        head = Dense(
-            self.dimension,
-            dimension,
-            bias=False,
-            activation_function=nn.Identity(),
-            init_weight=kept_directions(self, texts, dimension),
-            module_input_name="token_embeddings",
-        )
+        options: Any = {"activation_function": nn.Identity(), "module_input_name": "token_embeddings", "bias": False}
+        head = Dense(self.dimension, dimension, init_weight=kept_directions(self, texts, dimension), **options)
         modules = [module for module in self.network if not isinstance(module, Normalize)]
-        options = ("max_passage_tokens", "max_query_tokens", "batch_size", "device", "dtype")
-        given = {option: getattr(self, option) for option in options}
+        names = ("max_passage_tokens", "max_query_tokens", "batch_size", "device", "dtype")
+        given = {name: getattr(self, name) for name in names}
         encoder = TokenEncoder(_multi_vector_encoder([*modules, head], self.network), **given)
         encoder.name = f"{self.name} ({dimension} principal directions)"
         return encoder
