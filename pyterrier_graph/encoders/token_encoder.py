@@ -148,7 +148,8 @@ class TokenEncoder:
         batch_size: Number of texts per forward pass.
         device: A device as torch names it; by default a GPU where there is one.
         dtype: The precision of encoding: ``'float32'``, ``'bfloat16'``, ``'float16'`` or ``'auto'``; see
-            :mod:`~pyterrier_graph.encoders.checkpoints`.
+            :mod:`~pyterrier_graph.encoders.checkpoints`. With ``'auto'`` and the extra ``[openvino]``, up to eight
+            queries at once are encoded in float32 by OpenVINO, after vectors of many passages have been stored.
 
     Attributes:
         name: The checkpoint's name.
