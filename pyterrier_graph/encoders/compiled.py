@@ -193,7 +193,7 @@ def _convert_once(name: str, write: Callable[[Path], None]) -> None:
 
 
 def compiled_checkpoint(checkpoint: str) -> Any:
-    """What :func:`compiled` returns for a checkpoint; once it is converted, neither it nor torch is loaded."""
+    """The :func:`compiled` encoder of a checkpoint; once it is converted, neither it nor torch is loaded."""
     known = _folder(f"{checkpoint_state(checkpoint)} {version('pyterrier_graph')}").with_suffix(".name")
     if known.is_file() and (found := find_compiled(known.read_text(encoding="utf-8"))):
         return found

@@ -277,7 +277,7 @@ class TokenEncoder:
         return [m[mask].float() for m, mask in zip(output["token_embeddings"], masks, strict=True)]
 
     def _features(self, texts: list[str], task: str) -> tuple[dict[str, Tensor], Tensor]:
-        """What the network reads of texts, and which of the tokens have vectors, shape (texts, tokens)."""
+        """The input of the network for some texts, and which of the tokens have vectors, shape (texts, tokens)."""
         features = self.network.preprocess(texts, prompt=self.network.prompts.get(task), task=task)
         kept = dict(features)
         for module in self.network:  # only the module that leaves tokens out: no vectors are needed
