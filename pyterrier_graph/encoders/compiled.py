@@ -13,7 +13,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, partial
 from hashlib import sha256
 from importlib.metadata import version
@@ -29,7 +29,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_graph.checks import WithSignature, check_frame, check_texts, warn_of_rewritten
-from pyterrier_graph.encoders.names import checkpoint_state
+from pyterrier_graph.encoders.names import NAMES, checkpoint_state
 
 logger = logging.getLogger(__name__)
 
@@ -195,13 +195,15 @@ def _convert_once(name: str, write: Callable[[Path], None]) -> None:
 def compiled_checkpoint(checkpoint: str) -> Any:
     """The :func:`compiled` encoder of a checkpoint; once it is converted, neither it nor torch is loaded."""
     known = _folder(f"{checkpoint_state(checkpoint)} {version('pyterrier_graph')}").with_suffix(".name")
-    if known.is_file() and (found := find_compiled(known.read_text(encoding="utf-8"))):
+    has_files = checkpoint in NAMES or os.path.isdir(checkpoint)  # a model hub may have another version
+    if has_files and known.is_file() and (found := find_compiled(known.read_text(encoding="utf-8"))):
         return found
     from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 
     encoder = compiled(SentenceEncoder(checkpoint, verbose=False))
     if isinstance(encoder, CompiledEncoder):
-        known.write_text(encoder.model_name, encoding="utf-8")
+        with suppress(OSError):  # of a home that cannot be written
+            known.write_text(encoder.model_name, encoding="utf-8")
     return encoder
 
 
