@@ -299,9 +299,7 @@ class TokenEncoder:
         weights = [each for module in modules for each in module._parameters.values() if each is not None]
         places = [each.data_ptr() for each in weights]
         if convert or known is None or places != known[0] or not torch.equal(torch.stack(known[1]), known[2]):
-            last = [
-                each.detach()[(-1,) * each.dim()] for each in weights
-            ]  # as long as they are here, so are the places
+            last = [each.detach()[(-1,) * each.dim()] for each in weights]  # they keep the places from being reused
             known = self._compiled = places, last, torch.stack(last), compiled_queries(self, convert=convert)
         return known[-1]
 

@@ -46,7 +46,7 @@ def spaced(text: str) -> str:
 
 def _lancedb() -> Any:
     """LanceDB without the client of remote catalogs, whose import takes two thirds of the time of its first module."""
-    if CLIENT not in sys.modules and (spec := find_spec(CLIENT)):
+    if not {CLIENT, "lancedb"}.intersection(sys.modules) and (spec := find_spec(CLIENT)):
         sys.modules[CLIENT] = module_from_spec(spec)  # its modules can be imported, it is not run itself
         try:
             import lancedb
