@@ -149,7 +149,7 @@ class TokenEncoder:
         device: A device as torch names it; by default a GPU where there is one.
         dtype: The precision of encoding: ``'float32'``, ``'bfloat16'``, ``'float16'`` or ``'auto'``; see
             :mod:`~pyterrier_graph.encoders.checkpoints`. With ``'auto'`` and the extra ``[openvino]``, up to eight
-            queries at once are encoded in float32 by OpenVINO, after vectors of many passages have been stored.
+            queries at once are encoded in float32 by OpenVINO, where vectors of many passages were or are stored.
 
     Attributes:
         name: The checkpoint's name.
@@ -247,7 +247,7 @@ class TokenEncoder:
                 raise ValueError(f"{self!r} needs texts to encode, got {text!r}")
         distinct = {text: number for number, text in enumerate(dict.fromkeys(text for text in texts if text.strip()))}
         encoded: Any = []  # token vectors of each text
-        few = task == "query" and 0 < len(distinct) <= FEW_QUERIES
+        few = self._compiled is not None and task == "query" and 0 < len(distinct) <= FEW_QUERIES
         if few and (program := self._program()) is not None:
             features, kept = self._features(list(distinct), task)
             vectors = tokenized(program, [features["input_ids"].numpy(), features["attention_mask"].numpy()])[0]

@@ -65,7 +65,8 @@ class TokenStore(WithSignature, BuiltArtifact):
             stored = stored_tokens(encoder, vectors_folder(graph))
             return encode_once(encoder, graph.texts(nodes, titles=titles), stored, append=False, verbose=False)
 
-        encoder._program(convert=graph.num_nodes > MANY_TEXTS)
+        if graph.num_nodes > MANY_TEXTS:
+            encoder._program(convert=True)  # for queries
         about["dtype"] = dtype_name(encoder.dtype, encoder.network.device)
         size, identity = (graph.num_nodes, encoder.dimension), {"batch_size": encoder.batch_size}
         return self.write(encoded, *size, about, workers=workers, identity=identity)
@@ -120,6 +121,8 @@ class TokenStore(WithSignature, BuiltArtifact):
             raise ValueError(f"{self!r} holds vectors of {other}: build the store again with this encoder")
         if self.meta.get("graph_sha256") != graph.fingerprint():
             raise ValueError(f"{self!r} holds vectors of other texts than those of {graph!r}: build it again")
+        if len(self) > MANY_TEXTS and encoder._compiled is None:
+            encoder._program()  # of a former call, or of another process
 
     def states(self, nodes: np.ndarray, device: torch.device | str = "cpu") -> TokenStates:
         """The token vectors of some nodes, in float32."""
