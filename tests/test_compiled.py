@@ -16,6 +16,7 @@ import tiny
 
 from pyterrier_graph.encoders.compiled import CompiledEncoder, compiled, find_compiled
 from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
+from pyterrier_graph.encoders.token_encoder import TokenEncoder
 
 pytest.importorskip("openvino")
 TEXTS = ["alpha", "Alpha beta, gamma?", "", " ".join(tiny.WORDS * 20), "mu kappa"]
@@ -58,8 +59,28 @@ def test_vectors_are_those_of_torch(
 def test_other_vectors_are_not_used(torch_encoder: SentenceEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CompiledEncoder, "encode_queries", lambda self, texts: np.zeros((len(texts), 1), np.float32))
     assert compiled(torch_encoder) is torch_encoder and find_compiled(torch_encoder.model_name) is None
-    monkeypatch.setattr("pyterrier_graph.encoders.compiled._convert", lambda *_: pytest.fail("it was tried before"))
+    monkeypatch.setattr("pyterrier_graph.encoders.compiled._save", lambda *_: pytest.fail("it was tried before"))
     assert compiled(torch_encoder) is torch_encoder
+
+
+def test_queries_of_a_token_encoder_are_those_of_torch_until_it_is_trained(torch_encoder: SentenceEncoder) -> None:
+    exact, encoder = TokenEncoder(tiny.checkpoint(), dtype="float32"), TokenEncoder(tiny.checkpoint(), device="cpu")
+    queries = ["alpha", "Alpha beta, gamma?", " ".join(tiny.WORDS * 20), "alpha"]
+    expected = exact.encode_queries(queries)
+    assert encoder._program() is None and exact._program(convert=True) is None
+    program = encoder._program(convert=True)
+    assert program is not None and encoder._program() is program
+    encoder._matrices = lambda *_: pytest.fail("torch encodes")  # type: ignore[method-assign]
+    found = encoder.encode_queries(queries)
+    assert found.offsets.tolist() == expected.offsets.tolist()
+    np.testing.assert_allclose(found.values, expected.values, atol=1e-5)
+    vars(encoder).pop("_matrices")
+    again = pickle.loads(pickle.dumps(encoder))
+    assert again._compiled is None and again._program() is not None
+    weights = next(again.network.parameters())
+    weights.data.mul_(1.01)  # as fused optimizers do, torch does not count this change
+    assert again._program() is None
+    np.testing.assert_allclose(encoder.encode_queries(queries).values, expected.values, atol=1e-5)
 
 
 def test_a_question_loads_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +88,12 @@ def test_a_question_loads_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.md").write_text("# Kappa\n\nalpha mu\n\n# Beta\n\ngamma\n")
     code = SEARCH.replace("FOLDER", repr(str(tmp_path / "docs"))).replace("CHECKPOINT", repr(tiny.checkpoint()))
-    runs = [subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True) for _ in range(2)]
-    first, second = (run.stdout.partition("loaded") for run in runs)
+    (tmp_path / "others").mkdir()
+    (tmp_path / "others" / "b.md").write_text("# Mu\n\nalpha\n")
+    codes = code, code, code.replace(str(tmp_path / "docs"), str(tmp_path / "others"))
+    runs = [subprocess.run([sys.executable, "-c", run], check=True, capture_output=True, text=True) for run in codes]
+    first, second, third = (run.stdout.partition("loaded") for run in runs)
     assert "alpha" in first[0] and first[0] == second[0] and "torch" in first[2].split()
-    assert not {*second[2].split()}.intersection(HEAVY)
+    assert not {*second[2].split()}.intersection([*HEAVY, "lance_namespace_urllib3_client"])
+    # another folder: only the network of the graph is torch's, now that the encoder is converted
+    assert {*third[2].split()}.intersection(HEAVY) == {"torch"}

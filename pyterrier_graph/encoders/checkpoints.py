@@ -16,10 +16,8 @@ from typing import Any, Literal, get_args
 
 import torch
 from safetensors import SafetensorError
-from sentence_transformers.base.modules import Transformer
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers.utils.logging import set_tqdm_hook
 
 from pyterrier_graph.checks import check_choice, check_count
 from pyterrier_graph.encoders.names import DEFAULT
@@ -43,13 +41,15 @@ if hasattr(os, "register_at_fork"):  # a process is not forked while another thr
 
 
 def tokenized(tokenize: Callable[..., Any], *texts: Any, **options: Any) -> Any:
-    """Calls a tokenizer; threads take turns, because they share its state, such as where texts are cut."""
+    """Calls a tokenizer, or a program of OpenVINO; threads take turns, because they share its state."""
     with _TOKENIZING:
         return tokenize(*texts, **options)
 
 
-def share(network: nn.Module) -> list[Transformer]:
+def share(network: nn.Module) -> list[Any]:
     """Makes threads take turns in the tokenizers of a network of sentence-transformers; returns its transformers."""
+    from sentence_transformers.base.modules import Transformer  # takes seconds, which converted encoders need not
+
     transformers = [module for module in network.modules() if isinstance(module, Transformer)]
     for module in transformers:
         module.preprocess = partial(tokenized, type(module).preprocess, module)
@@ -80,6 +80,8 @@ def positions_of(config: Any) -> int | None:
 @contextmanager
 def hidden_bars() -> Iterator[None]:
     """A block in which transformers shows no bar for loading or writing weights; warnings and downloads are shown."""
+    from transformers.utils.logging import set_tqdm_hook
+
     previous = set_tqdm_hook(lambda bar, args, options: bar(*args, **options | {"disable": True}))
     try:
         yield

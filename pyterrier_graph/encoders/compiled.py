@@ -1,4 +1,4 @@
-"""Sentence encoders that OpenVINO runs, without torch; needs the extra ``[openvino]``.
+"""Encoders that OpenVINO runs: sentence encoders, without torch, and queries of token encoders; needs ``[openvino]``.
 
 A checkpoint is converted once, and kept in PyTerrier's home by the identity of its vectors. Queries are encoded in
 float32, passages in bfloat16 where the CPU computes it natively. A converted encoder is used only if it agrees with the
@@ -12,9 +12,9 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache, partial
 from hashlib import sha256
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -22,16 +22,14 @@ from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 
 from pyterrier_graph.checks import WithSignature, check_frame, check_texts, warn_of_rewritten
-
-if TYPE_CHECKING:
-    from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
+from pyterrier_graph.encoders.names import NAMES, checkpoint_state
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +47,7 @@ class CompiledEncoder(WithSignature, pt.Transformer):
     def __init__(self, folder: Path) -> None:
         from tokenizers import Tokenizer
 
-        self.folder, self._core, self._programs = folder, _openvino().Core(), cache(self._program)
+        self.folder, self._programs = folder, cache(partial(_program, folder))
         about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
         self.model_name, self._dimension, self._query, self._passage = about  # prompts and limits of the latter two
         self._tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
@@ -78,7 +76,7 @@ class CompiledEncoder(WithSignature, pt.Transformer):
 
     def encode_docs(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors of passages, float32 of shape (passages, dimensions)."""
-        half = "BF16" in self._core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+        half = "BF16" in _core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
         return self._encode(check_texts(texts), *self._passage, precision="bf16" if half else "f32")
 
     def windows(self, texts: Sequence[str]) -> list[list[str]]:
@@ -88,11 +86,6 @@ class CompiledEncoder(WithSignature, pt.Transformer):
             self._tokenizer.no_truncation()
             first, *tokens = self._tokenizer.encode_batch([prompt, *texts], add_special_tokens=False)
         return windows_of(texts, tokens, limit - self._tokenizer.num_special_tokens_to_add(False) - len(first))
-
-    def _program(self, precision: str) -> Any:
-        threads = int(os.environ.get("OMP_NUM_THREADS", "0").partition(",")[0])  # 0: as many as there are cores
-        options = {"INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": threads}
-        return self._core.compile_model(str(self.folder / NETWORK), "CPU", options)
 
     def _encode(self, texts: list[str], prompt: str, limit: int, *, precision: str) -> np.ndarray:
         vectors = np.empty((len(texts), self._dimension), np.float32)
@@ -130,24 +123,88 @@ def find_compiled(name: str) -> CompiledEncoder | None:
 
 def compiled(encoder: Any) -> Any:
     """The encoder of a checkpoint as OpenVINO runs it; itself without OpenVINO, or if its vectors would be others."""
-    if type(encoder).__name__ != "SentenceEncoder" or encoder.dtype != "auto" or encoder.network.device.type != "cpu":
+    if type(encoder).__name__ != "SentenceEncoder" or not _can_run(encoder):
         return encoder
-    name, place = encoder.model_name, _folder(encoder.model_name)
-    if find_spec("openvino") is None:
-        return encoder
-    refused = place.with_name(f"{place.name}-{version('openvino')}")  # this version is not tried again
+    name, network = encoder.model_name, encoder.network
+
+    def write(folder: Path) -> None:
+        from pyterrier_graph.encoders.sentence_encoder import prompts_of
+
+        _save([*network], "sentence_embedding", folder)
+        network.tokenizer.backend_tokenizer.save(str(folder / TOKENIZER))
+        limits = encoder.max_query_tokens, encoder.max_passage_tokens
+        about = name, encoder._dimension, *zip(prompts_of(network), limits, strict=True)
+        (folder / ABOUT).write_text(json.dumps(about), encoding="utf-8")
+        made, queries, passages = (
+            CompiledEncoder(folder),
+            network.encode_query(EXAMPLES),
+            network.encode_document(EXAMPLES),
+        )
+        pairs = zip(made.encode_docs(EXAMPLES), passages, strict=True)
+        cosines = [one @ other / np.linalg.norm(one) / np.linalg.norm(other) for one, other in pairs]
+        if not (np.abs(made.encode_queries(EXAMPLES) - queries).max() < 1e-3 and min(cosines) > 0.9999):
+            raise ValueError("its vectors differ")
+
+    _convert_once(name, write)
+    return find_compiled(name) or encoder
+
+
+def compiled_queries(encoder: Any, *, convert: bool) -> Any:
+    """The program that turns ids and mask, (queries, tokens), into the vectors of a TokenEncoder, (queries, tokens, d).
+
+    None if OpenVINO cannot run it, or was not asked to ``convert`` these weights. Threads must not share it.
+    """
+    if not _can_run(encoder):
+        return None
+    place = _folder(name := f"queries {encoder.fingerprint()}")
+
+    def write(folder: Path) -> None:
+        network = [module for module in encoder.network if type(module).__name__ != "MultiVectorMask"]
+        _save(network, "token_embeddings", folder)
+        given, kept = encoder._features(EXAMPLES, "query")
+        found = _program(folder, "f32")([given["input_ids"].numpy(), given["attention_mask"].numpy()])[0]
+        exact = encoder.network(given, task="query")["token_embeddings"].detach().numpy()
+        if not np.abs(found - exact)[kept.numpy()].max() < 1e-3:
+            raise ValueError("its vectors differ")
+
+    if convert:
+        _convert_once(name, write)
+    return _program(place, "f32") if place.is_dir() else None
+
+
+def _can_run(encoder: Any) -> bool:
+    return encoder.dtype == "auto" and encoder.network.device.type == "cpu" and find_spec("openvino") is not None
+
+
+def _convert_once(name: str, write: Callable[[Path], None]) -> None:
+    """Writes the folder of a name, unless it is there, or this version of OpenVINO has failed to."""
+    place = _folder(name)
+    refused = place.with_name(f"{place.name}-{version('openvino')}")
     if not place.is_dir() and not refused.exists():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the conversion traces the network for inputs of any size
             try:
                 with _writing(place) as folder:
-                    _convert(encoder, folder)
-                    _compare(CompiledEncoder(folder), encoder.network)
+                    write(folder)
             except Exception as error:  # of many kinds, for networks that OpenVINO cannot convert
                 logger.info("torch runs %s, since OpenVINO cannot", name, exc_info=True)
                 if not isinstance(error, OSError):  # such as of a full disk
                     refused.touch()
-    return find_compiled(name) or encoder
+
+
+def compiled_checkpoint(checkpoint: str) -> Any:
+    """The :func:`compiled` encoder of a checkpoint; once it is converted, neither it nor torch is loaded."""
+    known = _folder(f"{checkpoint_state(checkpoint)} {version('pyterrier_graph')}").with_suffix(".name")
+    has_files = checkpoint in NAMES or os.path.isdir(checkpoint)  # a model hub may have another version
+    if has_files and known.is_file() and (found := find_compiled(known.read_text(encoding="utf-8"))):
+        return found
+    from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
+
+    encoder = compiled(SentenceEncoder(checkpoint, verbose=False))
+    if isinstance(encoder, CompiledEncoder):
+        with suppress(OSError):  # of a home that cannot be written
+            known.write_text(encoder.model_name, encoding="utf-8")
+    return encoder
 
 
 def _restored(name: str, files: dict[str, bytes]) -> CompiledEncoder:
@@ -173,35 +230,28 @@ def _writing(place: Path) -> Iterator[Path]:
                 raise
 
 
-def _compare(made: CompiledEncoder, network: Any) -> None:
-    """Raises ValueError unless the vectors are those of the network of sentence-transformers."""
-    queries, passages = network.encode_query(EXAMPLES), network.encode_document(EXAMPLES)
-    pairs = zip(made.encode_docs(EXAMPLES), passages, strict=True)
-    cosines = [one @ other / np.linalg.norm(one) / np.linalg.norm(other) for one, other in pairs]
-    if not (np.abs(made.encode_queries(EXAMPLES) - queries).max() < 1e-3 and min(cosines) > 0.9999):
-        raise ValueError("its vectors differ")
-
-
-def _convert(encoder: SentenceEncoder, folder: Path) -> None:
-    """Writes the folder of a :class:`CompiledEncoder`."""
+def _save(modules: Sequence[Any], output: str, folder: Path) -> None:
+    """Converts what some modules of sentence-transformers compute one after the other, of ids and a mask."""
     import torch
 
-    from pyterrier_graph.encoders.sentence_encoder import prompts_of
+    class Vectors(torch.nn.Sequential):
+        def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+            return super().forward({"input_ids": ids, "attention_mask": mask})[output]
 
-    class Vectors(torch.nn.Module):
-        network: Any
-
-        def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-            return self.network({"input_ids": ids, "attention_mask": mask})["sentence_embedding"]
-
-    (vectors := Vectors()).network = encoder.network
     example = torch.tensor([[5, 6, 7], [5, 6, 7]]), torch.tensor([[1, 1, 1], [1, 1, 0]])
-    _openvino().save_model(_openvino().convert_model(vectors.eval(), example_input=example), folder / NETWORK, False)
-    tokenizer: Any = encoder.network.tokenizer
-    tokenizer.backend_tokenizer.save(str(folder / TOKENIZER))
-    limits = encoder.max_query_tokens, encoder.max_passage_tokens
-    about = encoder.model_name, encoder._dimension, *zip(prompts_of(encoder.network), limits, strict=True)
-    (folder / ABOUT).write_text(json.dumps(about), encoding="utf-8")
+    made = _openvino().convert_model(Vectors(*modules).eval(), example_input=example)
+    _openvino().save_model(made, folder / NETWORK, False)
+
+
+@cache
+def _core() -> Any:
+    return _openvino().Core()
+
+
+def _program(folder: Path, precision: str) -> Any:
+    threads = int(os.environ.get("OMP_NUM_THREADS", "0").partition(",")[0])  # 0: as many as there are cores
+    options = {"INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": threads}
+    return _core().compile_model(str(folder / NETWORK), "CPU", options)
 
 
 def _openvino() -> Any:

@@ -14,15 +14,7 @@ from pyterrier_dr import BiEncoder
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Router
 
-from pyterrier_graph.checks import (
-    Shown,
-    View,
-    WithSignature,
-    check_frame,
-    check_texts,
-    check_type,
-    warn_of_rewritten,
-)
+from pyterrier_graph.checks import Shown, View, WithSignature, check_frame, check_texts, check_type, warn_of_rewritten
 from pyterrier_graph.encoders.checkpoints import (
     MAX_PASSAGE_TOKENS,
     MAX_QUERY_TOKENS,

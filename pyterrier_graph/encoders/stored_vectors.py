@@ -40,7 +40,7 @@ SOURCE, ROW = np.dtype("<i2"), np.dtype("<i8")
 WINDOWS = 5  # of a long passage
 PASSAGES_AT_ONCE, TEXTS_AT_ONCE = 256, 65_536
 MANY = 500  # passages for which converting the encoder is worth it
-TIMED, SOON = 64, 10  # passages that are encoded for an estimate, and seconds that need none
+TIMED, SOON = 32, 10  # passages that are encoded for an estimate, and seconds that need none
 FLEX = {"type": "dense_index", "format": "flex"}
 HINT = {"package_hint": "pyterrier_dr"}
 TEXTS = {"texts": None, "graph": None, "titles": None}  # in the identity of vectors, the digests of all texts
@@ -79,8 +79,9 @@ def encoder_name(encoder: BiEncoder) -> str:
 
 def without_bars(encoder: BiEncoder) -> BiEncoder:
     """An encoder with the same weights that shows no progress, for work that has a bar of its own."""
-    encoder = copy.copy(encoder)
-    encoder.verbose = False
+    if getattr(encoder, "verbose", True):
+        encoder = copy.copy(encoder)
+        encoder.verbose = False
     return encoder
 
 
@@ -121,8 +122,10 @@ class Windows(NamedTuple):
     def of(self, passages: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Per window of some passages, the position of its passage among these, and its vector."""
         lengths = self.offsets[passages + 1] - self.offsets[passages]
-        rows = ranges(self.offsets[passages], lengths)[1]
-        return np.repeat(np.arange(len(passages)), lengths), np.array(self.vectors[rows])
+        rows: Any = ranges(self.offsets[passages], lengths)[1]
+        if len(rows) and (np.diff(rows) == 1).all():  # those of successive passages are not copied
+            rows = slice(rows[0], rows[-1] + 1)
+        return np.repeat(np.arange(len(passages)), lengths), np.asarray(self.vectors[rows])
 
 
 def encode_once(
@@ -147,16 +150,8 @@ def encode_once(
     """
     about = {"type": "vectors", "format": "float32", "format_version": 1, "doc_count": count, "base": identity}
     path = folder / f"{name}-{json_sha256(about)[:16]}"
-    _write(
-        path,
-        about,
-        texts,
-        encode,
-        f"{name}-*",
-        at_once=batch_size,
-        workers=workers,
-        progress={"desc": name, "unit": "text", "delay": 1, "disable": not verbose},
-    )
+    progress = {"desc": name, "unit": "text", "delay": 1, "disable": not verbose}
+    _write(path, about, texts, encode, f"{name}-*", at_once=batch_size, workers=workers, progress=progress)
     shape = (count, read_meta(path, about)["vec_size"])
     if not count:  # an empty file cannot be mapped
         return np.broadcast_to(FLOAT.type(0), shape)
@@ -194,22 +189,10 @@ def base_vectors(
                 for docno in graph.ids_of(nodes[numbers]):
                     ids.add(docno)
 
-    _write(
-        path,
-        FLEX | HINT | {"doc_count": len(nodes), "base": identity},
-        texts,
-        quiet.encode_docs,
-        "passages-*.flex",
-        write_more=write_ids,
-        at_once=PASSAGES_AT_ONCE,
-        workers=workers,
-        progress={
-            "desc": f"encoding passages{' with titles' * titles}",
-            "unit": "passage",
-            "delay": 1,
-            "disable": not verbose,
-        },
-    )
+    about = FLEX | HINT | {"doc_count": len(nodes), "base": identity}
+    bar = {"desc": f"encoding passages{' with titles' * titles}", "unit": "passage", "delay": 1, "disable": not verbose}
+    options: dict[str, Any] = {"at_once": PASSAGES_AT_ONCE, "workers": workers, "progress": bar}
+    _write(path, about, texts, quiet.encode_docs, "passages-*.flex", write_more=write_ids, **options)
     return Flex(path)
 
 
@@ -220,6 +203,7 @@ def encoding_time(folder: Path, graph: HeteroGraph, encoder: BiEncoder) -> str:
         return ""
     texts = graph.texts(nodes[:: len(nodes) // TIMED][:TIMED], titles=True)
     quiet = _quiet(encoder, len(nodes))
+    quiet.encode_docs(texts[:1])  # the first call takes longer
     started = perf_counter()
     quiet.encode_docs(texts)
     seconds = 2 * len(nodes) * (perf_counter() - started) / TIMED
@@ -328,16 +312,9 @@ def _write(
         first = np.sort(new[np.unique(own[new], axis=0, return_index=True)[1]])
         if len(first) < len(new):  # equal texts are encoded once, into a file of their own
             others.append(writer.place / "distinct")
-            _write(
-                others[-1],
-                about | {"doc_count": len(first)},
-                lambda numbers: texts(first[numbers]),
-                encode,
-                others[-1].name,
-                at_once=at_once,
-                workers=workers,
-                progress=progress,
-            )
+            distinct, name = about | {"doc_count": len(first)}, others[-1].name
+            options: dict[str, Any] = {"at_once": at_once, "workers": workers, "progress": progress}
+            _write(others[-1], distinct, lambda numbers: texts(first[numbers]), encode, name, **options)
             source, row = _copies(own, others)
 
         def given(numbers: np.ndarray) -> tuple[Any, ...]:

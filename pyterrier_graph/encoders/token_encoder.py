@@ -40,7 +40,9 @@ from pyterrier_graph.encoders.checkpoints import (
     precision,
     share,
     token_limit,
+    tokenized,
 )
+from pyterrier_graph.encoders.compiled import compiled_queries
 from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name, resolve
 from pyterrier_graph.graphs.csr import offsets, ranges
 from pyterrier_graph.storage.arrays import KeyedRows
@@ -49,6 +51,7 @@ from pyterrier_graph.storage.artifact import json_sha256, weights_sha256
 logger = logging.getLogger(__name__)
 
 TEXTS_AT_ONCE, MANY_TEXTS = 512, 256  # that are encoded before they are stored, and that are worth a warning
+FEW_QUERIES = 8  # that OpenVINO encodes faster, in float32, than torch in bfloat16
 EXPECTED = "the name or folder of a checkpoint, or a MultiVectorEncoder"
 
 
@@ -145,7 +148,8 @@ class TokenEncoder:
         batch_size: Number of texts per forward pass.
         device: A device as torch names it; by default a GPU where there is one.
         dtype: The precision of encoding: ``'float32'``, ``'bfloat16'``, ``'float16'`` or ``'auto'``; see
-            :mod:`~pyterrier_graph.encoders.checkpoints`.
+            :mod:`~pyterrier_graph.encoders.checkpoints`. With ``'auto'`` and the extra ``[openvino]``, up to eight
+            queries at once are encoded in float32 by OpenVINO, where vectors of many passages were or are stored.
 
     Attributes:
         name: The checkpoint's name.
@@ -154,6 +158,8 @@ class TokenEncoder:
     Raises:
         ValueError: If a length that is given is more than the checkpoint can read.
     """
+
+    _compiled: tuple[Any, ...] | None = None  # places and last numbers of weights, and the program for queries
 
     def __init__(
         self,
@@ -193,6 +199,9 @@ class TokenEncoder:
     def __repr__(self) -> str:
         return f"TokenEncoder({self.name!r})"
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_compiled"}  # of this process
+
     @property
     def dimension(self) -> int:
         """Length d of a token vector."""
@@ -225,12 +234,8 @@ class TokenEncoder:
         """Returns the numbers of the word pieces whose token vectors a text has, shape (tokens,); encodes nothing."""
         if not text.strip():
             return np.zeros(0, dtype=np.int64)
-        task = "query" if query else "document"
-        features = self.network.preprocess([text], prompt=self.network.prompts.get(task), task=task)
-        for module in self.network:  # only the module that leaves tokens out: no vectors are needed
-            if isinstance(module, MultiVectorMask):
-                features = module(features, task=task)
-        return features["input_ids"][0][features["attention_mask"][0].bool()].numpy()
+        features, kept = self._features([text], "query" if query else "document")
+        return features["input_ids"][0][kept[0]].numpy()
 
     def tokens(self, text: str, *, query: bool = False) -> list[str]:
         """Returns the word pieces whose token vectors a text has."""
@@ -242,7 +247,12 @@ class TokenEncoder:
                 raise ValueError(f"{self!r} needs texts to encode, got {text!r}")
         distinct = {text: number for number, text in enumerate(dict.fromkeys(text for text in texts if text.strip()))}
         encoded: Any = []  # token vectors of each text
-        if distinct:
+        few = self._compiled is not None and task == "query" and 0 < len(distinct) <= FEW_QUERIES
+        if few and (program := self._program()) is not None:
+            features, kept = self._features(list(distinct), task)
+            vectors = tokenized(program, [features["input_ids"].numpy(), features["attention_mask"].numpy()])[0]
+            encoded = [matrix[mask] for matrix, mask in zip(torch.from_numpy(vectors), kept, strict=True)]
+        elif distinct:
             with torch.inference_mode(), precision(self.dtype, self.network.device):
                 if len(distinct) > self.batch_size:
                     encode: Any = self.network.encode_query if task == "query" else self.network.encode_document
@@ -266,6 +276,33 @@ class TokenEncoder:
         masks = output["attention_mask"].bool()
         return [m[mask].float() for m, mask in zip(output["token_embeddings"], masks, strict=True)]
 
+    def _features(self, texts: list[str], task: str) -> tuple[dict[str, Tensor], Tensor]:
+        """The input of the network for some texts, and which of the tokens have vectors, shape (texts, tokens)."""
+        features = self.network.preprocess(texts, prompt=self.network.prompts.get(task), task=task)
+        kept = dict(features)
+        for module in self.network:  # only the module that leaves tokens out: no vectors are needed
+            if isinstance(module, MultiVectorMask):
+                kept = module(kept, task=task)
+        return features, kept["attention_mask"].bool()
+
+    def _program(self, *, convert: bool = False) -> Any:
+        """The program by which OpenVINO encodes queries with these weights, if there is one: see ``compiled_queries``.
+
+        Training moves weights or changes their last numbers, which are compared sooner than all are digested.
+        """
+        known = self._compiled
+        if known is not None and known[-1] is None and not convert:
+            return None
+        modules: list[nn.Module] = [self.network]
+        for module in modules:  # ``network.parameters()`` would take four times as long
+            modules += filter(None, module._modules.values())
+        weights = [each for module in modules for each in module._parameters.values() if each is not None]
+        places = [each.data_ptr() for each in weights]
+        if convert or known is None or places != known[0] or not torch.equal(torch.stack(known[1]), known[2]):
+            last = [each.detach()[(-1,) * each.dim()] for each in weights]  # they keep the places from being reused
+            known = self._compiled = places, last, torch.stack(last), compiled_queries(self, convert=convert)
+        return known[-1]
+
     def _pack(self, texts: Sequence[str], matrices: Iterable[Tensor]) -> TokenStates:
         """Packs the matrices of the texts that are not empty, at unit length, which not every model gives them."""
         matrices = iter(matrices)
@@ -287,17 +324,11 @@ class TokenEncoder:
         """
         if not 1 <= dimension < self.dimension:
             raise ValueError(f"cannot reduce {self.dimension} dimensions to {dimension}")
-        head = Dense(
-            self.dimension,
-            dimension,
-            bias=False,
-            activation_function=nn.Identity(),
-            init_weight=kept_directions(self, texts, dimension),
-            module_input_name="token_embeddings",
-        )
+        options: Any = {"activation_function": nn.Identity(), "module_input_name": "token_embeddings", "bias": False}
+        head = Dense(self.dimension, dimension, init_weight=kept_directions(self, texts, dimension), **options)
         modules = [module for module in self.network if not isinstance(module, Normalize)]
-        options = ("max_passage_tokens", "max_query_tokens", "batch_size", "device", "dtype")
-        given = {option: getattr(self, option) for option in options}
+        names = ("max_passage_tokens", "max_query_tokens", "batch_size", "device", "dtype")
+        given = {name: getattr(self, name) for name in names}
         encoder = TokenEncoder(_multi_vector_encoder([*modules, head], self.network), **given)
         encoder.name = f"{self.name} ({dimension} principal directions)"
         return encoder
@@ -327,6 +358,7 @@ def encode_once(
             advice = "TokenStore(path).build(graph, encoder, workers=2) encodes a whole corpus by several processes"
             message = f"{len(new):,} texts are encoded, which takes long, and kept in {str(stored.folder)!r}: {advice}"
             warnings.warn(message, SpeedWarning, stacklevel=4)
+            encoder._program(convert=stored.folder is not None)  # not of an encoder that is being trained
         with pt.tqdm(total=len(new), desc="encoding", unit="text", delay=1, leave=None, disable=not verbose) as bar:
             for start in range(0, len(new), TEXTS_AT_ONCE):
                 part = new[start : start + TEXTS_AT_ONCE]

@@ -14,6 +14,7 @@ from pyterrier_graph.checks import WithSignature, check_type
 from pyterrier_graph.encoders.checkpoints import dtype_name
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.token_encoder import (
+    MANY_TEXTS,
     TokenEncoder,
     TokenStates,
     encode_once,
@@ -44,14 +45,7 @@ class TokenStore(WithSignature, BuiltArtifact):
     def __repr__(self) -> str:
         return f"TokenStore({str(self.path)!r})"
 
-    def build(
-        self,
-        graph: HeteroGraph,
-        encoder: Any = DEFAULT,
-        *,
-        titles: bool = False,
-        workers: Workers = 1,
-    ) -> Self:
+    def build(self, graph: HeteroGraph, encoder: Any = DEFAULT, *, titles: bool = False, workers: Workers = 1) -> Self:
         """Encodes all nodes of a graph; raises FileExistsError if there is a store already.
 
         An interrupted call continues when it is repeated, with any number of workers.
@@ -71,6 +65,8 @@ class TokenStore(WithSignature, BuiltArtifact):
             stored = stored_tokens(encoder, vectors_folder(graph))
             return encode_once(encoder, graph.texts(nodes, titles=titles), stored, append=False, verbose=False)
 
+        if graph.num_nodes > MANY_TEXTS:
+            encoder._program(convert=True)  # for queries
         about["dtype"] = dtype_name(encoder.dtype, encoder.network.device)
         size, identity = (graph.num_nodes, encoder.dimension), {"batch_size": encoder.batch_size}
         return self.write(encoded, *size, about, workers=workers, identity=identity)
@@ -125,6 +121,8 @@ class TokenStore(WithSignature, BuiltArtifact):
             raise ValueError(f"{self!r} holds vectors of {other}: build the store again with this encoder")
         if self.meta.get("graph_sha256") != graph.fingerprint():
             raise ValueError(f"{self!r} holds vectors of other texts than those of {graph!r}: build it again")
+        if len(self) > MANY_TEXTS and encoder._compiled is None:
+            encoder._program()  # of a former call, or of another process
 
     def states(self, nodes: np.ndarray, device: torch.device | str = "cpu") -> TokenStates:
         """The token vectors of some nodes, in float32."""

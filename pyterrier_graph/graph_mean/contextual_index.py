@@ -202,10 +202,11 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
         """Scores, of the best window, of some passages, by number, with these first windows; (queries, passages)."""
         scores = queries @ vectors.T
         if self._windows is not None:
-            position, further = self._windows.of(passages)
-            long, first = np.unique(position, return_index=True)
-            if len(long):
+            position, further = self._windows.of(passages)  # the former in ascending order
+            first = np.flatnonzero(np.diff(position, prepend=-1))
+            if len(first):
                 of_windows = np.maximum.reduceat(queries @ further.T, first, axis=1)  # (queries, long passages)
+                long = position[first]
                 scores[:, long] = np.maximum(scores[:, long], of_windows)
         return scores
 
@@ -510,7 +511,8 @@ class QueryWeights(WithSignature, pt.Transformer):
             vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
             best = _best(vectors, self.sample[PASSAGES])
             for row, (name, largest) in zip(weights, self.weights.items(), strict=True):
-                row[part] = largest * _ramp(name, _best(vectors, self.sample[name]) - best)
+                low, high = QUERY_RAMP if name in QUERY_RELATIONS else RAMP
+                row[part] = largest * np.clip((_best(vectors, self.sample[name]) - best - low) / (high - low), 0, 1)
         return weights
 
 
@@ -566,8 +568,3 @@ def _largest(values: np.ndarray, count: int) -> np.ndarray:
     least = np.partition(blocks if len(blocks) >= count else values, -count)[-count]
     near = np.flatnonzero(values >= least)
     return near[np.argsort(-values[near], kind="stable")[:count]]
-
-
-def _ramp(relation: str, differences: np.ndarray) -> np.ndarray:
-    low, high = QUERY_RAMP if relation in QUERY_RELATIONS else RAMP
-    return np.clip((differences - low) / (high - low), 0, 1)

@@ -13,13 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyterrier_graph.encoders.stored_vectors import (
-    Mixed,
-    digests_of,
-    encode_once,
-    encoder_name,
-    without_bars,
-)
+from pyterrier_graph.encoders.stored_vectors import Mixed, digests_of, encode_once, encoder_name, without_bars
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import SECTION_TYPE, HeteroGraph
 from pyterrier_graph.graphs.relations import QUERY_RELATIONS, RETRIEVED, TITLE, check_graphs
@@ -113,10 +107,7 @@ class NeighborSampler:
         return len(self.vectors)
 
     def sample(
-        self,
-        passages: np.ndarray,
-        query_graph: QueryPassageGraph | None = None,
-        states: np.ndarray | None = None,
+        self, passages: np.ndarray, query_graph: QueryPassageGraph | None = None, states: np.ndarray | None = None
     ) -> NeighborBatch:
         """Some passages, by number, with all their neighbors; a query graph with a mask may be given.
 

@@ -209,11 +209,7 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         return iter(pt.tqdm(rows, desc=kind, unit=kind[:-1], total=total, delay=1, disable=not self.verbose))
 
     def pseudo_queries(
-        self,
-        kinds: Sequence[str] | str = ("title", "question", "sentence"),
-        *,
-        count: int = 10_000,
-        seed: int = 0,
+        self, kinds: Sequence[str] | str = ("title", "question", "sentence"), *, count: int = 10_000, seed: int = 0
     ) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Makes queries and judgments for any ``fit`` from the structure of the documents, where nobody has judged any.
 

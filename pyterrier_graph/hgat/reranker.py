@@ -21,13 +21,7 @@ from pyterrier_graph.encoders.checkpoints import DType, device_of, dtype_name, p
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.token_encoder import TokenStates, stored_rows
 from pyterrier_graph.encoders.token_store import TokenStore
-from pyterrier_graph.graph_maxsim.graph_reranker import (
-    GraphReranker,
-    GraphTokens,
-    Judged,
-    QueryPassages,
-    ranked,
-)
+from pyterrier_graph.graph_maxsim.graph_reranker import GraphReranker, GraphTokens, Judged, QueryPassages, ranked
 from pyterrier_graph.graphs.csr import offsets
 from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE
 from pyterrier_graph.graphs.relations import OWN, PAPER_RELATIONS, check_relations, paper_relations
@@ -208,11 +202,7 @@ class HGATReranker(GraphReranker):
         return stored_rows(None, about, self.network.dimension, "<f4")
 
     def _in_context(
-        self,
-        graph: HeteroGraph,
-        tokens: TokenStore | GraphTokens,
-        nodes: np.ndarray,
-        stored: KeyedRows | None = None,
+        self, graph: HeteroGraph, tokens: TokenStore | GraphTokens, nodes: np.ndarray, stored: KeyedRows | None = None
     ) -> tuple[TokenStates, TokenStates]:
         """Some passages as encoded (only if the framework needs them so, where they are stored), and in context."""
         if self.contextualized is not None:

@@ -70,7 +70,10 @@ class DualEncoderTraining(TrainerOptions):
 
 
 class RankingSentenceTransformerTrainer(RankingTrainer, SentenceTransformerTrainer):
-    """The trainer of sentence-transformers, evaluated by ``validate``."""
+    """The trainer of sentence-transformers, evaluated by ``validate``; checkpoints need no card."""
+
+    def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
+        """Collects nothing for a card."""
 
 
 def check_examples(examples: Dataset) -> str:

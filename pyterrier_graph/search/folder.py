@@ -11,7 +11,7 @@ from pathlib import Path
 import pyterrier as pt
 
 from pyterrier_graph.checks import check_type
-from pyterrier_graph.encoders.compiled import compiled
+from pyterrier_graph.encoders.compiled import compiled_checkpoint
 from pyterrier_graph.encoders.names import DEFAULT, checkpoint_state
 from pyterrier_graph.search.files import FolderFiles
 from pyterrier_graph.search.graph_index import ENCODED, GraphIndex, Lexical
@@ -76,7 +76,7 @@ def open_folder(
             for entry in index.path.iterdir():
                 if entry.name != ENCODED:
                     shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-        index._encoder = compiled(index._encoder)  # also for later calls, which need not load torch
+        index._encoder = compiled_checkpoint(os.fspath(encoder))  # also for later calls, which need not load torch
         return index.index(files, overwrite=True)
 
 

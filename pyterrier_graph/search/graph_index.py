@@ -132,7 +132,10 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         check_training(self.training, Tuning)
         if lexical is not None and not isinstance(lexical, pt.Transformer):
             check_choice("lexical, unless it is a pipeline,", lexical, get_args(Lexical))
-        self.encoder = encoder if encoder is None or _is_contextual(encoder) else _named(encoder)
+        is_name = isinstance(encoder, (str, os.PathLike))
+        if encoder is not None and not is_name and not _is_contextual(encoder):
+            encoder_of(encoder)  # TypeError if it is not an encoder
+        self.encoder = os.fspath(encoder) if is_name else encoder  # type: ignore[arg-type]
         self.lexical = lexical
         self.verbose = verbose
         if self.built() and isinstance(lexical, str) and lexical != self.meta["lexical"]:
@@ -344,11 +347,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         return self._reopened()
 
     def _build(
-        self,
-        folder: Path,
-        meta: dict[str, Any],
-        answered: tuple[pd.DataFrame, pd.DataFrame] | None,
-        workers: Workers,
+        self, folder: Path, meta: dict[str, Any], answered: tuple[pd.DataFrame, pd.DataFrame] | None, workers: Workers
     ) -> DocumentGraph:
         """Builds all that depends on the documents of a version, whose table has been written."""
         lines: list[int] = []
@@ -683,7 +682,8 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         columns["why"] = self._reasons(columns, wanted, vector[0], [*parts], shares)
         names = "title", *(("file", "line") if files else ()), "snippet", "why", "score", "docno", "text"
         found = pd.DataFrame({name: columns[name] for name in names})
-        all_words = (wanted <= {*stems(f"{row.title} {row.text}")} for row in found.itertuples())
+        pairs = zip(columns["title"], columns["text"], strict=True)
+        all_words = (wanted <= {*stems(f"{title} {text}")} for title, text in pairs)
         if files and not any(all_words) and (nearby := self._similarities([question])[0]) < self._unrelated:
             found.attrs["weak"] = warn_of_no_answer(question, nearby, self._unrelated)
         return found
@@ -792,11 +792,6 @@ def _evidence(graph: DocumentGraph, weights: Mapping[str, float]) -> Evidence:
     """The evidence with weights by name, ``document`` among them."""
     relations = {name: weight for name, weight in weights.items() if name != DOCUMENT}
     return Evidence(weights[DOCUMENT], relations=relations, graph=graph)
-
-
-def _named(encoder: Any) -> Any:
-    """A path as a text; other encoders as they are; TypeError if it is not an encoder."""
-    return os.fspath(encoder) if isinstance(encoder, (str, os.PathLike)) else encoder_of(encoder)
 
 
 def _bi_encoder(encoder: BiEncoder | ContextualEncoder) -> BiEncoder:

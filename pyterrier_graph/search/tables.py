@@ -7,9 +7,11 @@ files of later versions, which a killed process has left. Lance's full-text inde
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from hashlib import blake2b
+from importlib.util import find_spec, module_from_spec
 from itertools import islice
 from pathlib import Path
 from shutil import rmtree
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 ROWS_AT_ONCE = 8192
 KEYS_AT_ONCE = 1000  # in a condition
 KEPT = timedelta(days=36_500)  # Lance must not delete versions: the last complete one may be old
+CLIENT = "lance_namespace_urllib3_client"
 Row = tuple[str, str]  # docno and text
 UNSPACED = re.compile(  # Thai to Lao, Burmese, Khmer, kana and Chinese characters
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]+"
@@ -41,11 +44,22 @@ def spaced(text: str) -> str:
     return UNSPACED.sub(lambda found: f" {pairs(found[0])} ", text)
 
 
-def open_table(folder: Path, name: str, version: int) -> Table:
-    """A table as it was at a version."""
+def _lancedb() -> Any:
+    """LanceDB without the client of remote catalogs, whose import takes two thirds of the time of its first module."""
+    if not {CLIENT, "lancedb"}.intersection(sys.modules) and (spec := find_spec(CLIENT)):
+        sys.modules[CLIENT] = module_from_spec(spec)  # its modules can be imported, it is not run itself
+        try:
+            import lancedb
+        finally:
+            del sys.modules[CLIENT]  # whoever needs it imports it
     import lancedb
 
-    table = lancedb.connect(folder).open_table(name)
+    return lancedb
+
+
+def open_table(folder: Path, name: str, version: int) -> Table:
+    """A table as it was at a version."""
+    table = _lancedb().connect(folder).open_table(name)
     table.checkout(version)
     return table
 
@@ -66,10 +80,9 @@ def write_table(
     among the given ones stay, except the ``deleted`` docnos. A table that is ``searched`` has a full-text index. Raises
     ValueError if a docno comes twice.
     """
-    import lancedb
     import pyarrow as pa
 
-    database = lancedb.connect(folder)
+    database = _lancedb().connect(folder)
     types = pa.schema({"key": pa.int64(), "digest": pa.int64(), "docno": pa.string(), "text": pa.string()})
     if version is None:
         rmtree(folder / f"{name}.lance", ignore_errors=True)  # what a killed process has left
@@ -79,7 +92,9 @@ def write_table(
         if table.version != version:
             table.checkout(version)
             table.restore()
-    keys, digests = _digests(table)
+    columns = table.search().select(["key", "digest"]).to_arrow()
+    order = np.argsort(columns["key"].to_numpy())
+    keys, digests = (columns[name].to_numpy()[order] for name in ("key", "digest"))
     seen = [keys[:0]]
     remaining = iter(rows)
     while part := [*islice(remaining, ROWS_AT_ONCE)]:
@@ -119,14 +134,6 @@ def read_texts(table: Table) -> Iterator[Row]:
     """The docnos and texts of a table, in the order of its rows."""
     for batch in table.search().select(["docno", "text"]).to_batches(ROWS_AT_ONCE):
         yield from zip(batch["docno"].to_pylist(), batch["text"].to_pylist(), strict=True)
-
-
-def _digests(table: Table) -> tuple[np.ndarray, np.ndarray]:
-    """The keys of all rows, ascending, and the digests of their texts."""
-    columns = table.search().select(["key", "digest"]).to_arrow()
-    keys, digests = (columns[name].to_numpy() for name in ("key", "digest"))
-    order = np.argsort(keys)
-    return keys[order], digests[order]
 
 
 def _hashes(texts: Iterable[str]) -> np.ndarray:
@@ -172,12 +179,10 @@ class FullText(Retrieves, pt.Transformer):
 
     def _ranking(self, query: str) -> Any:
         """The docnos and scores of the best passages, a table of Arrow."""
-        from lancedb.query import MatchQuery
-
-        words: Any = MatchQuery
         try:
             if self.version not in self._open:
                 self._open[self.version] = open_table(self.folder, self.name, self.version)
+            words: Any = _lancedb().query.MatchQuery
             search = self._open[self.version].search(words(spaced(query), "text"), query_type="fts")
             return search.select(["docno", "_score"]).limit(min(self.num_results, 1 << 31)).to_arrow()
         except (ValueError, RuntimeError) as error:

@@ -84,12 +84,7 @@ def document_graph(graph: HeteroGraph, docno: str, *, ax: Axes | None = None, mo
 
 
 def word_graph(
-    explanation: LearnedWordGraph,
-    *,
-    layer: int = -1,
-    ax: Axes | None = None,
-    title: str = "",
-    most: int = 40,
+    explanation: LearnedWordGraph, *, layer: int = -1, ax: Axes | None = None, title: str = "", most: int = 40
 ) -> Axes:
     """Draws a learned word graph as a matrix: the weight of each edge from a source (column) to a target (row).
 

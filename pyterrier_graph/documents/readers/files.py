@@ -240,12 +240,7 @@ def decode(data: bytes, encoding: str | None = None) -> str:
 
 
 def read_markdown(
-    files: Files,
-    *,
-    min_words: int = 30,
-    max_words: int = 120,
-    workers: int | None = None,
-    verbose: bool = True,
+    files: Files, *, min_words: int = 30, max_words: int = 120, workers: int | None = None, verbose: bool = True
 ) -> DocumentFiles:
     """Reads files of Markdown: CommonMark, with tables and front matter. Needs the extra ``[files]``.
 
