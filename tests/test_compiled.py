@@ -64,7 +64,8 @@ def test_other_vectors_are_not_used(torch_encoder: SentenceEncoder, monkeypatch:
 
 
 def test_queries_of_a_token_encoder_are_those_of_torch_until_it_is_trained(torch_encoder: SentenceEncoder) -> None:
-    exact, encoder = TokenEncoder(tiny.checkpoint(), dtype="float32"), TokenEncoder(tiny.checkpoint(), device="cpu")
+    exact = TokenEncoder(tiny.checkpoint(), dtype="float32")
+    encoder = TokenEncoder(tiny.checkpoint(), device="cpu", batch_size=2)
     queries = ["alpha", "Alpha beta, gamma?", " ".join(tiny.WORDS * 20), "alpha"]
     expected = exact.encode_queries(queries)
     assert encoder._program() is None and exact._program(convert=True) is None

@@ -51,7 +51,6 @@ from pyterrier_graph.storage.artifact import json_sha256, weights_sha256
 logger = logging.getLogger(__name__)
 
 TEXTS_AT_ONCE, MANY_TEXTS = 512, 256  # that are encoded before they are stored, and that are worth a warning
-FEW_QUERIES = 8  # that OpenVINO encodes faster, in float32, than torch in bfloat16
 EXPECTED = "the name or folder of a checkpoint, or a MultiVectorEncoder"
 
 
@@ -247,11 +246,13 @@ class TokenEncoder:
                 raise ValueError(f"{self!r} needs texts to encode, got {text!r}")
         distinct = {text: number for number, text in enumerate(dict.fromkeys(text for text in texts if text.strip()))}
         encoded: Any = []  # token vectors of each text
-        few = self._compiled is not None and task == "query" and 0 < len(distinct) <= FEW_QUERIES
-        if few and (program := self._program()) is not None:
-            features, kept = self._features(list(distinct), task)
-            vectors = tokenized(program, [features["input_ids"].numpy(), features["attention_mask"].numpy()])[0]
-            encoded = [matrix[mask] for matrix, mask in zip(torch.from_numpy(vectors), kept, strict=True)]
+        program = self._program() if self._compiled is not None and task == "query" else None
+        if program is not None:
+            given = list(distinct)
+            for part in (given[start : start + self.batch_size] for start in range(0, len(given), self.batch_size)):
+                features, kept = self._features(part, task)
+                vectors = tokenized(program, [features["input_ids"].numpy(), features["attention_mask"].numpy()])[0]
+                encoded += [matrix[mask] for matrix, mask in zip(torch.from_numpy(vectors), kept, strict=True)]
         elif distinct:
             with torch.inference_mode(), precision(self.dtype, self.network.device):
                 if len(distinct) > self.batch_size:

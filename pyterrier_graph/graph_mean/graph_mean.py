@@ -184,11 +184,18 @@ class ContextualEncoder(LearnedModel):
             options: dict[str, Any] = {"workers": workers, "verbose": self.verbose}
             compute.windows = window_vectors(self._place, graph, self.encoder, windows, share=self._share, **options)
             identity |= {"windows": windows, "graph": graph.fingerprint()} if compute.windows is not None else {}
-        identity |= {"dtype": dtype_name(self.dtype, self._device)}
-        given: dict[str, Any] = {"chunk_size": chunk_size, "workers": workers, "verbose": self.verbose}
-        given |= {"width": self.network.width, "weights": self._query_weights}
-        given["windows_of"] = None if compute.windows is None else compute.of_windows
-        write_index(sampler.index, Flex(path), compute, identity=identity, **given)
+        write_index(
+            sampler.index,
+            Flex(path),
+            compute,
+            identity=identity | {"dtype": dtype_name(self.dtype, self._device)},
+            width=self.network.width,
+            chunk_size=chunk_size,
+            workers=workers,
+            verbose=self.verbose,
+            weights=self._query_weights,
+            windows_of=None if compute.windows is None else compute.of_windows,
+        )
         return ContextualIndex(path, self.graph, self)
 
     def vectors_of(self, docnos: Sequence[str]) -> np.ndarray:
@@ -285,9 +292,19 @@ class ContextualEncoder(LearnedModel):
             read = partial(base_vectors, self._place, self.graph, self.encoder, workers=workers, verbose=self.verbose)
             index = read()
             titled = read(titles=True) if self._share else None
-        given: dict[str, Any] = {"titled": titled, "share": self._share, "folder": self._place, "verbose": self.verbose}
-        given |= {"two_hops": self.network.two_hops, "edge_features": self.network.edge_features}
-        sampler = NeighborSampler(index, self.encoder, self._relations, self.graph, self.query_graph, **given)
+        sampler = NeighborSampler(
+            index,
+            self.encoder,
+            self._relations,
+            self.graph,
+            self.query_graph,
+            titled=titled,
+            share=self._share,
+            two_hops=self.network.two_hops,
+            edge_features=self.network.edge_features,
+            folder=self._place,
+            verbose=self.verbose,
+        )
         self._last = (key, sampler)
         return sampler
 

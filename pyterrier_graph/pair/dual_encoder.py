@@ -86,8 +86,16 @@ class DualEncoder(LearnedModel, SentenceEncoder):
     ) -> None:
         check_type("miner", miner, (HardNegativeMiner, NoneType), "a HardNegativeMiner(retriever, texts)")
         pt.Artifact.__init__(self, pt.Artifact.NO_PATH)
-        options: Any = {"max_query_tokens": max_query_tokens, "max_passage_tokens": max_passage_tokens, "dtype": dtype}
-        SentenceEncoder.__init__(self, encoder, batch_size=batch_size, device=device, verbose=verbose, **options)
+        SentenceEncoder.__init__(
+            self,
+            encoder,
+            max_query_tokens=max_query_tokens,
+            max_passage_tokens=max_passage_tokens,
+            batch_size=batch_size,
+            device=device,
+            dtype=dtype,
+            verbose=verbose,
+        )
         self.miner = miner
         self.training = DualEncoderTraining() if training is None else training
         self.pretraining_log: list[dict[str, float]] = []

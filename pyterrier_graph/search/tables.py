@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import timedelta
 from hashlib import blake2b
 from importlib.util import find_spec, module_from_spec
@@ -48,10 +49,9 @@ def _lancedb() -> Any:
     """LanceDB without the client of remote catalogs, whose import takes two thirds of the time of its first module."""
     if not {CLIENT, "lancedb"}.intersection(sys.modules) and (spec := find_spec(CLIENT)):
         sys.modules[CLIENT] = module_from_spec(spec)  # its modules can be imported, it is not run itself
-        try:
+        with suppress(ImportError):  # of a version that needs it
             import lancedb
-        finally:
-            del sys.modules[CLIENT]  # whoever needs it imports it
+        del sys.modules[CLIENT]  # whoever needs it imports it
     import lancedb
 
     return lancedb
