@@ -157,6 +157,8 @@ def kills(rounds: int, folder: Path, draw: random.Random, url: str = "", workers
         ended = "ended first" if number % 6 else "undisturbed"
         counts[f"{about[0]}: {ended if done else 'killed, new' if found else 'killed, old'}"] += 1
         now = after if found else now
+        if number % 50 == 49:  # a run that is stopped has told how far it came
+            print(number + 1, json.dumps(counts), flush=True)
     return counts
 
 
