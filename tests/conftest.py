@@ -30,6 +30,7 @@ def link_jars(source: Path, target: Path) -> None:
             shutil.copyfile(jar, target / jar.name)
 
 
+gc.disable()  # until all is imported, which leaves no garbage
 _JARS = Path(os.environ.get("PYTERRIER_HOME") or Path.home() / ".pyterrier")
 
 # Set before any test module is imported: some libraries read their settings when they are.
@@ -109,6 +110,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """A Trainer collects garbage before it starts: going through all that was imported takes longer than training."""
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture

@@ -53,13 +53,10 @@ def multi_head(layer: HGATLayer, relation: str, h_i: Tensor, h_j: Tensor) -> Ten
 
 def softmax_of(layer: HGATLayer, relation: str, among: list[str], length: int) -> Tensor:
     """softmax(W_r) over the relation types, for each position; registers come last, and have the last weights."""
-    rows = []
-    config = layer.config
-    tokens = length - config.registers
-    for position in [*range(tokens), *range(layer.positions, layer.positions + config.registers)]:
-        exponentials = {r: torch.exp(layer.weight[r][position]) for r in among}
-        rows.append(exponentials[relation] / sum(exponentials.values()))
-    return torch.stack(rows)[:, None]
+    tokens = length - layer.config.registers
+    positions = [*range(tokens), *range(layer.positions, layer.positions + layer.config.registers)]
+    exponentials = {r: torch.exp(layer.weight[r][positions]) for r in among}
+    return (exponentials[relation] / sum(exponentials.values()))[:, None]
 
 
 def new_state(layer: HGATLayer, graph: EdgeGraph, h: list[Tensor], i: int, tgt: int) -> Tensor:
@@ -90,11 +87,13 @@ def new_state(layer: HGATLayer, graph: EdgeGraph, h: list[Tensor], i: int, tgt: 
 
 
 def in_context(model: HGAT, graph: EdgeGraph, texts: list[Tensor], tgt: int) -> Tensor:
-    """The representation of one target: all nodes, layer by layer."""
-    h = list(texts)
-    for layer in model.layers:
+    """The representation of one target: all nodes, layer by layer, of which the last one needs the target only."""
+    h, last = list(texts), len(model.layers) - 1
+    for number, layer in enumerate(model.layers):
         h = [
-            new_state(layer, graph, h, i, tgt) if len(h[i]) + model.config.registers else h[i]
+            new_state(layer, graph, h, i, tgt)
+            if len(h[i]) + model.config.registers and (number < last or i == tgt)
+            else h[i]
             for i in range(graph.num_nodes)
         ]
     return h[tgt]

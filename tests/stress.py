@@ -1,9 +1,9 @@
 """GraphIndex under stress: kills, failing writes, readers and other writers during changes, flipped bits.
 
-``python -W ignore tests/stress.py kills 500`` runs so many rounds; ``STRESSES`` has the other names. Each prints its
-counts, and fails at the first index that is damaged, or that is neither the former version nor the new one. A process
-is forked for each change, so that none imports PyTorch again; the first process itself opens no table. Indexes of nine
-passages have codes for approximate search.
+``python -W ignore tests/stress.py kills 500 disk 50`` runs so many rounds of each; ``STRESSES`` has the other names.
+Each prints its counts, and fails at the first index that is damaged, or that is neither the former version nor the new
+one. A process is forked for each change, so that none imports PyTorch again; the first process itself opens no table,
+except for ``flips``, which comes last. Indexes of nine passages have codes for approximate search.
 """
 
 from __future__ import annotations
@@ -157,6 +157,8 @@ def kills(rounds: int, folder: Path, draw: random.Random, url: str = "", workers
         ended = "ended first" if number % 6 else "undisturbed"
         counts[f"{about[0]}: {ended if done else 'killed, new' if found else 'killed, old'}"] += 1
         now = after if found else now
+        if number % 50 == 49:  # a run that is stopped has told how far it came
+            print(number + 1, json.dumps(counts), flush=True)
     return counts
 
 
@@ -310,15 +312,17 @@ def flips(rounds: int, folder: Path, draw: random.Random) -> Counter[str]:
 STRESSES = {work.__name__: work for work in (kills, processes, ray, store, disk, readers, writers, flips)}
 
 
-def main(name: str, rounds: int, seed: int = 0) -> None:
+def main(*given: str) -> None:
+    """Runs parts one after another: names and rounds in turn."""
     warnings.simplefilter("ignore")
     os.environ |= {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     torch.set_num_threads(1)  # threads of OpenMP do not survive a fork, which makes encoding slow
     contextual_index.LARGE, codes.SAMPLED, stored_vectors.PASSAGES_AT_ONCE = 9, 624, 2
     checkpoint()
-    with tempfile.TemporaryDirectory() as folder:
-        print(name, json.dumps(STRESSES[name](rounds, Path(folder), random.Random(seed))), flush=True)
+    for name, rounds in zip(given[::2], map(int, given[1::2]), strict=True):
+        with tempfile.TemporaryDirectory() as folder:
+            print(name, json.dumps(STRESSES[name](rounds, Path(folder), random.Random(0))), flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], *map(int, sys.argv[2:]))
+    main(*sys.argv[1:])

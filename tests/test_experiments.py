@@ -154,6 +154,7 @@ def test_a_measurement_of_cost(
         return [float(number) for number in capsys.readouterr().out.splitlines()[-1].split()]
 
     monkeypatch.setattr(module, "in_process", in_process, raising=False)
+    monkeypatch.setattr(module, "PROCESSES", 1, raising=False)  # each imports PyTorch
     given = [*([] if name == "scale" else ["--encoder", ENCODER[1]]), *arguments.split()]
     if name == "gpu_check":
         table = module.main(given)

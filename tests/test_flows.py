@@ -15,11 +15,13 @@ docs = [{"docno": word, "title": word, "text": f"{word} mu.\\n\\nkappa {word}."}
 graph = ptg.DocumentGraph("corpus.graph").index(docs, passage_words=2)
 """
 GRAPH_MEAN = """
+import sys
 index = ptg.GraphMean(graph, CHECKPOINT).index("corpus.flex")
 index.retriever().search("alpha")
+modules = [module for name, module in sys.modules.items() if name.startswith("pyterrier_graph.")]
+print(*(module.__name__ for module in modules if not module.__file__.endswith("__init__.py")))
 """
 HGAT = """
-import sys
 import pandas as pd
 run = pd.DataFrame([("1", "alpha", f"{word}%p{number}") for word in ("alpha", "beta") for number in (0, 1)])
 run = run.set_axis(["qid", "query", "docno"], axis=1)
@@ -33,29 +35,22 @@ hgat(run)
 sys.setprofile(None)
 print(*(name.rpartition("pyterrier_graph/")[2] for name in crossed if "/pyterrier_graph/" in name))
 """
-IMPORTED = """
-import sys
-modules = [module for name, module in sys.modules.items() if name.startswith("pyterrier_graph.")]
-print(*(module.__name__ for module in modules if not module.__file__.endswith("__init__.py")))
-"""
 
 
-def run(code: str, folder: Path) -> set[str]:
-    """The names that a program prints in its last line."""
+def run(code: str, folder: Path) -> list[set[str]]:
+    """The names that a program prints in its last two lines."""
     root = Path(__file__).parents[1]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])}
     code = code.replace("CHECKPOINT", repr(tiny.checkpoint()))
     command = [sys.executable, "-W", "ignore", "-c", code]
     done = subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, text=True)
-    return {*done.stdout.strip().splitlines()[-1].split()}
+    return [{*line.split()} for line in done.stdout.strip().splitlines()[-2:]]
 
 
-def test_documents_to_graph_mean_to_search(tmp_path: Path):
-    imported = run(DOCUMENTS + GRAPH_MEAN + IMPORTED, tmp_path)
+def test_first_programs(tmp_path: Path) -> None:
+    """Documents to GraphMean to search, then HGAT's fit and reranking."""
+    imported, crossed = run(DOCUMENTS + GRAPH_MEAN + HGAT, tmp_path)
     assert len(imported) <= 22, sorted(imported)
     assert not [name for name in imported if name.split(".")[1] in ("training", "pair", "gnn_encoder", "hgat", "lgre")]
-
-
-def test_hgat_fit_and_rerank(tmp_path: Path):
-    crossed = run(DOCUMENTS + HGAT, tmp_path) - {"evaluation/measures.py"}  # ir_measures calls its LevelProvider
+    crossed -= {"evaluation/measures.py"}  # ir_measures calls its LevelProvider
     assert len(crossed) <= 18, sorted(crossed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -29,16 +30,21 @@ def neighbors_by_loop(graph: MemoryGraph, node: int, path: str) -> set[int]:
     return front - {node}
 
 
+@cache
+def tokens_of(text: str) -> torch.Tensor:
+    """The vectors of a passage's tokens."""
+    return tiny.encoder().encode_passages([text])[0]
+
+
 def score_by_loop(graph: MemoryGraph, weights: dict[str, float], query: str, docno: str) -> float:
     """The formula of the docstring, one query token and one neighbor at a time."""
-    encoder = tiny.encoder()
     node = int(graph.nodes_of([docno])[0])
 
     def best(q: torch.Tensor, other: int) -> float | None:
-        return max((float(q @ p) for p in encoder.encode_passages(graph.texts(np.array([other])))[0]), default=None)
+        return max((float(q @ p) for p in tokens_of(graph.texts(np.array([other]))[0])), default=None)
 
     score = 0.0
-    for q in encoder.encode_queries([query])[0]:
+    for q in tiny.encoder().encode_queries([query])[0]:
         matches = [best(q, node) or 0.0]
         for path, weight in weights.items():
             if weight:

@@ -46,9 +46,10 @@ def texts(file: Path) -> Iterator[tuple[int, str]]:
     elif file.suffix != ".py":
         yield 1, re.sub(r"``.*?``|`[^`\n]*`", "``", source)
     else:
-        for token in tokenize.generate_tokens(io.StringIO(source).readline):
-            if token.type == tokenize.COMMENT:
-                yield token.start[0], token.string
+        if any(re.search(pattern, source) for pattern in PATTERNS):  # else no comment has one: most files end here
+            for token in tokenize.generate_tokens(io.StringIO(source).readline):
+                if token.type == tokenize.COMMENT:
+                    yield token.start[0], token.string
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
                 yield node.lineno, node.value

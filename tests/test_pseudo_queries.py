@@ -47,15 +47,18 @@ def titles_above(document: StructuredDocument, place: int) -> list[str]:
 def test_queries_are_those_of_the_documents(made: list[StructuredDocument], kind: str, count: int) -> None:
     graph = MemoryGraph.from_documents(made)
     expected: dict[str, set[str]] = {}
+    unusable = 0
     for document in made:
         number = -1
         for place, node in enumerate(document.nodes):
             number += node.kind == "passage"
             above = titles_above(document, place)
-            if node.kind == "section" or not above or not node.text.strip():
+            if node.kind == "section" or not above:
                 continue
             said = [sentence.strip(" .?").casefold() for sentence in node.text.replace("?", ".").split(".")]
-            if above[-1].strip("?").casefold() not in said:
+            if not node.text.strip() or above[-1].strip("?").casefold() in said:
+                unusable += 1
+            else:
                 query = above[-1] if above[-1].endswith("?") else " ".join(above)
                 if above[-1].endswith("?") == (kind == "question"):
                     expected.setdefault(query, set()).add(f"{document.docno}%p{number}")
@@ -79,7 +82,11 @@ def test_queries_are_those_of_the_documents(made: list[StructuredDocument], kind
         )
     else:
         assert {query: set(part) for query, part in found.groupby("query")["docno"]} == expected
-    fewer = pseudo_queries(graph, [kind], count, 1)[0] if len(topics) > count else topics
+    try:
+        fewer = pseudo_queries(graph, [kind], count, 1)[0] if len(topics) > count else topics
+    except ValueError as error:  # all titles that were drawn have no passage, or only passages that repeat them
+        assert (unusable >= count or kind == "sentence") and f"; {count} were drawn" in str(error)
+        return
     assert set(fewer["query"]) <= set(topics["query"]) or kind == "sentence"
     assert len(fewer) <= count or fewer is topics
 

@@ -229,7 +229,7 @@ def test_hostile_office_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         slide.part.relate_to(target, RELATIONSHIP_TYPE.IMAGE, is_external=True)
     slides.save(tmp_path / "linked.pptx")
     monkeypatch.setattr(files, "MEMORY", 300 << 20)
-    inflated = zlib.compress(bytes(500 << 20))
+    inflated = zlib.compress(bytes(500 << 20), 1)
     objects = b"1 0 obj<</Pages 2 0 R>>\nendobj\n2 0 obj<</Kids[3 0 R]/Count 1000000000>>\nendobj\n"
     objects += b"3 0 obj<</Type/Page/MediaBox[0 0 9 9]/Contents 4 0 R>>\nendobj\n4 0 obj<</Filter/FlateDecode/Length "
     end = b"\nendstream\nendobj\ntrailer\n<</Root 1 0 R>>"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import pickle
 from collections.abc import Iterator
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -29,6 +31,9 @@ def server() -> Server:
 def url(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     for name, value in {**server.environment, "PYTERRIER_HOME": str(tmp_path / "a")}.items():
         monkeypatch.setenv(name, value)
+    soon = {"init_backoff": timedelta(milliseconds=1), "max_backoff": timedelta(milliseconds=20), "base": 2}
+    retries = {"backoff": soon, "max_retries": 10, "retry_timeout": timedelta(minutes=1)}
+    monkeypatch.setattr(obstore.store, "from_url", partial(obstore.store.from_url, retry_config=retries))
     return f"s3://bucket/{tmp_path.name}"
 
 

@@ -40,6 +40,13 @@ def encoder(size: int = SIZE) -> SentenceEncoder:
     return SentenceEncoder(checkpoint(), max_passage_tokens=size + 2, device="cpu", dtype="float32", verbose=False)
 
 
+@cache
+def vector(text: str, size: int = SIZE) -> np.ndarray:
+    """Of one passage by itself."""
+    found: np.ndarray = encoder(size).encode_docs([text])[0].astype(float)
+    return found
+
+
 def files(folder: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in folder.iterdir()}
 
@@ -73,14 +80,14 @@ def test_pieces_of_a_word_stay_together() -> None:
 def literal(kind: str, docno: str, most: int, query: np.ndarray) -> float:
     """The score of a passage for a query, whose weights are part of its vector; each word is a token."""
     words, scores = TEXTS[docno].split(), []
-    title = encoder(60).encode_docs([TITLES[docno]])[0].astype(float)
+    title = vector(TITLES[docno], 60)
     for start in range(0, len(words), SIZE)[:most]:
-        own = encoder(60).encode_docs([" ".join(words[start : start + SIZE])])[0].astype(float)
+        own = vector(" ".join(words[start : start + SIZE]), 60)
         m = title / np.linalg.norm(title)
         z = own + (0 if kind == "bare" else 0.7 * title)
         # with the title in front, the first window is cut at the same length, and the others are cut at their ends
         titled = f"{TITLES[docno]}: {' '.join(words if start == 0 else words[start : start + SIZE])}"
-        x = own / 3 + 2 / 3 * encoder().encode_docs([titled])[0].astype(float)
+        x = own / 3 + 2 / 3 * vector(titled)
         side_by_side = np.concatenate([x, (np.linalg.norm(x) - x @ m) * m])
         scores.append((side_by_side if kind == "side by side" else z / np.linalg.norm(z)) @ query)
     return max(scores)

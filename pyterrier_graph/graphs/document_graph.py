@@ -233,7 +233,7 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
             query, and judgments ``qid, docno, label`` of passages.
 
         Raises:
-            ValueError: If a kind is unknown, or nothing is found for any of the kinds.
+            ValueError: If a kind is unknown, or the draws of all kinds have no passage to be found.
         """
         from pyterrier_graph.graphs.pseudo_queries import pseudo_queries
 

@@ -35,7 +35,7 @@ def pseudo_queries(
     rows = pd.concat(frames, ignore_index=True)
     if not len(rows):
         named = " or ".join(map(repr, kinds))
-        needed = "titles need passages below them, sentences a section with several passages"
+        needed = f"titles need passages below them, sentences a section with several passages; {count} were drawn"
         raise ValueError(f"{graph!r} has nothing to make queries of kind {named} from: {needed}")
     rows["source"] = graph.ids_of(rows["node"].to_numpy(np.int64))
     rows["docno"] = graph.ids_of(rows["passage"].to_numpy(np.int64))

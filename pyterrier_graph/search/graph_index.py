@@ -438,8 +438,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         """Writes the encoder into the index, unless the name of its checkpoint is enough, or it is there already."""
         if "encoder" in meta:
             return
-        if self.encoder is None:
-            self.encoder = DEFAULT
+        self.encoder = DEFAULT if self.encoder is None else self.encoder
         checkpoint = checkpoint_name(self.encoder) if isinstance(self.encoder, str) else None
         meta["encoder"] = {"checkpoint": checkpoint, "name": encoder_name(_bi_encoder(self._encoder))}
         meta["encoder"] |= {"state": checkpoint_state(checkpoint)} if checkpoint else {}
@@ -452,8 +451,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
     def _model(self, folder: Path, graph: DocumentGraph, queries: QueryPassageGraph | None) -> ContextualEncoder:
         """The model that computes the vectors of a graph."""
         options: dict[str, Any] = {"query_graph": queries, "folder": self.path / ENCODED, "verbose": self.verbose}
-        encoder = self._encoder
-        if not _is_contextual(encoder):
+        if not _is_contextual(encoder := self._encoder):
             from pyterrier_graph.graph_mean.graph_mean import GraphMean
 
             return GraphMean(graph, encoder, **options)
@@ -468,7 +466,9 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         folders = [version, *tables, path / ENCODER, *encoded]
         files = [path / CARD, *(file for folder in folders for file in folder.rglob("*") if file.name != HINT)]
         known = (before or meta).get(DIGESTS, {}).items()  # files outside of the version's folder do not change
-        known = {name: digest for name, digest in known if not name.startswith(f"{version.name}/")}
+        known = {name: digest for name, digest in known if not name.startswith(f"{version.name}/")}  # nor do artifacts
+        inner = {file.parent.relative_to(path): json.loads(file.read_bytes()) for file in files if file.name == META}
+        known |= {(at / name).as_posix(): of for at, it in inner.items() for name, of in it.get(DIGESTS, {}).items()}
         complete(path, meta, known, files, None if self.store is None else self.store.publish, kept=known)
 
     def _remove_old(self, meta: dict[str, Any], before: dict[str, Any]) -> None:
