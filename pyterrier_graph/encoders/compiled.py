@@ -181,8 +181,10 @@ def _convert_once(name: str, write: Callable[[Path], None]) -> None:
     place = _folder(name)
     refused = place.with_name(f"{place.name}-{version('openvino')}")
     if not place.is_dir() and not refused.exists():
+        tracing = logging.getLogger("transformers.modeling_utils")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the conversion traces the network for inputs of any size
+            tracing.disabled = True  # and reads its properties, of which one warns
             try:
                 with _writing(place) as folder:
                     write(folder)
@@ -190,6 +192,8 @@ def _convert_once(name: str, write: Callable[[Path], None]) -> None:
                 logger.info("torch runs %s, since OpenVINO cannot", name, exc_info=True)
                 if not isinstance(error, OSError):  # such as of a full disk
                     refused.touch()
+            finally:
+                tracing.disabled = False
 
 
 def compiled_checkpoint(checkpoint: str) -> Any:
