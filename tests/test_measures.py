@@ -20,7 +20,7 @@ from pyterrier_graph.evaluation.measures import MAPD, PRECD, PRES, on_documents
 from pyterrier_graph.evaluation.significance import summarize
 
 ALL = [PRES @ 100, MAPD, PRECD, on_documents(PRES @ 100), on_documents(AP @ 100)]
-QUICK = settings(max_examples=15, deadline=None)
+QUICK = settings(max_examples=25, deadline=None)
 
 
 def qrels_of(labels: dict[str, dict[str, int]]) -> pd.DataFrame:

@@ -135,15 +135,7 @@ def compiled(encoder: Any) -> Any:
         limits = encoder.max_query_tokens, encoder.max_passage_tokens
         about = name, encoder._dimension, *zip(prompts_of(network), limits, strict=True)
         (folder / ABOUT).write_text(json.dumps(about), encoding="utf-8")
-        made, queries, passages = (
-            CompiledEncoder(folder),
-            network.encode_query(EXAMPLES),
-            network.encode_document(EXAMPLES),
-        )
-        pairs = zip(made.encode_docs(EXAMPLES), passages, strict=True)
-        cosines = [one @ other / np.linalg.norm(one) / np.linalg.norm(other) for one, other in pairs]
-        if not (np.abs(made.encode_queries(EXAMPLES) - queries).max() < 1e-3 and min(cosines) > 0.9999):
-            raise ValueError("its vectors differ")
+        _compare(CompiledEncoder(folder), network)
 
     _convert_once(name, write)
     return find_compiled(name) or encoder
@@ -232,6 +224,15 @@ def _writing(place: Path) -> Iterator[Path]:
         except OSError:
             if not place.is_dir():
                 raise
+
+
+def _compare(made: CompiledEncoder, network: Any) -> None:
+    """Raises ValueError unless the vectors are those of the network of sentence-transformers."""
+    queries, passages = network.encode_query(EXAMPLES), network.encode_document(EXAMPLES)
+    pairs = zip(made.encode_docs(EXAMPLES), passages, strict=True)
+    cosines = [one @ other / np.linalg.norm(one) / np.linalg.norm(other) for one, other in pairs]
+    if not (np.abs(made.encode_queries(EXAMPLES) - queries).max() < 1e-3 and min(cosines) > 0.9999):
+        raise ValueError("its vectors differ")
 
 
 def _save(modules: Sequence[Any], output: str, folder: Path) -> None:

@@ -147,8 +147,8 @@ class TokenEncoder:
         batch_size: Number of texts per forward pass.
         device: A device as torch names it; by default a GPU where there is one.
         dtype: The precision of encoding: ``'float32'``, ``'bfloat16'``, ``'float16'`` or ``'auto'``; see
-            :mod:`~pyterrier_graph.encoders.checkpoints`. With ``'auto'`` and the extra ``[openvino]``, up to eight
-            queries at once are encoded in float32 by OpenVINO, where vectors of many passages were or are stored.
+            :mod:`~pyterrier_graph.encoders.checkpoints`. With ``'auto'`` and the extra ``[openvino]``, OpenVINO encodes
+            queries in float32 on a CPU, where vectors of many passages were or are stored.
 
     Attributes:
         name: The checkpoint's name.
@@ -325,11 +325,17 @@ class TokenEncoder:
         """
         if not 1 <= dimension < self.dimension:
             raise ValueError(f"cannot reduce {self.dimension} dimensions to {dimension}")
-        options: Any = {"activation_function": nn.Identity(), "module_input_name": "token_embeddings", "bias": False}
-        head = Dense(self.dimension, dimension, init_weight=kept_directions(self, texts, dimension), **options)
+        head = Dense(
+            self.dimension,
+            dimension,
+            bias=False,
+            activation_function=nn.Identity(),
+            init_weight=kept_directions(self, texts, dimension),
+            module_input_name="token_embeddings",
+        )
         modules = [module for module in self.network if not isinstance(module, Normalize)]
-        names = ("max_passage_tokens", "max_query_tokens", "batch_size", "device", "dtype")
-        given = {name: getattr(self, name) for name in names}
+        options = ("max_passage_tokens", "max_query_tokens", "batch_size", "device", "dtype")
+        given = {option: getattr(self, option) for option in options}
         encoder = TokenEncoder(_multi_vector_encoder([*modules, head], self.network), **given)
         encoder.name = f"{self.name} ({dimension} principal directions)"
         return encoder

@@ -511,8 +511,7 @@ class QueryWeights(WithSignature, pt.Transformer):
             vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
             best = _best(vectors, self.sample[PASSAGES])
             for row, (name, largest) in zip(weights, self.weights.items(), strict=True):
-                low, high = QUERY_RAMP if name in QUERY_RELATIONS else RAMP
-                row[part] = largest * np.clip((_best(vectors, self.sample[name]) - best - low) / (high - low), 0, 1)
+                row[part] = largest * _ramp(name, _best(vectors, self.sample[name]) - best)
         return weights
 
 
@@ -568,3 +567,8 @@ def _largest(values: np.ndarray, count: int) -> np.ndarray:
     least = np.partition(blocks if len(blocks) >= count else values, -count)[-count]
     near = np.flatnonzero(values >= least)
     return near[np.argsort(-values[near], kind="stable")[:count]]
+
+
+def _ramp(relation: str, differences: np.ndarray) -> np.ndarray:
+    low, high = QUERY_RAMP if relation in QUERY_RELATIONS else RAMP
+    return np.clip((differences - low) / (high - low), 0, 1)

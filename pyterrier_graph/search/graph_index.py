@@ -132,10 +132,7 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         check_training(self.training, Tuning)
         if lexical is not None and not isinstance(lexical, pt.Transformer):
             check_choice("lexical, unless it is a pipeline,", lexical, get_args(Lexical))
-        is_name = isinstance(encoder, (str, os.PathLike))
-        if encoder is not None and not is_name and not _is_contextual(encoder):
-            encoder_of(encoder)  # TypeError if it is not an encoder
-        self.encoder = os.fspath(encoder) if is_name else encoder  # type: ignore[arg-type]
+        self.encoder = encoder if encoder is None or _is_contextual(encoder) else _named(encoder)
         self.lexical = lexical
         self.verbose = verbose
         if self.built() and isinstance(lexical, str) and lexical != self.meta["lexical"]:
@@ -438,7 +435,8 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         """Writes the encoder into the index, unless the name of its checkpoint is enough, or it is there already."""
         if "encoder" in meta:
             return
-        self.encoder = DEFAULT if self.encoder is None else self.encoder
+        if self.encoder is None:
+            self.encoder = DEFAULT
         checkpoint = checkpoint_name(self.encoder) if isinstance(self.encoder, str) else None
         meta["encoder"] = {"checkpoint": checkpoint, "name": encoder_name(_bi_encoder(self._encoder))}
         meta["encoder"] |= {"state": checkpoint_state(checkpoint)} if checkpoint else {}
@@ -466,7 +464,8 @@ class GraphIndex(WithSignature, Shown, BuiltArtifact):
         folders = [version, *tables, path / ENCODER, *encoded]
         files = [path / CARD, *(file for folder in folders for file in folder.rglob("*") if file.name != HINT)]
         known = (before or meta).get(DIGESTS, {}).items()  # files outside of the version's folder do not change
-        known = {name: digest for name, digest in known if not name.startswith(f"{version.name}/")}  # nor do artifacts
+        known = {name: digest for name, digest in known if not name.startswith(f"{version.name}/")}
+        # artifacts in the index are on the disk, and list their own digests
         inner = {file.parent.relative_to(path): json.loads(file.read_bytes()) for file in files if file.name == META}
         known |= {(at / name).as_posix(): of for at, it in inner.items() for name, of in it.get(DIGESTS, {}).items()}
         complete(path, meta, known, files, None if self.store is None else self.store.publish, kept=known)
@@ -792,6 +791,11 @@ def _evidence(graph: DocumentGraph, weights: Mapping[str, float]) -> Evidence:
     """The evidence with weights by name, ``document`` among them."""
     relations = {name: weight for name, weight in weights.items() if name != DOCUMENT}
     return Evidence(weights[DOCUMENT], relations=relations, graph=graph)
+
+
+def _named(encoder: Any) -> Any:
+    """A path as a text; other encoders as they are; TypeError if it is not an encoder."""
+    return os.fspath(encoder) if isinstance(encoder, (str, os.PathLike)) else encoder_of(encoder)
 
 
 def _bi_encoder(encoder: BiEncoder | ContextualEncoder) -> BiEncoder:
