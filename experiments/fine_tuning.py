@@ -7,6 +7,9 @@ r"""Fine-tunes the encoder that the other experiments start at, on the training 
 The systems and options are those of :mod:`experiments.dual_encoders`, and late chunking with in-sequence negatives.
 Half of the passages have their titles in front, so that encoders know both forms. Pseudo-labels are those of training
 queries. The teacher is the hybrid of BM25 and GraphMean with titles alone, which has seen no training query.
+
+With ``--pseudo sentence`` the queries are made from the documents, and no judgment is read. Passages then have no title
+in front if the queries are titles.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ import pyterrier_graph as ptg
 from experiments import dual_encoders
 from experiments.dual_encoders import CHOICES, SMALL, SYSTEMS, System
 from experiments.harness.calibration import calibrated
-from experiments.harness.collection import Collection
+from experiments.harness.collection import Collection, Queries
 from experiments.harness.command import add_options, parse
 from experiments.harness.late_chunking import LateChunking
 from experiments.harness.results import claim
@@ -36,11 +39,13 @@ from experiments.left_out import names
 from experiments.left_out.corpus import Corpus
 from experiments.left_out.fold import Fold
 from pyterrier_graph.encoders.names import DEFAULT
+from pyterrier_graph.graphs.pseudo_queries import KINDS
 from pyterrier_graph.storage.artifact import META
 
 PRESET = SMALL | {"train_queries": None, "unlabeled_share": 0.0}
 IN_SEQUENCE, THRESHOLDS = "in-sequence-negatives", "0.5/0.1"
 CHECKPOINT_TOKENS = 256  # of a passage that the teacher reads
+PSEUDO = 2000  # pseudo queries, for training and validation together
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +54,9 @@ def command_line() -> argparse.ArgumentParser:
     """The command line."""
     command = dual_encoders.command_line(IN_SEQUENCE)
     titled = False, "all passages have their titles in front, not only half of them"
-    add_options(command, "texts", examples=(1280, "examples of a kind at most, drawn at random"), titled=titled)
+    pseudo = str, f"queries of this kind are made from the documents, {PSEUDO} at most (the collection's own)", KINDS
+    examples = 1280, "examples of a kind at most, drawn at random"
+    add_options(command, "texts", examples=examples, titled=titled, pseudo=pseudo)
     return command
 
 
@@ -74,13 +81,27 @@ class Bench(dual_encoders.Bench):
         super().__init__(collection, options)
         about = {**vars(options), "max_tokens": CHECKPOINT_TOKENS, "cross_encoder": DEFAULT, "windows": 1}
         self.searched = Corpus(options.collection, collection, options.output / "teacher", argparse.Namespace(**about))
-        self.graph, self.unlabeled = self.searched.graph, self.train.topics
+        self.graph = self.searched.graph
+        if options.pseudo:
+            self._make_queries(options.pseudo)
+        self.unlabeled = self.train.topics
+
+        def titled(docno: str) -> bool:
+            return options.pseudo != "title" and (options.titled or zlib.crc32(docno.encode()) % 2 == 1)
 
         def texts(run: pd.DataFrame) -> pd.DataFrame:
-            titled = run["docno"].map(lambda docno: options.titled or zlib.crc32(docno.encode()) % 2 == 1)
-            return pd.concat(self.graph.passages(titles=bool(front))(part) for front, part in run.groupby(titled))
+            parts = run.groupby(run["docno"].map(titled))
+            return pd.concat(self.graph.passages(titles=bool(front))(part) for front, part in parts)
 
         self.texts = pt.apply.generic(texts)
+
+    def _make_queries(self, kind: str) -> None:
+        """Training and validation queries of a kind. Candidates do not have the passage that a sentence is from."""
+        topics, qrels = self.graph.pseudo_queries(kind, count=PSEUDO)
+        made, sources = Queries(topics[["qid", "query"]], qrels), topics.set_index("qid")["source"]
+        self.dev = made.sample(self.options.dev_queries)
+        self.train = made.without(self.dev)
+        self.bm25 = self.bm25 >> pt.apply.generic(lambda run: run[run["docno"] != run["qid"].map(sources)])
 
     @cached_property
     def teacher(self) -> pt.Transformer:

@@ -25,6 +25,7 @@ from experiments.harness import command
 from experiments.harness.collection import Collection
 from experiments.harness.late_chunking import LateChunking
 from experiments.left_out import fixed_weights, names
+from pyterrier_graph.graphs import pseudo_queries
 from pyterrier_graph.storage.artifact import weights_sha256
 
 # a high probability for documents that have the query's first word
@@ -272,6 +273,26 @@ def test_encoders_that_are_fine_tuned(tmp_path: Path, monkeypatch: pytest.Monkey
         if path.name.startswith("in-sequence"):  # others keep the weights that validate best
             assert not np.allclose(LateChunking(model, bench.graph).encode(), before, atol=0.01)
     assert len(weights) == 6 and len({*weights.values()}) > 2
+
+
+@pytest.mark.parametrize("kind", ["sentence", "title"])
+def test_fine_tuning_on_pseudo_queries(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    patched(fine_tuning, pages, monkeypatch)
+    monkeypatch.setattr(dual_encoders, "bm25", Matches)
+    monkeypatch.setattr(pseudo_queries, "WORDS", (1, 40))
+    small = f"medquad {PAIR} --dev-queries 1 --pseudo {kind} --systems hard-negatives --output {tmp_path}"
+    bench = fine_tuning.Bench(pages(), options(fine_tuning, tmp_path, small))
+    assert len(bench.train.topics) and len(bench.dev.topics) == 1
+    topics, qrels = bench.graph.pseudo_queries(kind, count=fine_tuning.PSEUDO)
+    assert {*bench.train.topics["query"], *bench.dev.topics["query"]} == set(topics["query"])
+    sources = topics.set_index("qid")["source"]
+    found = bench.bm25(bench.train.topics)
+    assert len(found) and not (found["docno"] == found["qid"].map(sources)).any()
+    judged = qrels.assign(query="").drop_duplicates("docno")
+    given, bare = (
+        read(judged).set_index("docno")["text"].sort_index() for read in (bench.texts, bench.graph.passages())
+    )
+    assert (given == bare).all() == (kind == "title")  # titles are in front of half of the passages
 
 
 @pytest.mark.slow
