@@ -33,8 +33,9 @@ from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.hgat.reranker import HGATReranker
 from pyterrier_graph.hgat.training import HGATTraining
 from pyterrier_graph.pair.dual_encoder import DualEncoder
-from pyterrier_graph.search.graph_index import ENCODED, GraphIndex
+from pyterrier_graph.search.graph_index import GraphIndex
 from pyterrier_graph.search.hybrid import Hybrid
+from pyterrier_graph.search.stored_index import ENCODED
 from pyterrier_graph.search.tables import FullText, write_table
 
 TITLED = "all-MiniLM, titles in the text"

@@ -333,7 +333,7 @@ def _open_meta(path: Path, expected: Mapping[str, Any]) -> dict[str, Any]:
         meta = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{str(file)!r} is damaged: {error}") from error
-    found = {key: meta.get(key) for key in expected} if isinstance(meta, dict) else None
+    found = {key: meta.get(key) for key in expected} if isinstance(meta, dict) else expected
     if found != expected:
         raise ValueError(f"{str(path)!r} holds {found}, but {expected} is needed")
     if not isinstance(meta, dict) or meta_text(meta) != text:
