@@ -150,8 +150,18 @@ def encode_once(
     """
     about = {"type": "vectors", "format": "float32", "format_version": 1, "doc_count": count, "base": identity}
     path = folder / f"{name}-{json_sha256(about)[:16]}"
-    progress = {"desc": name, "unit": "text", "delay": 1, "disable": not verbose}
-    _write(path, about, texts, encode, f"{name}-*", at_once=batch_size, workers=workers, progress=progress)
+    _write(
+        path,
+        about,
+        texts,
+        encode,
+        pattern=f"{name}-*",
+        at_once=batch_size,
+        workers=workers,
+        desc=name,
+        unit="text",
+        verbose=verbose,
+    )
     shape = (count, read_meta(path, about)["vec_size"])
     if not count:  # an empty file cannot be mapped
         return np.broadcast_to(FLOAT.type(0), shape)
@@ -189,10 +199,19 @@ def base_vectors(
                 for docno in graph.ids_of(nodes[numbers]):
                     ids.add(docno)
 
-    about = FLEX | HINT | {"doc_count": len(nodes), "base": identity}
-    bar = {"desc": f"encoding passages{' with titles' * titles}", "unit": "passage", "delay": 1, "disable": not verbose}
-    options: dict[str, Any] = {"at_once": PASSAGES_AT_ONCE, "workers": workers, "progress": bar}
-    _write(path, about, texts, quiet.encode_docs, "passages-*.flex", write_more=write_ids, **options)
+    _write(
+        path,
+        FLEX | HINT | {"doc_count": len(nodes), "base": identity},
+        texts,
+        quiet.encode_docs,
+        pattern="passages-*.flex",
+        write_more=write_ids,
+        at_once=PASSAGES_AT_ONCE,
+        workers=workers,
+        desc=f"encoding passages{' with titles' * titles}",
+        unit="passage",
+        verbose=verbose,
+    )
     return Flex(path)
 
 
@@ -249,8 +268,10 @@ def window_vectors(
     def encoded(titles: bool) -> np.ndarray:
         texts = f"up to {most} windows of {graph.fingerprint()}{' with titles' * titles}"
         identity = {"encoder": encoder_name(encoder), "texts": texts}
-        what: tuple[Any, ...] = identity, int(bounds[-1]), partial(texts_of, titles=titles), quiet.encode_docs
-        return encode_once(folder, "windows", *what, workers=workers, verbose=verbose)
+        read, count = partial(texts_of, titles=titles), int(bounds[-1])
+        return encode_once(
+            folder, "windows", identity, count, read, quiet.encode_docs, workers=workers, verbose=verbose
+        )
 
     alone = encoded(False)
     return Windows(bounds, Mixed(alone, encoded(True), share) if share else alone)
@@ -281,12 +302,14 @@ def _write(
     about: dict[str, Any],
     texts: Callable[[np.ndarray], list[str]],
     encode: Callable[[list[str]], Any],
-    pattern: str,
     *,
+    pattern: str,
     write_more: Callable[[Path], None] = lambda files: None,
     at_once: int,
     workers: Workers,
-    progress: dict[str, Any],
+    desc: str,
+    unit: str,
+    verbose: bool,
 ) -> None:
     """Writes vectors of what is read for each number, and the digests of their texts, unless they are there.
 
@@ -311,10 +334,20 @@ def _write(
         new = np.flatnonzero(source < 0)
         first = np.sort(new[np.unique(own[new], axis=0, return_index=True)[1]])
         if len(first) < len(new):  # equal texts are encoded once, into a file of their own
-            others.append(writer.place / "distinct")
-            distinct, name = about | {"doc_count": len(first)}, others[-1].name
-            options: dict[str, Any] = {"at_once": at_once, "workers": workers, "progress": progress}
-            _write(others[-1], distinct, lambda numbers: texts(first[numbers]), encode, name, **options)
+            distinct = writer.place / "distinct"
+            _write(
+                distinct,
+                about | {"doc_count": len(first)},
+                lambda numbers: texts(first[numbers]),
+                encode,
+                pattern=distinct.name,
+                at_once=at_once,
+                workers=workers,
+                desc=desc,
+                unit=unit,
+                verbose=verbose,
+            )
+            others.append(distinct)
             source, row = _copies(own, others)
 
         def given(numbers: np.ndarray) -> tuple[Any, ...]:
@@ -335,7 +368,9 @@ def _write(
                 found[missing] = checked_vectors(encode(read), numbers, dimension)
             return {VECTORS: found}
 
-        writer.compute(vectors, VECTORS, read=given, workers=workers, **progress)
+        writer.compute(
+            vectors, VECTORS, read=given, workers=workers, desc=desc, unit=unit, delay=1, disable=not verbose
+        )
 
 
 def _copies(digests: np.ndarray, others: list[Path]) -> tuple[np.ndarray, np.ndarray]:

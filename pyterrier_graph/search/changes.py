@@ -15,6 +15,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -73,81 +74,70 @@ HINT = "latest_version_hint.json"  # of Lance: the only one of its files that ch
 Answered = tuple[pd.DataFrame, pd.DataFrame]  # topics and judgments
 
 
-def change(
-    index: StoredIndex,
-    docs: Iterable[Any],
-    document: str | DocumentOf | None,
-    about: Mapping[str, Any],
-    *,
-    keep_others: bool,
-    deleted: Sequence[str] = (),
-    answered: Answered | None = None,
-    workers: Workers = 1,
-) -> None:
-    """Writes the next version of an index with some documents, and others as wanted, and opens it."""
-    check_workers(workers)
-    own = {TABLES, ENCODER, ENCODED, LOCK, META, NEW_META, CARD}
-    names = {file.name for file in index.path.iterdir()} if os.path.isdir(index.path) else set()
-    if foreign := {name for name in names - own if not VERSION.fullmatch(name)}:
-        raise FileExistsError(f"{str(index.path)!r} has other files, such as {min(foreign)!r}: choose another path")
-    with index._locked():
-        index._reopened()  # at the last version, which another object may have written
-        exists = (index.path / META).is_file()
-        if keep_others and not exists:
-            raise FileNotFoundError(f"no index at {str(index.path)!r}: build one with index(docs)")
-        if deleted:
-            index.graph.document_of(deleted)
-            if len({*deleted}) == len(index.graph):
-                raise ValueError("no document would be left: delete the folder of the index instead")
-        if answered is None and keep_others:
-            answered = index._answered
-        _Change(index, index.meta if exists else None, about, answered, workers).write(
-            docs, document, keep_others=keep_others, deleted=deleted
-        )
-    index._reopened()
+@dataclass
+class Change:
+    """Documents that are added, replaced or removed: :meth:`write` writes the next version of an index."""
 
+    index: StoredIndex
+    docs: Iterable[Any] = ()
+    document: str | DocumentOf | None = None
+    about: Mapping[str, Any] = field(default_factory=dict)  # entries of pt_meta.json
+    keep_others: bool = True  # documents, and answered queries unless some are given
+    deleted: Sequence[str] = ()
+    answered: Answered | None = None
+    workers: Workers = 1
 
-class _Change:
-    """The next version of an index, while it is written."""
+    def write(self) -> None:
+        """Writes the version, and opens it; a change without an effect leaves the present one."""
+        check_workers(self.workers)
+        index, path = self.index, self.index.path
+        own = {TABLES, ENCODER, ENCODED, LOCK, META, NEW_META, CARD}
+        names = {file.name for file in path.iterdir()} if os.path.isdir(path) else set()
+        if foreign := {name for name in names - own if not VERSION.fullmatch(name)}:
+            raise FileExistsError(f"{str(path)!r} has other files, such as {min(foreign)!r}: choose another path")
+        with index._locked():
+            index._reopened()  # at the last version, which another object may have written
+            if (path / META).is_file():
+                self.present = index.meta
+            elif self.keep_others:
+                raise FileNotFoundError(f"no index at {str(path)!r}: build one with index(docs)")
+            else:
+                self.present = {"number": 0, "settings": SETTINGS, "tables": {}}
+            if self.deleted:
+                index.graph.document_of(self.deleted)
+                if len({*self.deleted}) == len(index.graph):
+                    raise ValueError("no document would be left: delete the folder of the index instead")
+            former = index._answered
+            if self.answered is None and self.keep_others:
+                self.answered = former
+            self._write(newly_answered=not _equal(self.answered, former))
+        index._reopened()
 
-    def __init__(
-        self,
-        index: StoredIndex,
-        present: dict[str, Any] | None,
-        about: Mapping[str, Any],
-        answered: Answered | None,
-        workers: Workers,
-    ) -> None:
-        self.index, self.path = index, index.path
-        self.present: dict[str, Any] = present or {"number": 0, "settings": SETTINGS, "tables": {}}
-        self.meta = kind_of(index) | {"source": {}} | self.present | dict(about)
+    def _write(self, *, newly_answered: bool) -> None:
+        self.path = self.index.path
+        self.meta = kind_of(self.index) | {"source": {}} | self.present | dict(self.about)
         self.meta["number"] += 1
+        if not self.keep_others:
+            self.meta["tables"] = {}
         self.folder = self.path / f"v{self.meta['number']}"
-        self.answered, self.workers = answered, workers
-        self.newly_answered = not _equal(answered, index._answered)
-
-    def write(
-        self, docs: Iterable[Any], document: str | DocumentOf | None, *, keep_others: bool, deleted: Sequence[str]
-    ) -> None:
-        """Writes the version and commits it; a change without an effect leaves the present one."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir()
         self._remove_unlisted()
-        if not keep_others:
-            self.meta["tables"] = {}
         try:
-            rows = _rows(structured_documents(docs, document, self.meta["passage_words"]))
+            rows = _rows(structured_documents(self.docs, self.document, self.meta["passage_words"]))
             name, version = table_of(self.meta, DOCUMENTS)
-            now = write_table(self.path / TABLES, name, version, rows, keep_others=keep_others, deleted=deleted)
+            now = write_table(
+                self.path / TABLES, name, version, rows, keep_others=self.keep_others, deleted=self.deleted
+            )
             self.meta["tables"] = self.meta["tables"] | {DOCUMENTS: (name, now)}
-            if report := getattr(docs, "report", None):
+            if report := getattr(self.docs, "report", None):
                 self.meta["source"] = report
-            if now == version and not self.newly_answered:
+            if now == version and not newly_answered:
                 shutil.rmtree(self.folder)
                 if self.meta["source"] != self.present["source"]:
                     commit(self.index, self.present | {"source": self.meta["source"]})
                 return
-            self._build()
+            self._build(newly_answered)
             commit(self.index, self.meta, self.present)
         except BaseException as error:
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -160,7 +150,7 @@ class _Change:
             raise
         self._remove_old()
 
-    def _build(self) -> None:
+    def _build(self, newly_answered: bool) -> None:
         """Builds all that depends on the documents, whose table has been written."""
         lines: list[int] = []
         name, version = table_of(self.meta, DOCUMENTS)
@@ -187,7 +177,7 @@ class _Change:
         )
         if self.meta["lexical"] == "lance":
             self.meta["tables"] = self.meta["tables"] | {PASSAGES: (passages[0], version)}
-        if self.answered is not None and self.newly_answered and not self.meta["settings"].get("judged"):
+        if self.answered is not None and newly_answered and not self.meta["settings"].get("judged"):
             self.meta["settings"] = self.meta["settings"] | self._settings(graph, *self.answered)
 
     def _save_encoder(self) -> None:

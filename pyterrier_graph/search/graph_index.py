@@ -14,7 +14,7 @@ from pyterrier_graph.documents.document import StructuredDocument
 from pyterrier_graph.encoders.stored_vectors import WINDOWS
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.html import schematic
-from pyterrier_graph.search.changes import Answered, change, commit
+from pyterrier_graph.search.changes import Answered, Change, commit
 from pyterrier_graph.search.fitting import RESULTS, best_settings, measured_parts
 from pyterrier_graph.search.fitting import SETTINGS as SETTINGS
 from pyterrier_graph.search.results import Per, folded, results
@@ -104,7 +104,8 @@ class GraphIndex(Shown, StoredIndex):
             advice = f"{self!r} opens it, update(docs) changes documents, index(..., overwrite=True) replaces all"
             raise FileExistsError(f"{str(self.path)!r} exists already: {advice}")
         about = {"passage_words": passage_words, "windows": windows}
-        change(self, docs, document, about, keep_others=False, answered=_checked(answered), workers=workers)
+        answered = _checked(answered)
+        Change(self, docs, document, about, keep_others=False, answered=answered, workers=workers).write()
         return self
 
     def update(
@@ -128,7 +129,7 @@ class GraphIndex(Shown, StoredIndex):
             BlockingIOError: If another process changes the index.
             ValueError: If a document is malformed, or a docno comes twice.
         """
-        change(self, docs, document, {}, keep_others=True, answered=_checked(answered), workers=workers)
+        Change(self, docs, document, answered=_checked(answered), workers=workers).write()
         return self
 
     def delete(self, docnos: Iterable[str]) -> Self:
@@ -144,8 +145,7 @@ class GraphIndex(Shown, StoredIndex):
             ValueError: If no document would be left.
         """
         check_type("docnos", docnos, Iterable, "ids of documents")
-        deleted = [docnos] if isinstance(docnos, str) else [*docnos]
-        change(self, [], None, {}, keep_others=True, deleted=deleted)
+        Change(self, deleted=[docnos] if isinstance(docnos, str) else [*docnos]).write()
         return self
 
     def fit(self, topics: pd.DataFrame, qrels: pd.DataFrame) -> Self:
