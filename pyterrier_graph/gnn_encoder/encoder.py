@@ -27,12 +27,12 @@ from pyterrier_graph.gnn_encoder.training import (
     GNNEncoderTraining,
     MaskedGraph,
     MaskedGraphModel,
-    joint_vectors,
+    joint_measure,
     loss_queries,
 )
 from pyterrier_graph.graph_mean.equations import PassageNetwork
 from pyterrier_graph.graph_mean.graph_mean import ContextualEncoder, default_weights
-from pyterrier_graph.graph_mean.tuning import tuned_weights, validation
+from pyterrier_graph.graph_mean.tuning import PassageValidation, tuned_weights
 from pyterrier_graph.pair.dual_encoder import DualEncoder
 from pyterrier_graph.training.trainer import train
 
@@ -178,22 +178,22 @@ class GNNEncoder(ContextualEncoder):
         self._start_fit()
         options, sampler = self.training, self._sampler()
         queries = loss_queries(self, topics_or_res_tr, qrels_tr, options)
-        rates, encoder, compute = self._rates(), None, None
+        rates, encoder = self._rates(), None
         if options.encoder_learning_rate is not None:
             if not isinstance(self.encoder, DualEncoder):
                 raise ValueError(f"only a DualEncoder learns, this encoder is {self.encoder!r}")
             encoder = self.encoder.apply_attributes()  # a copy with weights of its own
-            compute = partial(joint_vectors, self.network, encoder, sampler)
             rates.append(([*encoder.network.parameters()], options.encoder_learning_rate))
         if not rates:
             raise ValueError(f"{self!r} has nothing to learn: its network has no weights, and the encoder is frozen")
         l2_sp = 0.0 if self.random_start else options.l2_sp
         model = MaskedGraphModel(self.network, options.scale, encoder and encoder.network, l2_sp=l2_sp)
         masked_graph = MaskedGraph(queries, sampler, options)
-        validate = None
+        validate: Any = None
         if topics_or_res_va is not None and len(topics_or_res_va):
-            encode = None if encoder is None else encoder.encode_queries
-            validate = validation(self, topics_or_res_va, qrels_va, options.measure, compute, encode)
+            validate = PassageValidation(self, topics_or_res_va, qrels_va, options.measure)
+            if encoder is not None:
+                validate = partial(joint_measure, validate, self.network, encoder, sampler)
         identity = self._identity(sampler)
         identity |= {"weights at the start": identity.pop("network"), "training queries": queries.fingerprint()}
         with self._recorded():
