@@ -51,9 +51,6 @@ class LateInteractionIndex(WithSignature, BuiltArtifact):
     ARTIFACT_TYPE = "late_interaction_index"
     ARTIFACT_FORMAT = "faiss"
 
-    def __repr__(self) -> str:
-        return f"LateInteractionIndex({str(self.path)!r})"
-
     def __len__(self) -> int:
         """Number of token vectors."""
         return self.meta["tokens"]

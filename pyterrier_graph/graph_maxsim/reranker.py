@@ -11,10 +11,10 @@ import torch
 
 from pyterrier_graph.checks import check_weights, progress
 from pyterrier_graph.encoders.checkpoints import DType
+from pyterrier_graph.encoders.model import Judged
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.graph_maxsim.graph_reranker import (
     GraphReranker,
-    Judged,
     QueryPassages,
     best_of_neighbors,
     graph_maxsim,
@@ -68,7 +68,8 @@ class GraphMaxSim(GraphReranker):
             that is given has its own.
         verbose: Whether to show progress.
 
-    Columns in: ``qid, query, docno``; ``graph`` without a graph.
+    Columns in: ``qid, query, docno`` (a passage id of the graph); without a graph also ``graph``, as ``CandidateGraph``
+    makes it.
     Columns out: those, with new ``score`` and ``rank``.
 
     Raises:

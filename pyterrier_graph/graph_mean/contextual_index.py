@@ -210,21 +210,6 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
                 scores[:, long] = np.maximum(scores[:, long], of_windows)
         return scores
 
-    def parts(self, query: str | np.ndarray, docnos: Sequence[str]) -> pd.DataFrame:
-        """The shares of the passages' own vectors, and of each relation, in the scores of some passages for a query.
-
-        Args:
-            query: The query, or its vector (``query_vec`` of :meth:`query_encoder`).
-            docnos: The passages.
-
-        Returns:
-            A row per passage, with columns ``own`` and, where the index has weights per query, the relations; else the
-            score is the only part. A row adds up to the score.
-        """
-        vector = query_vector(self.query_encoder(), query) if isinstance(query, str) else query
-        names, sums = self._sums(vector, docnos)
-        return pd.DataFrame(sums, columns=names, index=pd.Index(docnos, name="docno"))
-
     def _sums(self, vector: np.ndarray, docnos: Sequence[str]) -> tuple[list[str], np.ndarray]:
         """The names of the parts of scores, and their values, shape (passages, parts)."""
         ids, vectors, _ = self._files.payload()
@@ -260,10 +245,11 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
             raise ValueError(f"{self!r} has no graph, which has the texts: explain(..., graph=graph)")
         node = graph.nodes_of([docno])
         weights = {} if self._weights is None else self.query_weights(pd.DataFrame({"qid": ["1"], "query": [query]}))
+        names, (scores,) = self._sums(query_vector(self.query_encoder(), query), [docno])
         rows = []
-        for name, score in self.parts(query, [docno]).iloc[0].items():
+        for name, score in zip(names, scores.tolist(), strict=True):
             inside = name not in QUERY_RELATIONS  # queries are not in the graph of the passages
-            nodes = node if name == OWN else graph.neighbors(node, str(name))[1] if inside else node[:0]
+            nodes = node if name == OWN else graph.neighbors(node, name)[1] if inside else node[:0]
             weight = float(weights[name].iloc[0]) if name in weights else float("nan")
             rows.append((name, " ".join(graph.ids_of(nodes)), "\n".join(graph.texts(nodes)), weight, score))
         return pd.DataFrame(rows, columns=["relation", "source", "text", "weight", "score"])

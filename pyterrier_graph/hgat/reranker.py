@@ -17,11 +17,12 @@ from accelerate.utils import send_to_device
 from safetensors.torch import load_file, save_file
 
 from pyterrier_graph.checks import SpeedWarning, check_type, progress
-from pyterrier_graph.encoders.checkpoints import DType, device_of, dtype_name, precision
+from pyterrier_graph.encoders.checkpoints import DType, dtype_name, precision
+from pyterrier_graph.encoders.model import Judged, ranked
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.token_encoder import TokenStates, stored_rows
 from pyterrier_graph.encoders.token_store import TokenStore
-from pyterrier_graph.graph_maxsim.graph_reranker import GraphReranker, GraphTokens, Judged, QueryPassages, ranked
+from pyterrier_graph.graph_maxsim.graph_reranker import GraphReranker, GraphTokens, QueryPassages
 from pyterrier_graph.graphs.csr import offsets
 from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE
 from pyterrier_graph.graphs.relations import OWN, PAPER_RELATIONS, check_relations, paper_relations
@@ -66,7 +67,7 @@ class HGATReranker(GraphReranker):
             and a MaxSim. Without it, representations are computed once per process.
         training: Options of :meth:`fit`.
         batch_size: Number of passages represented at once.
-        device, dtype, verbose: See :class:`~pyterrier_graph.GraphMaxSim`.
+        device, dtype, verbose: See :class:`~pyterrier_graph.GraphMaxSim`, which also lists the columns.
 
     Raises:
         TypeError: If an argument is of another type.
@@ -144,10 +145,6 @@ class HGATReranker(GraphReranker):
             if (store.meta.get("model_sha256"), store.meta.get("titles")) != (self._digest(), self._with_titles):
                 raise ValueError(f"{store!r} was computed with other weights or titles: contextualize again")
         self._contextualized = store
-
-    @property
-    def _device(self) -> torch.device:
-        return device_of(self.device)
 
     def _check(self) -> None:
         super()._check()

@@ -12,7 +12,6 @@ import json
 import os
 import re
 import shutil
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -26,7 +25,7 @@ import pyterrier as pt
 
 from pyterrier_graph.documents.document import PASSAGE, StructuredDocument
 from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name, checkpoint_state
-from pyterrier_graph.encoders.stored_vectors import encoder_name, encoding_time
+from pyterrier_graph.encoders.stored_vectors import encoder_name
 from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, ContextualRetriever
 from pyterrier_graph.graphs.document_graph import DocumentGraph, structured_documents
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
@@ -166,9 +165,6 @@ class Change:
             qrels.to_json(self.folder / QRELS, orient="split")
             queries = QueryPassageGraph(self.folder / QUERIES, verbose=False).build(topics, graph, qrels=qrels)
         self._save_encoder()
-        encoder = bi_encoder(self.index._encoder)
-        if self.index.verbose and (text := encoding_time(self.path / ENCODED, graph, encoder)):
-            pt.tqdm.write(text, file=sys.stderr)
         own = isinstance(self.index.lexical, pt.Transformer)
         self.meta["lexical"] = None if own else self.index.lexical or self.meta.get("lexical") or "lance"
         passages = table_of(self.meta, PASSAGES)

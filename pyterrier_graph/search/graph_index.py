@@ -12,7 +12,6 @@ import pyterrier as pt
 from pyterrier_graph.checks import Shown, View, check_count, check_type
 from pyterrier_graph.documents.document import StructuredDocument
 from pyterrier_graph.encoders.stored_vectors import WINDOWS
-from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.html import schematic
 from pyterrier_graph.search.changes import Answered, Change, commit
 from pyterrier_graph.search.fitting import RESULTS, best_settings, measured_parts
@@ -235,14 +234,14 @@ class GraphIndex(Shown, StoredIndex):
         """
         return results(self, question, num_results, per)
 
-    def explain(self, query: str, docno: str, *, graph: DocumentGraph | None = None) -> pd.DataFrame:
+    def explain(self, query: str, docno: str) -> pd.DataFrame:
         """Explains the score of a passage in :meth:`hybrid` by BM25, vectors, and the evidence of other results.
 
         Arguments and columns are those of :meth:`Hybrid.explain <pyterrier_graph.Hybrid.explain>`. ``index.dense()`` is
         explained by ``ptg.explain(index.dense(), query, docno)``, by the passage and its context.
         """
         fusion, evidence = self._fusion(RESULTS), self._evidence
-        explained = fusion.explain(query, docno, graph=graph)
+        explained = fusion.explain(query, docno)
         if evidence is None:
             return explained
         ranking = fusion.transform(pd.DataFrame({"qid": ["1"], "query": [query]}))

@@ -29,7 +29,6 @@ from pyterrier_graph.checks import (
     positions,
 )
 from pyterrier_graph.documents.document import split_passage_id
-from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.html import pipeline_name
 from pyterrier_graph.training.grid_search import Tuning, coordinate_search
 from pyterrier_graph.training.validation import Validation, judged, tuning_set
@@ -83,13 +82,12 @@ class Fusion(Retrieves, pt.Transformer):
         """The share of each pipeline."""
         return np.array([1 - self.alpha, self.alpha])
 
-    def explain(self, query: str, docno: str, *, graph: HeteroGraph | None = None) -> pd.DataFrame:
+    def explain(self, query: str, docno: str) -> pd.DataFrame:
         """Explains the score of a result by the pipelines that it comes from.
 
         Args:
             query: The query.
             docno: A result: a passage or a document, as the pipelines return them.
-            graph: Not needed, as the pipelines have their own.
 
         Returns:
             A row per pipeline: ``relation`` (the pipeline's name, with its number where two have the same name),
