@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,7 +25,7 @@ import numpy as np
 from pyterrier_graph.checks import DataWarning
 from pyterrier_graph.encoders.compiled import compiled
 from pyterrier_graph.graphs.csr import offsets, ranges
-from pyterrier_graph.storage.arrays import DOCNOS, Flex, blocks, writing_ids
+from pyterrier_graph.storage.arrays import DOCNOS, Flex, blocks, write_ids
 from pyterrier_graph.storage.artifact import META, json_sha256, read_meta
 from pyterrier_graph.storage.writer import Workers, unfinished
 
@@ -148,18 +149,8 @@ def encode_once(
     """
     about = {"type": "vectors", "format": "float32", "format_version": 1, "doc_count": count, "base": identity}
     path = folder / f"{name}-{json_sha256(about)[:16]}"
-    _write(
-        path,
-        about,
-        texts,
-        encode,
-        pattern=f"{name}-*",
-        at_once=batch_size,
-        workers=workers,
-        desc=name,
-        unit="text",
-        verbose=verbose,
-    )
+    progress = {"desc": name, "unit": "text", "delay": 1, "disable": not verbose}
+    _write(path, about, texts, encode, f"{name}-*", at_once=batch_size, workers=workers, progress=progress)
     shape = (count, read_meta(path, about)["vec_size"])
     if not count:  # an empty file cannot be mapped
         return np.broadcast_to(FLOAT.type(0), shape)
@@ -191,24 +182,19 @@ def base_vectors(
     def texts(numbers: np.ndarray) -> list[str]:
         return graph.texts(nodes[numbers], titles=titles)
 
-    def write_ids(files: Path) -> None:
-        with writing_ids(files / DOCNOS) as ids:
-            for numbers in blocks(len(nodes), PASSAGES_AT_ONCE):
-                for docno in graph.ids_of(nodes[numbers]):
-                    ids.add(docno)
-
+    parts = (graph.ids_of(nodes[numbers]) for numbers in blocks(len(nodes), PASSAGES_AT_ONCE))
+    about = FLEX | HINT | {"doc_count": len(nodes), "base": identity}
+    desc = f"encoding passages{' with titles' * titles}"
     _write(
         path,
-        FLEX | HINT | {"doc_count": len(nodes), "base": identity},
+        about,
         texts,
         quiet.encode_docs,
-        pattern="passages-*.flex",
-        write_more=write_ids,
+        "passages-*.flex",
+        write_more=lambda files: write_ids(files / DOCNOS, chain.from_iterable(parts)),
         at_once=PASSAGES_AT_ONCE,
         workers=workers,
-        desc=f"encoding passages{' with titles' * titles}",
-        unit="passage",
-        verbose=verbose,
+        progress={"desc": desc, "unit": "passage", "delay": 1, "disable": not verbose},
     )
     return Flex(path)
 
@@ -285,14 +271,12 @@ def _write(
     about: dict[str, Any],
     texts: Callable[[np.ndarray], list[str]],
     encode: Callable[[list[str]], Any],
-    *,
     pattern: str,
+    *,
     write_more: Callable[[Path], None] = lambda files: None,
     at_once: int,
     workers: Workers,
-    desc: str,
-    unit: str,
-    verbose: bool,
+    progress: dict[str, Any],
 ) -> None:
     """Writes vectors of what is read for each number, and the digests of their texts, unless they are there.
 
@@ -323,12 +307,10 @@ def _write(
                 about | {"doc_count": len(first)},
                 lambda numbers: texts(first[numbers]),
                 encode,
-                pattern=distinct.name,
+                distinct.name,
                 at_once=at_once,
                 workers=workers,
-                desc=desc,
-                unit=unit,
-                verbose=verbose,
+                progress=progress,
             )
             others.append(distinct)
             source, row = _copies(own, others)
@@ -351,9 +333,7 @@ def _write(
                 found[missing] = checked_vectors(encode(read), numbers, dimension)
             return {VECTORS: found}
 
-        writer.compute(
-            vectors, VECTORS, read=given, workers=workers, desc=desc, unit=unit, delay=1, disable=not verbose
-        )
+        writer.compute(vectors, VECTORS, read=given, workers=workers, **progress)
 
 
 def _copies(digests: np.ndarray, others: list[Path]) -> tuple[np.ndarray, np.ndarray]:

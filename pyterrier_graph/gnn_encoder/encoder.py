@@ -7,11 +7,11 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import Any, Self, cast
 
 import pandas as pd
 import torch
-from pyterrier_dr import FlexIndex
+from pyterrier_dr import BiEncoder, FlexIndex
 from safetensors.torch import load_model, save_model
 
 from pyterrier_graph.checks import View, check_type
@@ -33,14 +33,10 @@ from pyterrier_graph.gnn_encoder.training import (
 from pyterrier_graph.graph_mean.equations import PassageNetwork
 from pyterrier_graph.graph_mean.graph_mean import ContextualEncoder, default_weights
 from pyterrier_graph.graph_mean.tuning import PassageValidation, tuned_weights
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph
+from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.pair.dual_encoder import DualEncoder
 from pyterrier_graph.training.trainer import train
-
-if TYPE_CHECKING:
-    from pyterrier_dr import BiEncoder
-
-    from pyterrier_graph.graphs.hetero_graph import HeteroGraph
-    from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 
 WEIGHTS = "network.safetensors"
 CONFIGS = {kind.__name__: kind for kind in (GNNEncoderConfig, PaperGNNEncoderConfig)}
@@ -78,7 +74,6 @@ class GNNEncoder(ContextualEncoder):
 
     Attributes:
         network: The network.
-        training_log: Losses, and the validation measure under its own name, of the last training.
     """
 
     schematic = {"label": "GNNEncoder", "help_url": "https://pypi.org/project/pyterrier-graph/"}
@@ -155,9 +150,6 @@ class GNNEncoder(ContextualEncoder):
         ``encoder_learning_rate`` the encoder, which has to be a :class:`~pyterrier_graph.DualEncoder`, learns as well
         (001): a copy of it becomes ``gnn.encoder``. Vectors that were given are then of the encoder before, so they are
         dropped: the passages of the graph are encoded again, or new vectors are set by ``gnn.vectors = index``.
-
-        A call that was killed continues, with ``output_dir``, and ends with the same weights. One that is interrupted
-        leaves the model as it was.
 
         Args:
             topics_or_res_tr: Training queries: ``qid, query``.

@@ -248,8 +248,12 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
         names, (scores,) = self._sums(query_vector(self.query_encoder(), query), [docno])
         rows = []
         for name, score in zip(names, scores.tolist(), strict=True):
-            inside = name not in QUERY_RELATIONS  # queries are not in the graph of the passages
-            nodes = node if name == OWN else graph.neighbors(node, name)[1] if inside else node[:0]
+            if name == OWN:
+                nodes = node
+            elif name in QUERY_RELATIONS:  # queries are not in the graph of the passages
+                nodes = node[:0]
+            else:
+                nodes = graph.neighbors(node, name)[1]
             weight = float(weights[name].iloc[0]) if name in weights else float("nan")
             rows.append((name, " ".join(graph.ids_of(nodes)), "\n".join(graph.texts(nodes)), weight, score))
         return pd.DataFrame(rows, columns=["relation", "source", "text", "weight", "score"])
@@ -405,9 +409,9 @@ def write_index(
     depends = meta | {"sample": sample and hashlib.sha256(sample).hexdigest()}
     with unfinished(index.index_path, meta, count, chunk_size, identity=depends) as writer:
         writer.prepare(write_files)
-        progress: dict[str, Any] = {"desc": "indexing", "unit": "passage", "delay": 1, "disable": not verbose}
         workers = 1 if workers == "ray" else workers  # a hundredth of encoding, and it needs the files of this machine
         names = [] if windows_of is None else [WINDOWS, WINDOW_OFFSETS]
+        progress: dict[str, Any] = {"desc": "indexing", "unit": "passage", "delay": 1, "disable": not verbose}
         writer.compute(rows, VECTORS, *names, lengths=names[1:], workers=workers, **progress)
         if count >= LARGE:
             from pyterrier_graph.graph_mean.codes import write_codes
@@ -453,10 +457,9 @@ class QueryWeights(WithSignature, pt.Transformer):
     """Turns the vector q of a query into ``[q; w_1 q; w_2 q; ...]``, with a weight per relation.
 
     A query that matches some title better than any passage asks for the subject of the title, so titles count. A query
-    that matches passages much better than all titles asks for a detail, so titles count little. The weight of relation
-    r is ``c_r * clip((d - low) / (high - low), 0, 1)``, where d is the best cosine of the query and any source of r,
-    minus the best cosine of the query and any passage. Up to 16,384 passages, evenly over the index, and their sources
-    are compared. ``(low, high)`` is (-0.3, -0.1) for relations of documents, (-0.15, 0.15) for relations of queries.
+    that matches passages much better than all titles asks for a detail, so titles count little. Up to 16,384 passages,
+    evenly over the index, and their sources are compared with the query: see the equation of this module. ``(low,
+    high)`` is (-0.3, -0.1) for relations of documents, (-0.15, 0.15) for relations of queries.
 
     ``sample`` has vectors of length 1: ``'passages'``, and the sources of each relation by name, shape (number, d)
     each; ``weights`` are c_r, in the order of the blocks. Columns: ``query_vec``, shape (d,) in, (d * (1 + relations),)
@@ -497,7 +500,9 @@ class QueryWeights(WithSignature, pt.Transformer):
             vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
             best = _best(vectors, self.sample[PASSAGES])
             for row, (name, largest) in zip(weights, self.weights.items(), strict=True):
-                row[part] = largest * _ramp(name, _best(vectors, self.sample[name]) - best)
+                low, high = QUERY_RAMP if name in QUERY_RELATIONS else RAMP
+                difference = _best(vectors, self.sample[name]) - best
+                row[part] = largest * np.clip((difference - low) / (high - low), 0, 1)
         return weights
 
 
@@ -553,8 +558,3 @@ def _largest(values: np.ndarray, count: int) -> np.ndarray:
     least = np.partition(blocks if len(blocks) >= count else values, -count)[-count]
     near = np.flatnonzero(values >= least)
     return near[np.argsort(-values[near], kind="stable")[:count]]
-
-
-def _ramp(relation: str, differences: np.ndarray) -> np.ndarray:
-    low, high = QUERY_RAMP if relation in QUERY_RELATIONS else RAMP
-    return np.clip((differences - low) / (high - low), 0, 1)

@@ -41,6 +41,7 @@ from pyterrier_graph.storage.arrays import (
     ids_of,
     numbers_of,
     some,
+    write_ids,
     writing_ids,
 )
 from pyterrier_graph.storage.artifact import (
@@ -481,9 +482,8 @@ def _edges(qids: pd.Series, rows: pd.DataFrame, docnos: Lookup, source: str, k: 
 
 def _write(folder: Path, topics: pd.DataFrame, edges: Mapping[str, CSR], num_passages: int) -> None:
     """Writes the queries, and the edges of each type by query and by passage."""
-    with writing_ids(folder / QIDS) as ids, TextWriter(folder) as texts:
-        for qid in topics["qid"]:
-            ids.add(qid)
+    write_ids(folder / QIDS, topics["qid"])
+    with TextWriter(folder) as texts:
         texts.extend(topics["query"].tolist())
     with ArrayFiles() as arrays:
         for name, found in edges.items():

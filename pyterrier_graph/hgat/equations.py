@@ -38,7 +38,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import pandas as pd
@@ -50,6 +50,7 @@ from pyterrier_graph.encoders.token_encoder import TokenStates
 from pyterrier_graph.graph_maxsim.graph_reranker import maxsim, normalized
 from pyterrier_graph.graph_maxsim.reranker import TITLES_AND_NEIGHBORS
 from pyterrier_graph.graphs.csr import offsets, ranges
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.relations import SELF
 from pyterrier_graph.hgat.attention import (
     EdgeBlocks,
@@ -59,9 +60,6 @@ from pyterrier_graph.hgat.attention import (
     attend_to_each,
     plan_propagation,
 )
-
-if TYPE_CHECKING:
-    from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 
 Variant = Literal["BASE", "NO", "LB", "NS", "NO_LB", "NO_NS", "LB_NS", "NO_LB_NS"]
 

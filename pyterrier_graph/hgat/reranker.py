@@ -8,7 +8,7 @@ import os
 import warnings
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -24,7 +24,7 @@ from pyterrier_graph.encoders.token_encoder import TokenStates, stored_rows
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graph_maxsim.graph_reranker import GraphReranker, GraphTokens, QueryPassages
 from pyterrier_graph.graphs.csr import offsets
-from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE
+from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph
 from pyterrier_graph.graphs.relations import OWN, PAPER_RELATIONS, check_relations, paper_relations
 from pyterrier_graph.hgat.equations import HGAT, HGATConfig
 from pyterrier_graph.hgat.training import HGATTraining, copy_to_train, draw_triples, train_on_triples
@@ -32,9 +32,6 @@ from pyterrier_graph.storage.arrays import KeyedRows
 from pyterrier_graph.storage.artifact import weights_sha256
 from pyterrier_graph.storage.writer import Workers
 from pyterrier_graph.training.validation import Validation, judged
-
-if TYPE_CHECKING:
-    from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 
 WEIGHTS = "hgat.safetensors"
 MANY_PASSAGES = 50  # from here on it is worth a warning that they are not looked up

@@ -1,7 +1,7 @@
 """A change of a GraphIndex: the next version is written into a folder of its own, and then becomes the present one.
 
 Replacing ``pt_meta.json`` is the transaction: a change that fails or is killed before has no effect.
-:mod:`~pyterrier_graph.search.stored_index` describes the folders.
+:mod:`~pyterrier_graph.search.layout` describes the folders.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,29 +27,15 @@ from pyterrier_graph.documents.document import PASSAGE, StructuredDocument
 from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name, checkpoint_state
 from pyterrier_graph.encoders.stored_vectors import encoder_name
 from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, ContextualRetriever
+from pyterrier_graph.graphs.builder import DocumentOf
 from pyterrier_graph.graphs.document_graph import DocumentGraph, structured_documents
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.graphs.relations import RELEVANT, TITLE, TITLES
+from pyterrier_graph.search import layout
 from pyterrier_graph.search.fitting import RESULTS, SETTINGS, best_settings, left_out
 from pyterrier_graph.search.hybrid import Fusion
 from pyterrier_graph.search.lexical import bm25
-from pyterrier_graph.search.stored_index import (
-    BM25,
-    DOCUMENTS,
-    ENCODED,
-    ENCODER,
-    GRAPH,
-    LINES,
-    PASSAGES,
-    QRELS,
-    QUERIES,
-    TABLES,
-    TOPICS,
-    VECTORS,
-    StoredIndex,
-    bi_encoder,
-    table_of,
-)
+from pyterrier_graph.search.stored_index import StoredIndex, bi_encoder
 from pyterrier_graph.search.tables import FullText, open_table, read_texts, write_table
 from pyterrier_graph.storage.artifact import (
     CARD,
@@ -63,12 +49,6 @@ from pyterrier_graph.storage.artifact import (
     read_meta,
 )
 from pyterrier_graph.storage.writer import Workers, check_workers
-
-if TYPE_CHECKING:
-    from pyterrier_graph.graphs.builder import DocumentOf
-
-VERSION = re.compile(r"v\d+")
-HINT = "latest_version_hint.json"  # of Lance: the only one of its files that changes
 
 Answered = tuple[pd.DataFrame, pd.DataFrame]  # topics and judgments
 
@@ -90,9 +70,9 @@ class Change:
         """Writes the version, and opens it; a change without an effect leaves the present one."""
         check_workers(self.workers)
         index, path = self.index, self.index.path
-        own = {TABLES, ENCODER, ENCODED, LOCK, META, NEW_META, CARD}
+        own = {layout.TABLES, layout.ENCODER, layout.ENCODED, LOCK, META, NEW_META, CARD}
         names = {file.name for file in path.iterdir()} if os.path.isdir(path) else set()
-        if foreign := {name for name in names - own if not VERSION.fullmatch(name)}:
+        if foreign := {name for name in names - own if not layout.VERSION.fullmatch(name)}:
             raise FileExistsError(f"{str(path)!r} has other files, such as {min(foreign)!r}: choose another path")
         with index._locked():
             index._reopened()  # at the last version, which another object may have written
@@ -124,11 +104,11 @@ class Change:
         self._remove_unlisted()
         try:
             rows = _rows(structured_documents(self.docs, self.document, self.meta["passage_words"]))
-            name, version = table_of(self.meta, DOCUMENTS)
+            name, version = layout.table_of(self.meta, layout.DOCUMENTS)
             now = write_table(
-                self.path / TABLES, name, version, rows, keep_others=self.keep_others, deleted=self.deleted
+                self.path / layout.TABLES, name, version, rows, keep_others=self.keep_others, deleted=self.deleted
             )
-            self.meta["tables"] = self.meta["tables"] | {DOCUMENTS: (name, now)}
+            self.meta["tables"] = self.meta["tables"] | {layout.DOCUMENTS: (name, now)}
             if report := getattr(self.docs, "report", None):
                 self.meta["source"] = report
             if now == version and not newly_answered:
@@ -141,7 +121,7 @@ class Change:
         except BaseException as error:
             shutil.rmtree(self.folder, ignore_errors=True)
             if not self.present["tables"]:
-                shutil.rmtree(self.path / TABLES, ignore_errors=True)
+                shutil.rmtree(self.path / layout.TABLES, ignore_errors=True)
             if "LanceError(IO)" in str(error):  # such as of a full disk
                 code = re.search(r"os error (\d+)", str(error))
                 message = f"the change has had no effect: {error}"
@@ -152,27 +132,27 @@ class Change:
     def _build(self, newly_answered: bool) -> None:
         """Builds all that depends on the documents, whose table has been written."""
         lines: list[int] = []
-        name, version = table_of(self.meta, DOCUMENTS)
-        table = open_table(self.path / TABLES, name, version or 0)
+        name, version = layout.table_of(self.meta, layout.DOCUMENTS)
+        table = open_table(self.path / layout.TABLES, name, version or 0)
         records = (json.loads(text) for _, text in read_texts(table))
-        graph = DocumentGraph(self.folder / GRAPH, verbose=self.index.verbose).index(_with_lines(records, lines))
+        graph = DocumentGraph(self.folder / layout.GRAPH, verbose=self.index.verbose).index(_with_lines(records, lines))
         if lines and len(lines) == len(graph.passage_nodes):
-            np.save(self.folder / LINES, np.array(lines, dtype=np.int32))
+            np.save(self.folder / layout.LINES, np.array(lines, dtype=np.int32))
         queries = None
         if self.answered is not None:
             topics, qrels = self.answered
-            topics.to_json(self.folder / TOPICS, orient="split")
-            qrels.to_json(self.folder / QRELS, orient="split")
-            queries = QueryPassageGraph(self.folder / QUERIES, verbose=False).build(topics, graph, qrels=qrels)
+            topics.to_json(self.folder / layout.TOPICS, orient="split")
+            qrels.to_json(self.folder / layout.QRELS, orient="split")
+            queries = QueryPassageGraph(self.folder / layout.QUERIES, verbose=False).build(topics, graph, qrels=qrels)
         self._save_encoder()
         own = isinstance(self.index.lexical, pt.Transformer)
         self.meta["lexical"] = None if own else self.index.lexical or self.meta.get("lexical") or "lance"
-        passages = table_of(self.meta, PASSAGES)
+        passages = layout.table_of(self.meta, layout.PASSAGES)
         _, version = self._write_sides(
-            self.folder, self.path / TABLES, passages, graph, queries, verbose=self.index.verbose
+            self.folder, self.path / layout.TABLES, passages, graph, queries, verbose=self.index.verbose
         )
         if self.meta["lexical"] == "lance":
-            self.meta["tables"] = self.meta["tables"] | {PASSAGES: (passages[0], version)}
+            self.meta["tables"] = self.meta["tables"] | {layout.PASSAGES: (passages[0], version)}
         if self.answered is not None and newly_answered and not self.meta["settings"].get("judged"):
             self.meta["settings"] = self.meta["settings"] | self._settings(graph, *self.answered)
 
@@ -190,8 +170,8 @@ class Change:
         from pyterrier_graph.encoders.model import LearnedModel
 
         if isinstance(index.encoder, LearnedModel):
-            shutil.rmtree(self.path / ENCODER, ignore_errors=True)
-            copy.copy(index.encoder).save(self.path / ENCODER)  # a copy, whose path may change
+            shutil.rmtree(self.path / layout.ENCODER, ignore_errors=True)
+            copy.copy(index.encoder).save(self.path / layout.ENCODER)  # a copy, whose path may change
 
     def _write_sides(
         self,
@@ -205,7 +185,7 @@ class Change:
     ) -> tuple[ContextualIndex, int | None]:
         """Writes the vectors, and what BM25 searches; returns the index, and the version of Lance's table."""
         model = self.index._model(graph, queries, verbose=verbose)
-        vectors = model.index(folder / VECTORS, windows=self.meta["windows"], workers=self.workers)
+        vectors = model.index(folder / layout.VECTORS, windows=self.meta["windows"], workers=self.workers)
         context = [TITLES] * bool(len(graph._adjacency(TITLE).indices)) + [RELEVANT] * (queries is not None)
         passages = graph.get_corpus_iter(context=context, query_graph=queries)
         engine, version = self.meta["lexical"], None
@@ -214,7 +194,7 @@ class Change:
             version = write_table(tables, *table, rows, searched=True)
         elif engine is not None:
             longest = max(len(docno) for docno in graph.ids_of(graph.passage_nodes))
-            bm25(passages, engine, folder / f"{BM25}{engine}", docno_length=longest)
+            bm25(passages, engine, folder / f"{layout.BM25}{engine}", docno_length=longest)
         return vectors, version
 
     def _settings(self, graph: DocumentGraph, topics: pd.DataFrame, qrels: pd.DataFrame) -> dict[str, Any]:
@@ -226,10 +206,10 @@ class Change:
             def hybrid(others: pd.DataFrame) -> Fusion:
                 path = Path(place) / str(len(others))
                 shutil.rmtree(path, ignore_errors=True)
-                queries = QueryPassageGraph(path / QUERIES, verbose=False).build(others, graph, qrels=qrels)
-                tables, table = path / TABLES, (PASSAGES, None)
+                queries = QueryPassageGraph(path / layout.QUERIES, verbose=False).build(others, graph, qrels=qrels)
+                tables, table = path / layout.TABLES, (layout.PASSAGES, None)
                 vectors, version = self._write_sides(path, tables, table, graph, queries, verbose=False)
-                full_text = FullText(tables, PASSAGES, version or 0)
+                full_text = FullText(tables, layout.PASSAGES, version or 0)
                 words = index._lexical(self.meta["lexical"], path, full_text, RESULTS)
                 return Fusion(words, ContextualRetriever(vectors, RESULTS))
 
@@ -239,20 +219,20 @@ class Change:
     def _remove_unlisted(self) -> None:
         """Removes files of killed changes, which Lance removes after a week: listed, they would seem lost then."""
         for name, _ in self.present["tables"].values():
-            for file in (self.path / TABLES / f"{name}.lance").rglob("*"):
+            for file in (self.path / layout.TABLES / f"{name}.lance").rglob("*"):
                 if file.is_file() and file.relative_to(self.path).as_posix() not in self.present[SIZES]:
                     file.unlink()
 
     def _remove_old(self) -> None:
         """Removes versions before the last one, which may still be open, and vectors that no version needs."""
-        fingerprint = DocumentGraph(self.folder / GRAPH).fingerprint()
+        fingerprint = DocumentGraph(self.folder / layout.GRAPH).fingerprint()
         tables = {f"{name}.lance" for meta in (self.meta, self.present) for name, _ in meta["tables"].values()}
-        old = [file for file in self.path.glob("v*") if VERSION.fullmatch(file.name)]
+        old = [file for file in self.path.glob("v*") if layout.VERSION.fullmatch(file.name)]
         old = [file for file in old if int(file.name[1:]) < self.meta["number"] - 1]
-        encoded = [file for file in (self.path / ENCODED).iterdir() if not file.name.startswith("tokens")]
+        encoded = [file for file in (self.path / layout.ENCODED).iterdir() if not file.name.startswith("tokens")]
         old += [file for file in encoded if not _is_present(file, fingerprint)]
-        old += [file for file in (self.path / TABLES).iterdir() if file.name not in tables]
-        removed = self.path / TABLES / "removed"
+        old += [file for file in (self.path / layout.TABLES).iterdir() if file.name not in tables]
+        removed = self.path / layout.TABLES / "removed"
         for folder in [removed, *old]:  # first they get this name, so that no process opens a part
             with suppress(OSError):  # on Windows, a folder that is open keeps its name
                 folder.replace(removed)
@@ -262,15 +242,15 @@ class Change:
 def commit(index: StoredIndex, meta: dict[str, Any], before: Mapping[str, Any] | None = None) -> None:
     """Makes a version the present one: lists its files with their digests, and replaces ``pt_meta.json``."""
     path, version = index.path, index.path / f"v{meta['number']}"
-    fingerprint = DocumentGraph(version / GRAPH).fingerprint()
-    encoded = [place for place in (path / ENCODED).iterdir() if _is_present(place, fingerprint)]
-    tables = [path / TABLES / f"{name}.lance" for name, _ in meta["tables"].values()]
-    folders = [version, *tables, path / ENCODER, *encoded]
-    files = [path / CARD, *(file for folder in folders for file in folder.rglob("*") if file.name != HINT)]
+    fingerprint = DocumentGraph(version / layout.GRAPH).fingerprint()
+    encoded = [place for place in (path / layout.ENCODED).iterdir() if _is_present(place, fingerprint)]
+    tables = [path / layout.TABLES / f"{name}.lance" for name, _ in meta["tables"].values()]
+    folders = [version, *tables, path / layout.ENCODER, *encoded]
+    files = [path / CARD, *(file for folder in folders for file in folder.rglob("*") if file.name != layout.HINT)]
     known = (before or meta).get(DIGESTS, {}).items()  # files outside of the version's folder do not change
     known = {name: digest for name, digest in known if not name.startswith(f"{version.name}/")}
     # artifacts in the index, except for those of other packages, are on the disk and list their own digests
-    for folder in [file.parent for file in files if file.name == META and not file.parent.name.startswith(BM25)]:
+    for folder in [file.parent for file in files if file.name == META and not file.parent.name.startswith(layout.BM25)]:
         try:
             digests = read_meta(folder)[DIGESTS]
         except ValueError as error:

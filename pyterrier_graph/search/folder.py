@@ -15,7 +15,8 @@ from pyterrier_graph.encoders.compiled import compiled_checkpoint
 from pyterrier_graph.encoders.names import DEFAULT, checkpoint_state
 from pyterrier_graph.search.files import FolderFiles
 from pyterrier_graph.search.graph_index import GraphIndex
-from pyterrier_graph.search.stored_index import ENCODED, Lexical
+from pyterrier_graph.search.layout import ENCODED
+from pyterrier_graph.search.stored_index import Lexical
 from pyterrier_graph.storage.artifact import locked
 
 CACHE = ".pyterrier_graph"

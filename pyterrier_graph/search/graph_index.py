@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import pandas as pd
 import pyterrier as pt
@@ -12,19 +12,17 @@ import pyterrier as pt
 from pyterrier_graph.checks import Shown, View, check_count, check_type
 from pyterrier_graph.documents.document import StructuredDocument
 from pyterrier_graph.encoders.stored_vectors import WINDOWS
+from pyterrier_graph.graphs.builder import DocumentOf
 from pyterrier_graph.html import schematic
 from pyterrier_graph.search.changes import Answered, Change, commit
 from pyterrier_graph.search.fitting import RESULTS, best_settings, measured_parts
 from pyterrier_graph.search.fitting import SETTINGS as SETTINGS
+from pyterrier_graph.search.layout import ENCODED as ENCODED
 from pyterrier_graph.search.results import Per, folded, results
-from pyterrier_graph.search.stored_index import ENCODED as ENCODED
 from pyterrier_graph.search.stored_index import StoredIndex
 from pyterrier_graph.storage.artifact import META, SIZES, kind_of, read_meta
 from pyterrier_graph.storage.writer import Workers
 from pyterrier_graph.training.validation import checked_qrels, checked_topics
-
-if TYPE_CHECKING:
-    from pyterrier_graph.graphs.builder import DocumentOf
 
 
 class GraphIndex(Shown, StoredIndex):
@@ -44,7 +42,8 @@ class GraphIndex(Shown, StoredIndex):
 
     A change is complete or has no effect, also if the process is killed. An index that is open stays at its version,
     whose files are there until the second change after it; ``GraphIndex(path)`` opens the last one. One process at a
-    time changes an index.
+    time changes an index: methods that do so raise BlockingIOError if another one does, and all but :meth:`index` raise
+    FileNotFoundError if there is none.
 
     Args:
         path: Folder of the index; it may not exist yet, see :meth:`index`. Or its place in an object store, such as
@@ -93,7 +92,6 @@ class GraphIndex(Shown, StoredIndex):
 
         Raises:
             FileExistsError: If there is an index at the path and ``overwrite`` is False, or other files.
-            BlockingIOError: If another process changes the index.
             ValueError: If a document is malformed, a docno comes twice, or there are no documents.
         """
         check_count("passage_words", passage_words)
@@ -124,8 +122,6 @@ class GraphIndex(Shown, StoredIndex):
             workers: As for :meth:`index`.
 
         Raises:
-            FileNotFoundError: If there is no index.
-            BlockingIOError: If another process changes the index.
             ValueError: If a document is malformed, or a docno comes twice.
         """
         Change(self, docs, document, answered=_checked(answered), workers=workers).write()
@@ -138,8 +134,6 @@ class GraphIndex(Shown, StoredIndex):
             docnos: Ids of documents.
 
         Raises:
-            FileNotFoundError: If there is no index.
-            BlockingIOError: If another process changes the index.
             KeyError: If a document is not in the index.
             ValueError: If no document would be left.
         """
@@ -158,8 +152,6 @@ class GraphIndex(Shown, StoredIndex):
             qrels: ``qid, docno, label``, of passages, or of documents for all their passages.
 
         Raises:
-            FileNotFoundError: If there is no index.
-            BlockingIOError: If another process changes the index.
             ValueError: If none of the queries is judged.
         """
         qrels = self.graph.passage_qrels(qrels) if self.graph._own_ids else qrels

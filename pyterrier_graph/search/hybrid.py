@@ -30,7 +30,7 @@ from pyterrier_graph.checks import (
 )
 from pyterrier_graph.documents.document import split_passage_id
 from pyterrier_graph.html import pipeline_name
-from pyterrier_graph.training.grid_search import Tuning, coordinate_search
+from pyterrier_graph.training.grid_search import Numbers, Tuning, coordinate_search
 from pyterrier_graph.training.validation import Validation, judged, tuning_set
 
 ALPHA = 0.6
@@ -232,13 +232,13 @@ class Hybrid(Fusion, pt.Estimator):
         run, qrels = judged(topics, qrels, self)
         merged, parts = self._parts(run)
         validation = Validation(self._frame(run, merged)[["qid", "docno"]], qrels, self.training.measure, self)
-        measure = lambda numbers: validation.per_query(  # noqa: E731
-            weighted(parts, np.array([1 - numbers["alpha"], numbers["alpha"]])).sum(1)
-        )
+
+        def measure(numbers: Numbers) -> np.ndarray:
+            return validation.per_query(weighted(parts, np.array([1 - numbers["alpha"], numbers["alpha"]])).sum(1))
+
         grid = [{"alpha": alpha} for alpha in ALPHAS]
-        self.alpha = coordinate_search({"alpha": self.alpha}, grid, measure, desc="Hybrid.fit", verbose=self.verbose)[
-            "alpha"
-        ]
+        found = coordinate_search({"alpha": self.alpha}, grid, measure, desc="Hybrid.fit", verbose=self.verbose)
+        self.alpha = found["alpha"]
         return self
 
 

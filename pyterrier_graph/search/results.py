@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.checks import WithSignature, check_choice, check_count
+from pyterrier_graph.checks import check_choice, check_count
 from pyterrier_graph.graphs.document_graph import DocumentGraph
+from pyterrier_graph.graphs.passages import Step
 from pyterrier_graph.graphs.relations import DOCUMENT, OWN, STRUCTURAL
 from pyterrier_graph.search.fitting import RESULTS
 from pyterrier_graph.search.snippets import check_question, content_stems, distinct, snippet, stems, warn_of_no_answer
-
-if TYPE_CHECKING:
-    from pyterrier_graph.search.stored_index import StoredIndex
+from pyterrier_graph.search.stored_index import StoredIndex
 
 Per = Literal["passage", "section", "document"]
 FOLDS = {"section": STRUCTURAL, "document": DOCUMENT}
@@ -23,13 +22,11 @@ CANDIDATES = 100  # passages among which a search finds sections or documents
 SHOWN = 0.005  # the smallest part of a score that a reason names
 
 
-class Lines(WithSignature, pt.Transformer):
+class Lines(Step):
     """Adds the file of each passage, which is its document's docno, and the line where the passage begins.
 
     Columns in: ``docno`` (of passages), and any others. Columns out: those, ``file`` and ``line``.
     """
-
-    schematic = {"label": "Lines", "help_url": None}
 
     def __init__(self, graph: DocumentGraph, lines: np.ndarray) -> None:
         self.graph, self.lines = graph, lines
@@ -85,25 +82,15 @@ def results(index: StoredIndex, question: str, num_results: int, per: Per | None
         found = found.head(num_results)
     wanted = content_stems(question)
     shares = np.stack([*parts.values()], axis=1)[found["place"]]
-    columns = {name: found[name].array for name in ("title", "score", "docno", "text")}
-    columns["snippet"] = [snippet(text, wanted) for text in found["text"]]
-    columns["why"] = _reasons(index, found, wanted, vector[0], [*parts], shares)
-    names = ["title", "snippet", "why", "score", "docno", "text"]
-    if files:
-        columns |= {name: found[name].array for name in ("file", "line")}
-        names[1:1] = ["file", "line"]
-    shown = pd.DataFrame({name: columns[name] for name in names})
-    if files and not _has_all_words(found, wanted):
+    snippets = [snippet(text, wanted) for text in found["text"]]
+    reasons = _reasons(index, found, wanted, vector[0], [*parts], shares)
+    names = ["title", *(["file", "line"] if files else []), "snippet", "why", "score", "docno", "text"]
+    found = found.assign(snippet=snippets, why=reasons)[names].reset_index(drop=True)
+    if files and not any(wanted <= {*stems(text)} for text in (found["title"] + " " + found["text"]).tolist()):
         nearby = index._similarities([question])[0]
         if nearby < index._unrelated:
-            shown.attrs["weak"] = warn_of_no_answer(question, nearby, index._unrelated)
-    return shown
-
-
-def _has_all_words(found: pd.DataFrame, wanted: set[str]) -> bool:
-    """Whether one of the results has all words of the question."""
-    texts = (found["title"] + " " + found["text"]).tolist()
-    return any(wanted <= {*stems(text)} for text in texts)
+            found.attrs["weak"] = warn_of_no_answer(question, nearby, index._unrelated)
+    return found
 
 
 def _around(graph: DocumentGraph, passages: list[str]) -> list[str]:

@@ -1,19 +1,9 @@
-"""The base of GraphIndex: an index that is open at one version, and the pipelines that search it.
-
-::
-
-    tables/         the tables of documents (their records) and passages (with context; searched by BM25)
-    encoder/        the encoder, unless it is a checkpoint
-    encoded/        the encoder's own vectors, so that unchanged texts are not encoded again
-    v3/             of version 3: the graph, the answered queries, the vectors with context
-    pt_meta.json    names the present version, its tables and settings
-"""
+"""The base of GraphIndex: an index that is open at one version, and the pipelines that search it."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeGuard, get_args
@@ -29,12 +19,13 @@ from pyterrier_graph.encoders.stored_vectors import encoder_name
 from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, ContextualRetriever, encoder_of, nearest
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
+from pyterrier_graph.search import layout
 from pyterrier_graph.search.document_evidence import Evidence
 from pyterrier_graph.search.fitting import evidence_of
 from pyterrier_graph.search.hybrid import Fusion
 from pyterrier_graph.search.lexical import bm25
 from pyterrier_graph.search.tables import FullText
-from pyterrier_graph.storage.artifact import META, BuiltArtifact, locked
+from pyterrier_graph.storage.artifact import BuiltArtifact, locked
 from pyterrier_graph.storage.store import ObjectStore
 from pyterrier_graph.training.grid_search import Tuning
 
@@ -45,11 +36,6 @@ if TYPE_CHECKING:
 
 Lexical = Literal["lance", "pisa", "terrier"]
 
-TABLES, ENCODER, ENCODED = "tables", "encoder", "encoded"  # folders of all versions
-DOCUMENTS, PASSAGES = "documents", "passages"  # tables
-GRAPH, QUERIES, VECTORS, LINES = "graph", "queries", "vectors.flex", "lines.npy"  # in the folder of a version
-TOPICS, QRELS = "topics.json", "qrels.json"
-BM25 = "bm25."  # and the engine: the index of PISA or Terrier
 SAMPLE, MEANINGLESS, WORDS = 2000, 64, 6  # passages; questions of random words from them, and words of each
 
 
@@ -74,7 +60,10 @@ class StoredIndex(WithSignature, BuiltArtifact):
         check_training(self.training, Tuning)
         if lexical is not None and not isinstance(lexical, pt.Transformer):
             check_choice("lexical, unless it is a pipeline,", lexical, get_args(Lexical))
-        self.encoder = encoder if encoder is None or is_contextual(encoder) else _named(encoder)
+        if isinstance(encoder, (str, os.PathLike)):
+            self.encoder: Any = os.fspath(encoder)
+        else:
+            self.encoder = encoder if encoder is None or is_contextual(encoder) else encoder_of(encoder)
         self.lexical = lexical
         self.verbose = verbose
         if self.built() and isinstance(lexical, str) and lexical != self.meta["lexical"]:
@@ -121,27 +110,27 @@ class StoredIndex(WithSignature, BuiltArtifact):
     @cached_property
     def graph(self) -> DocumentGraph:
         """The graph of the documents, for models: ``ptg.GraphMaxSim(index.graph)``."""
-        graph = DocumentGraph(self._folder / GRAPH, verbose=self.verbose)
-        graph.vectors_folder = self.path / ENCODED
+        graph = DocumentGraph(self._folder / layout.GRAPH, verbose=self.verbose)
+        graph.vectors_folder = self.path / layout.ENCODED
         return graph
 
     @cached_property
     def _queries(self) -> QueryPassageGraph | None:
-        path = self._folder / QUERIES
+        path = self._folder / layout.QUERIES
         return QueryPassageGraph(path, verbose=False) if path.exists() else None
 
     @cached_property
     def _lines(self) -> np.ndarray | None:
         """The line of each passage, where the documents are files."""
-        path = self._folder / LINES
+        path = self._folder / layout.LINES
         return np.load(path) if path.is_file() else None
 
     @property
     def _answered(self) -> tuple[pd.DataFrame, pd.DataFrame] | None:
-        if not self.built() or not (self._folder / TOPICS).is_file():
+        if not self.built() or not (self._folder / layout.TOPICS).is_file():
             return None
-        topics, qrels = (pd.read_json(self._folder / name, orient="split", dtype=False) for name in (TOPICS, QRELS))
-        return topics, qrels
+        topics = pd.read_json(self._folder / layout.TOPICS, orient="split", dtype=False)
+        return topics, pd.read_json(self._folder / layout.QRELS, orient="split", dtype=False)
 
     # --- the encoder
 
@@ -154,18 +143,18 @@ class StoredIndex(WithSignature, BuiltArtifact):
         if checkpoint := self.encoder or about["checkpoint"]:
             known = about.get("state") == checkpoint_state(checkpoint)  # loading it to see its name takes seconds
             return (find_compiled(about["name"]) if known else None) or encoder_of(checkpoint)
-        if not (self.path / ENCODER).is_dir():
+        if not (self.path / layout.ENCODER).is_dir():
             raise ValueError(f"{about['name']} is not part of {self!r}: give encoder=")
-        return pt.Artifact.load(str(self.path / ENCODER))
+        return pt.Artifact.load(str(self.path / layout.ENCODER))
 
     def _model(self, graph: DocumentGraph, queries: QueryPassageGraph | None, *, verbose: bool) -> ContextualEncoder:
         """The model that computes the vectors of a graph."""
-        options: dict[str, Any] = {"query_graph": queries, "folder": self.path / ENCODED, "verbose": verbose}
+        options: dict[str, Any] = {"query_graph": queries, "folder": self.path / layout.ENCODED, "verbose": verbose}
         if not is_contextual(encoder := self._encoder):
             from pyterrier_graph.graph_mean.graph_mean import GraphMean
 
             return GraphMean(graph, encoder, **options)
-        return type(encoder).load(self.path / ENCODER, graph=graph, encoder=encoder.encoder, **options)
+        return type(encoder).load(self.path / layout.ENCODER, graph=graph, encoder=encoder.encoder, **options)
 
     # --- pipelines
 
@@ -174,7 +163,7 @@ class StoredIndex(WithSignature, BuiltArtifact):
         """The index of the vectors."""
         folder = self._folder
         try:
-            index = ContextualIndex(folder / VECTORS, self.graph, self._encoder)
+            index = ContextualIndex(folder / layout.VECTORS, self.graph, self._encoder)
         except FileNotFoundError:
             assert self._folder  # ValueError if it was removed meanwhile
             raise
@@ -184,8 +173,8 @@ class StoredIndex(WithSignature, BuiltArtifact):
 
     @cached_property
     def _full_text(self) -> FullText:
-        name, version = table_of(self.meta, PASSAGES)
-        return FullText(self.path / TABLES, name, version or 0, label="BM25 with context")
+        name, version = layout.table_of(self.meta, layout.PASSAGES)
+        return FullText(self.path / layout.TABLES, name, version or 0, label="BM25 with context")
 
     def _parts(self, num_results: int, exact: bool = False) -> tuple[pt.Transformer, pt.Transformer]:
         """The lexical and the dense pipeline, without texts."""
@@ -202,7 +191,7 @@ class StoredIndex(WithSignature, BuiltArtifact):
             return self.lexical % num_results
         check_choice("lexical", engine, get_args(Lexical))
         if engine != "lance":
-            return bm25([], engine, folder / f"{BM25}{engine}", num_results)
+            return bm25([], engine, folder / f"{layout.BM25}{engine}", num_results)
         return full_text._with(num_results=num_results)
 
     def _fusion(self, num_results: int, exact: bool = False) -> Fusion:
@@ -231,11 +220,6 @@ class StoredIndex(WithSignature, BuiltArtifact):
         return float(np.median(self._similarities(questions)))
 
 
-def _named(encoder: Any) -> Any:
-    """A path as a text; other encoders as they are; TypeError if it is not an encoder."""
-    return os.fspath(encoder) if isinstance(encoder, (str, os.PathLike)) else encoder_of(encoder)
-
-
 def bi_encoder(encoder: BiEncoder | ContextualEncoder) -> BiEncoder:
     """The bi-encoder of a GraphMean or GNNEncoder; others as they are."""
     return encoder.encoder if is_contextual(encoder) else encoder
@@ -244,11 +228,3 @@ def bi_encoder(encoder: BiEncoder | ContextualEncoder) -> BiEncoder:
 def is_contextual(encoder: Any) -> TypeGuard[ContextualEncoder]:
     """Whether an encoder is a GraphMean or GNNEncoder."""
     return hasattr(encoder, "largest_weights")
-
-
-def table_of(meta: Mapping[str, Any], kind: str) -> tuple[str, int | None]:
-    """The name and version of a table; a new name and None if there is none. Names are also parts of paths."""
-    name, version = meta["tables"].get(kind, (f"{kind}-{meta['number']}", None))
-    if not re.fullmatch(rf"{kind}-\d+", str(name)):
-        raise ValueError(f"{META} is damaged: {name!r} is not the name of a table")
-    return name, version

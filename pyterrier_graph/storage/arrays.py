@@ -206,6 +206,13 @@ def writing_ids(path: Path) -> Iterator[FwdLookupBuilder]:
             raise
 
 
+def write_ids(path: Path, ids: Iterable[str]) -> None:
+    """Writes an ``npids.Lookup`` with these ids."""
+    with writing_ids(path) as builder:
+        for identifier in ids:
+            builder.add(identifier)
+
+
 def numbers_of(lookup: Lookup, ids: Sequence[str]) -> np.ndarray:
     """Numbers of ids, int64; -1 for unknown ids. Each id is looked up once."""
     place, names = pd.factorize(np.array(ids, dtype=object))
