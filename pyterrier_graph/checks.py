@@ -153,9 +153,11 @@ def check_type(name: str, value: Any, kinds: type | tuple[type, ...], expected: 
         raise TypeError(f"{name} must be {expected}, got {_shown(value)} ({kind})")
 
 
-def check_training(training: Any, kind: type) -> None:
-    """Raises TypeError unless the options of a ``fit`` are of a class, whose instances have a ``measure``."""
+def check_training(training: Any, kind: type) -> Any:
+    """Returns the options of a ``fit``, by default those of a class; TypeError if they are of another class."""
+    training = kind() if training is None else training
     check_type("training", training, kind, f"a {kind.__name__}, such as {kind.__name__}(measure='AP')")
+    return training
 
 
 def _shown(value: Any) -> str:

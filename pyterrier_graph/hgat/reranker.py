@@ -66,6 +66,9 @@ class HGATReranker(GraphReranker):
         batch_size: Number of passages represented at once.
         device, dtype, verbose: See :class:`~pyterrier_graph.GraphMaxSim`, which also lists the columns.
 
+    Attributes:
+        relations: The relations along which passages aggregate.
+
     Raises:
         TypeError: If an argument is of another type.
         ValueError: If the graph does not have a relation, the heads do not divide the dimension, ``tokens`` are of
@@ -99,9 +102,12 @@ class HGATReranker(GraphReranker):
         check_type("config", config, HGATConfig, "an HGATConfig, such as HGATConfig.paper()")
         options: dict[str, Any] = {"device": device, "dtype": dtype, "verbose": verbose}
         super().__init__(graph, encoder, tokens=tokens, titles=config.titles, **options)
-        if config.relations is None:
-            config = replace(config, relations=PAPER_RELATIONS if graph is None else paper_relations(graph))
+        relations = config.relations
+        if relations is None:
+            relations = PAPER_RELATIONS if graph is None else paper_relations(graph)
+            config = replace(config, relations=relations)
         self.config = config
+        self.relations: tuple[str, ...] = relations
         self.training = HGATTraining() if training is None else training
         self.batch_size = batch_size
         self.random_start = config.init == "random"
@@ -121,12 +127,6 @@ class HGATReranker(GraphReranker):
             "relations": self.relations,
             "contextualized": "no" if self.contextualized is None else repr(self.contextualized),
         }
-
-    @property
-    def relations(self) -> tuple[str, ...]:
-        """The relations along which passages aggregate."""
-        assert self.config.relations is not None  # the constructor sets those of the graph
-        return self.config.relations
 
     @property
     def contextualized(self) -> TokenStore | None:

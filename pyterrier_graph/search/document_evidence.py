@@ -47,8 +47,7 @@ class Evidence(WithSignature, pt.Transformer):
             raise ValueError("relations are those of a graph: give graph=DocumentGraph(path)")
         if graph is not None:
             check_relations(graph, [*self.relations, *map(inverse_path, self.relations)])
-        self.training = Tuning() if training is None else training
-        check_training(self.training, Tuning)
+        self.training: Tuning = check_training(training, Tuning)
 
     def __repr__(self) -> str:
         relations = f", relations={self.relations}" if self.relations else ""

@@ -74,7 +74,7 @@ def best_settings(
     def measure(numbers: Numbers) -> np.ndarray:
         value = numbers["alpha"]
         if value not in found:
-            run = merged.assign(score=weighted(scores, np.array([1 - value, value])).sum(1))
+            run = merged.assign(score=weighted(scores, value).sum(1))
             found.clear()
             found[value] = evidence.evidence(run).assign(alpha=run["score"])
         return validation.per_query(found[value] @ pd.Series({**numbers, "alpha": 1.0}))

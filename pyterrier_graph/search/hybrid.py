@@ -65,8 +65,7 @@ class Fusion(Retrieves, pt.Transformer):
         check_count("num_results", num_results)
         self.lexical, self.dense = lexical, dense
         self.alpha = alpha
-        self.training = Tuning() if training is None else training
-        check_training(self.training, Tuning)
+        self.training: Tuning = check_training(training, Tuning)
         self.num_results, self.verbose = num_results, verbose
 
     def __repr__(self) -> str:
@@ -76,11 +75,6 @@ class Fusion(Retrieves, pt.Transformer):
     def pipelines(self) -> tuple[pt.Transformer, ...]:
         """Both pipelines."""
         return (self.lexical, self.dense)
-
-    @property
-    def weights(self) -> np.ndarray:
-        """The share of each pipeline."""
-        return np.array([1 - self.alpha, self.alpha])
 
     def explain(self, query: str, docno: str) -> pd.DataFrame:
         """Explains the score of a result by the pipelines that it comes from.
@@ -105,7 +99,7 @@ class Fusion(Retrieves, pt.Transformer):
         labels = [f"{name} ({number})" if names.count(name) > 1 else name for number, name in enumerate(names, 1)]
         text = merged.others["text"][row] if "text" in merged.others else ""
         frame = pd.DataFrame({"relation": labels, "source": docno, "text": text})
-        share = _shares(parts[[row]], self.weights)[0]
+        share = _shares(parts[[row]], self.alpha)[0]
         return frame.assign(weight=share, score=np.nan_to_num(parts[row]) * share, normalized=parts[row])
 
     def _found(self, topics: pd.DataFrame) -> Found:
@@ -114,7 +108,7 @@ class Fusion(Retrieves, pt.Transformer):
     def _ranked(self, topics: pd.DataFrame) -> tuple[Found, np.ndarray]:
         """The ranking, and the part of each pipeline in each score, shape (results, 2)."""
         found, parts = self._parts(topics)
-        shares = weighted(parts, self.weights)
+        shares = weighted(parts, self.alpha)
         found = found._replace(score=shares.sum(1))
         order = np.lexsort((-found.score, found.row))
         order = order[positions(found.row[order]) < self.num_results]
@@ -234,7 +228,7 @@ class Hybrid(Fusion, pt.Estimator):
         validation = Validation(self._frame(run, merged)[["qid", "docno"]], qrels, self.training.measure, self)
 
         def measure(numbers: Numbers) -> np.ndarray:
-            return validation.per_query(weighted(parts, np.array([1 - numbers["alpha"], numbers["alpha"]])).sum(1))
+            return validation.per_query(weighted(parts, numbers["alpha"]).sum(1))
 
         grid = [{"alpha": alpha} for alpha in ALPHAS]
         found = coordinate_search({"alpha": self.alpha}, grid, measure, desc="Hybrid.fit", verbose=self.verbose)
@@ -242,14 +236,14 @@ class Hybrid(Fusion, pt.Estimator):
         return self
 
 
-def weighted(parts: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def weighted(parts: np.ndarray, alpha: float) -> np.ndarray:
     """Scores times their pipelines' shares, shape (results, 2)."""
-    return np.nan_to_num(parts) * _shares(parts, weights)
+    return np.nan_to_num(parts) * _shares(parts, alpha)
 
 
-def _shares(parts: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The weight of each pipeline in each score; one that retrieved nothing leaves its weight to the others."""
+def _shares(parts: np.ndarray, alpha: float) -> np.ndarray:
+    """The weight of each pipeline in each score; one that retrieved nothing leaves its weight to the other."""
     found = ~np.isnan(parts)
-    shares = found * weights
+    shares = found * np.array([1 - alpha, alpha])
     shares = np.where(shares.any(1, keepdims=True), shares, found)  # if only pipelines of weight 0 retrieved something
     return shares / shares.sum(1, keepdims=True)

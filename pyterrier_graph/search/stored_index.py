@@ -56,8 +56,7 @@ class StoredIndex(WithSignature, BuiltArtifact):
         self._locked = partial(locked, self.path) if self.store is None else self.store.locked
         if self.store is not None:
             self.store.fetch()
-        self.training = Tuning() if training is None else training
-        check_training(self.training, Tuning)
+        self.training: Tuning = check_training(training, Tuning)
         if lexical is not None and not isinstance(lexical, pt.Transformer):
             check_choice("lexical, unless it is a pipeline,", lexical, get_args(Lexical))
         if isinstance(encoder, (str, os.PathLike)):
