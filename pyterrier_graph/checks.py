@@ -341,15 +341,6 @@ def progress(parts: Any, queries: int, unit: str, *, verbose: bool, desc: str = 
     return pt.tqdm(parts, desc=desc, unit=unit, delay=1, leave=None, disable=not verbose or queries < 2)
 
 
-def unwrapped(results: Any) -> Any:
-    """Results with plain values; pyterrier_dr gives an array of one value where a query has a single result."""
-    import numpy as np
-
-    columns = results.columns.intersection(["docno", "docid", "score", "rank"])
-    arrays = [name for name in columns if len(results) and isinstance(results[name].iloc[0], np.ndarray)]
-    return results.assign(**{name: np.concatenate([*results[name]]) for name in arrays})
-
-
 def query_texts(run: "pd.DataFrame") -> "pd.Series":
     """Returns the text of each query, by qid in the order of the frame; some of a query's rows may lack it.
 

@@ -19,16 +19,8 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from pyterrier_graph.checks import (
-    QualityWarning,
-    Shown,
-    WithSignature,
-    check_choice,
-    check_count,
-    check_training,
-    positions,
-)
-from pyterrier_graph.encoders.checkpoints import DType, device_of, dtype_name, hidden_bars
+from pyterrier_graph.checks import QualityWarning, Shown, WithSignature, check_count, check_training, positions
+from pyterrier_graph.encoders.checkpoints import DType, device_of, dtype_name, dtype_of, hidden_bars
 from pyterrier_graph.encoders.names import checkpoint_name
 from pyterrier_graph.storage.artifact import OwnArtifact, kind_of, read_meta, versions, weights_sha256, writing
 
@@ -101,8 +93,7 @@ class LearnedModel(Shown, WithSignature, OwnArtifact, pt.Estimator):
         if self.TRAINING is not None:
             check_training(self.training, self.TRAINING)
         check_count("batch_size", getattr(self, "batch_size", 1))
-        device_of(self.device)
-        check_choice("dtype", self.dtype, get_args(DType))
+        dtype_of(self.dtype, self._device)
 
     @property
     def _device(self) -> torch.device:

@@ -13,13 +13,7 @@ from torch import Tensor
 from transformers import AutoModel, AutoModelForSequenceClassification
 
 from pyterrier_graph.checks import check_type
-from pyterrier_graph.encoders.checkpoints import (
-    SAFE_WEIGHTS,
-    DType,
-    loading,
-    precision,
-    score_in_full_precision,
-)
+from pyterrier_graph.encoders.checkpoints import SAFE_WEIGHTS, DType, loading, precision, score_in_full_precision
 from pyterrier_graph.encoders.model import options_from
 from pyterrier_graph.encoders.names import checkpoint_name
 from pyterrier_graph.lgre.cross_encoder import TextReranker

@@ -37,17 +37,7 @@ from pyterrier_graph.search.hybrid import Fusion
 from pyterrier_graph.search.lexical import bm25
 from pyterrier_graph.search.stored_index import StoredIndex, bi_encoder
 from pyterrier_graph.search.tables import FullText, open_table, read_texts, write_table
-from pyterrier_graph.storage.artifact import (
-    CARD,
-    DIGESTS,
-    LOCK,
-    META,
-    NEW_META,
-    SIZES,
-    complete,
-    kind_of,
-    read_meta,
-)
+from pyterrier_graph.storage.artifact import CARD, DIGESTS, LOCK, META, NEW_META, SIZES, complete, kind_of, read_meta
 from pyterrier_graph.storage.writer import Workers, check_workers
 
 Answered = tuple[pd.DataFrame, pd.DataFrame]  # topics and judgments

@@ -103,12 +103,7 @@ def _around(graph: DocumentGraph, passages: list[str]) -> list[str]:
 
 
 def _reasons(
-    index: StoredIndex,
-    found: pd.DataFrame,
-    wanted: set[str],
-    vector: np.ndarray,
-    names: list[str],
-    shares: np.ndarray,
+    index: StoredIndex, found: pd.DataFrame, wanted: set[str], vector: np.ndarray, names: list[str], shares: np.ndarray
 ) -> list[str]:
     """A text per result: the parts that add up to its score, and the words of the question that its titles have."""
     relations, sums = index._contextual._sums(vector, found["docno"].tolist())
