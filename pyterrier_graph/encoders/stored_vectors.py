@@ -296,7 +296,8 @@ def _write(
                     out.write(digests_of(texts(numbers)).tobytes())
 
         writer.prepare(write_files)
-        own, others = _read_digests(writer.folder), _copyable(path.parent, pattern, meta)
+        own = _read_digests(writer.folder)
+        others = _copyable(path.parent, pattern, meta)
         source, row = _copies(own, others)
         new = np.flatnonzero(source < 0)
         first = np.sort(new[np.unique(own[new], axis=0, return_index=True)[1]])

@@ -357,7 +357,8 @@ def encode_once(
     Warns if many texts have to be encoded. ``stored`` is what :func:`stored_tokens` returns, or in memory.
     """
     keys = [blake2b(text.encode(), digest_size=16).digest() for text in texts]
-    text_of, unstored = dict(zip(keys, texts, strict=True)), dict[bytes, np.ndarray]()
+    text_of = dict(zip(keys, texts, strict=True))
+    unstored: dict[bytes, np.ndarray] = {}
     while new := [key for key in stored.missing(keys) if key not in unstored]:
         if append and len(new) > MANY_TEXTS:
             advice = "TokenStore(path).build(graph, encoder, workers=2) encodes a whole corpus by several processes"

@@ -182,7 +182,8 @@ class LateInteractionRetriever(Retrieves, pt.Transformer):
         found = torch.full((len(nodes), len(token)), -torch.inf)  # (nodes, query tokens)
         values = torch.from_numpy(similarity[row, place])
         found.view(-1).scatter_reduce_(0, torch.from_numpy(hit * len(token) + row), values, "amax")
-        passages, matches = [nodes[own := graph.node_type[nodes] == PASSAGE_TYPE]], [found[torch.from_numpy(own)]]
+        own = graph.node_type[nodes] == PASSAGE_TYPE
+        passages, matches = [nodes[own]], [found[torch.from_numpy(own)]]
         for relation, weight in self.reranker.weights.items():
             if weight:
                 position, passage = self._sources_of(relation).select(nodes)

@@ -131,7 +131,8 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
             return None
         if not (self.path / SAMPLE).is_file():
             raise FileNotFoundError(f"{self!r} was removed after it had been opened: open it again")
-        sample, names = load_file(self.path / SAMPLE), (PASSAGES, *self._largest_weights)
+        sample = load_file(self.path / SAMPLE)
+        names = (PASSAGES, *self._largest_weights)
         return QueryWeights({name: sample[name] for name in names}, self._largest_weights)
 
     @cached_property

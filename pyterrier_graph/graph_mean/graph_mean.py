@@ -216,7 +216,8 @@ class ContextualEncoder(LearnedModel):
         Raises:
             KeyError: If the passage is not in the index of vectors.
         """
-        sampler, network, device = self._sampler(), self.network.to(self._device).eval(), self._device
+        sampler, device = self._sampler(), self._device
+        network = self.network.to(device).eval()
         batch = sampler.sample(sampler.known_numbers_of([docno])).to(device)
         encoder = cast(Any, self.encoder)
         further: Any = ()

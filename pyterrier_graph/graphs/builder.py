@@ -219,7 +219,8 @@ def resolve(
 
     ``number_of`` has numbers of documents by docno, ``places`` are those of :func:`locate`.
     """
-    together, unresolved = {relation: [*pairs] for relation, pairs in edges.items()}, {}
+    together = {relation: [*pairs] for relation, pairs in edges.items()}
+    unresolved = {}
     for relation, found in sorted(references.items()):
         documents = np.array([number_of.get(docno, -1) for part in found for docno in part.docnos], dtype=np.int64)
         nodes = locate(documents, np.concatenate([part.passages for part in found]), places)

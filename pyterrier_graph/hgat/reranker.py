@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import warnings
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
@@ -215,12 +216,18 @@ class HGATReranker(GraphReranker):
         return tokens.states(nodes, self._device) if late else in_context, in_context
 
     def _learn(self, training: Judged, validation: Judged | None) -> None:
-        options, validate = self.training, None
+        options: HGATTraining = self.training
+        validate: Callable[[], np.ndarray] | None = None
         learned = options.encoder_learning_rate is not None
         if validation:
             measure = Validation(*validation, options.measure, self)
             work = None if learned else [*self._work(measure.run)]  # with the encoded queries
-            validate = lambda: measure.per_query(ranked(measure.run, self._scores(measure.run, work), self)["score"])  # noqa: E731
+
+            def measured() -> np.ndarray:
+                scores = self._scores(measure.run, work)
+                return measure.per_query(ranked(measure.run, scores, self)["score"])
+
+            validate = measured
         queries, graphs, triples = draw_triples(*judged(*training, self), self.graph, options)
         encoder = copy_to_train(self.encoder, options.frozen_encoder_layers) if learned else self.encoder
         identity = {  # of this training, for checkpoints; the weights of an encoder that learns are in them
