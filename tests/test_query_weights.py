@@ -22,11 +22,10 @@ from tiny import WORDS, checkpoint
 
 import pyterrier_graph as ptg
 from pyterrier_graph.documents.document import Node, StructuredDocument
-from pyterrier_graph.graph_mean import contextual_index, query_weights
-from pyterrier_graph.graph_mean.contextual_index import ContextualIndex
+from pyterrier_graph.graph_mean import contextual_index
+from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, QueryWeights
 from pyterrier_graph.graph_mean.equations import SideBySide
 from pyterrier_graph.graph_mean.graph_mean import GraphMean
-from pyterrier_graph.graph_mean.query_weights import QueryWeights
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 
@@ -271,10 +270,9 @@ def test_graphs_that_lack_relations(small: Any, tmp_path: Path) -> None:
 
 def test_a_sample_of_the_passages(small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = mean(small).index(tmp_path / "whole").query_weights(small.topics)
-    monkeypatch.setattr(query_weights, "SAMPLED", 12)
-    for module in (contextual_index, query_weights):
-        monkeypatch.setattr(module, "PASSAGES_AT_ONCE", 5)
-    monkeypatch.setattr(query_weights, "QUERIES_AT_ONCE", 3)
+    monkeypatch.setattr(contextual_index, "SAMPLED", 12)
+    monkeypatch.setattr(contextual_index, "PASSAGES_AT_ONCE", 5)
+    monkeypatch.setattr(contextual_index, "QUERIES_AT_ONCE", 3)
     index = mean(small).index(tmp_path / "sampled")
     assert index._weights is not None and len(index._weights.sample["passages"]) == 12
     part = index.query_weights(small.topics)

@@ -1,4 +1,15 @@
-"""The index of contextual vectors: how it is written, opened and searched."""
+r"""The index of contextual vectors: how it is written, opened and searched, and the weights of a query.
+
+How much each relation counts for a query depends on what the query finds; no judgments are needed:
+
+.. math::
+
+    w_r(q) = c_r \operatorname{clip}\left(\frac{d_r(q) - low}{high - low}, 0, 1\right), \qquad
+    d_r(q) = \max_p \cos(q, \hat m_{r,p}) - \max_p \cos(q, x_p)
+
+with the largest weight :math:`c_r` of relation r, the passages p of a sample of the index, and the directions
+:math:`\hat m_{r,p}` of their sources of r.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +28,17 @@ import pandas as pd
 import pyterrier as pt
 from safetensors.numpy import load_file, save
 
-from pyterrier_graph.checks import Found, Retrieves, Shown, View, WithSignature, check_count, check_frame, check_type
+from pyterrier_graph.checks import (
+    Found,
+    Retrieves,
+    Shown,
+    View,
+    WithSignature,
+    check_count,
+    check_frame,
+    check_type,
+    check_weights,
+)
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.stored_vectors import (
     FLEX,
@@ -29,7 +50,6 @@ from pyterrier_graph.encoders.stored_vectors import (
     checked_vectors,
     encoder_name,
 )
-from pyterrier_graph.graph_mean.query_weights import PASSAGES, QueryWeights
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.relations import OWN, QUERY_RELATIONS
 from pyterrier_graph.storage.arrays import DOCNOS, Flex, blocks, ids_of, numbers_of, read_array
@@ -40,14 +60,22 @@ if TYPE_CHECKING:
     from pyterrier_dr import BiEncoder, FlexIndex
 
     from pyterrier_graph.encoders.checkpoints import DType
+    from pyterrier_graph.graph_mean.equations import SideBySide
     from pyterrier_graph.graph_mean.graph_mean import ContextualEncoder
+    from pyterrier_graph.graph_mean.neighbors import NeighborSampler
 
 SAMPLE = "sample.safetensors"
 WINDOWS, WINDOW_OFFSETS = "windows.f4", "windows.i8"  # the further windows of long passages
+SAMPLED = 16_384  # passages, evenly over the index, which a query is compared with
 READ = ("_weights", "_windows", "_codes")
+PASSAGES = "passages"
 CODES = "codes.faiss"
 LARGE = 1_000_000  # passages from which on an index has codes
-PASSAGES_AT_ONCE, SCORES_AT_ONCE = 4096, 1 << 26
+PASSAGES_AT_ONCE, QUERIES_AT_ONCE, SCORES_AT_ONCE = 4096, 256, 1 << 26
+# differences of similarities up to which a relation does not count, and from which on it counts fully
+RAMP, QUERY_RAMP = (-0.3, -0.1), (-0.15, 0.15)
+
+Sample = dict[str, np.ndarray]
 
 
 class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
@@ -421,6 +449,86 @@ def encoder_of(encoder: Any, *, device: str | None = None, dtype: DType = "auto"
     if isinstance(encoder, type) or not hasattr(encoder, "encode_queries") or not hasattr(encoder, "encode_docs"):
         check_type("encoder", encoder, str, "the name of a checkpoint, or a bi-encoder such as ptg.DualEncoder(name)")
     return encoder
+
+
+# --- weights per query
+
+
+class QueryWeights(WithSignature, pt.Transformer):
+    """Turns the vector q of a query into ``[q; w_1 q; w_2 q; ...]``, with a weight per relation.
+
+    A query that matches some title better than any passage asks for the subject of the title, so titles count. A query
+    that matches passages much better than all titles asks for a detail, so titles count little. Up to 16,384 passages,
+    evenly over the index, and their sources are compared with the query: see the equation of this module. ``(low,
+    high)`` is (-0.3, -0.1) for relations of documents, (-0.15, 0.15) for relations of queries.
+
+    ``sample`` has vectors of length 1: ``'passages'``, and the sources of each relation by name, shape (number, d)
+    each; ``weights`` are c_r, in the order of the blocks. Columns: ``query_vec``, shape (d,) in, (d * (1 + relations),)
+    out.
+    """
+
+    schematic = {"label": "QueryWeights", "help_url": None}
+
+    def __init__(self, sample: Sample, weights: Mapping[str, float]) -> None:
+        self.weights = check_weights(weights)
+        self.sample = {name: vectors.astype(np.float32) for name, vectors in sample.items()}
+
+    def __repr__(self) -> str:
+        return f"QueryWeights({self.weights})"
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Widens the vectors of queries."""
+        inp = check_frame(inp, self)
+        pt.validate.columns(inp, includes=["query_vec"], context=self)
+        if not len(inp):
+            return inp
+        return inp.assign(query_vec=[*self.widened(np.stack(inp["query_vec"].to_numpy()).astype(np.float32))])
+
+    def widened(self, queries: np.ndarray) -> np.ndarray:
+        """The vectors of queries with a block per relation, shape (queries, d * (1 + relations))."""
+        weights = self._weights_of(queries).astype(np.float32)
+        return np.concatenate([queries, *(queries * weight[:, None] for weight in weights)], axis=1)
+
+    def weights_of(self, queries: np.ndarray) -> pd.DataFrame:
+        """The weights of some queries, from their vectors of shape (queries, d): a column per relation."""
+        return pd.DataFrame(self._weights_of(queries).T, columns=[*self.weights])
+
+    def _weights_of(self, queries: np.ndarray) -> np.ndarray:
+        """Shape (relations, queries)."""
+        weights = np.empty((len(self.weights), len(queries)))
+        for part in blocks(len(queries), QUERIES_AT_ONCE):
+            vectors = queries[part]
+            vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+            best = _best(vectors, self.sample[PASSAGES])
+            for row, (name, largest) in zip(weights, self.weights.items(), strict=True):
+                low, high = QUERY_RAMP if name in QUERY_RELATIONS else RAMP
+                difference = _best(vectors, self.sample[name]) - best
+                row[part] = largest * np.clip((difference - low) / (high - low), 0, 1)
+        return weights
+
+
+def draw_sample(sampler: NeighborSampler, network: SideBySide) -> Sample:
+    """Vectors of some passages, evenly over the index, and of their sources: see :class:`QueryWeights`.
+
+    The vectors have length 1 and half precision.
+    """
+    from torch.nn.functional import normalize
+
+    numbers = np.unique(np.linspace(0, len(sampler) - 1, min(len(sampler), SAMPLED)).astype(np.int64))
+    parts: dict[str, list[np.ndarray]] = {PASSAGES: [], **{name: [] for name in network.relations}}
+    for part in blocks(len(numbers), PASSAGES_AT_ONCE):
+        batch = sampler.sample(numbers[part])
+        own = normalize(batch.passages, dim=1)
+        for name, vectors in {PASSAGES: own, **network.directions(batch)}.items():
+            parts[name].append(vectors.half().numpy())
+    empty = np.empty((0, network.dimension), np.float16)
+    sample = {name: np.concatenate([empty, *vectors]) for name, vectors in parts.items()}
+    return {name: vectors if name == PASSAGES else np.unique(vectors, axis=0) for name, vectors in sample.items()}
+
+
+def _best(queries: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """The highest similarity of each query; -1 where there is nothing to compare with."""
+    return (queries @ vectors.T).max(1, initial=-1.0)
 
 
 def nearest(

@@ -23,7 +23,7 @@ relation, with :math:`\beta` of :func:`isolated_share`.
 
 The inner product of :math:`h_p` and the query :math:`[q; w_1 q; w_2 q; \dots]` is
 :math:`q \cdot (x_p + \sum_r w_r a_{r,p})`: one search has a weight :math:`w_r` per query and relation, which
-:class:`~pyterrier_graph.graph_mean.query_weights.QueryWeights` computes.
+:class:`~pyterrier_graph.graph_mean.contextual_index.QueryWeights` computes.
 
 Edges are a :class:`~pyterrier_graph.graphs.csr.CSR` of tensors per relation: a row per passage, with the rows of its
 sources as elements.

@@ -42,10 +42,17 @@ from pyterrier_graph.encoders.stored_vectors import (
     further_windows,
     window_vectors,
 )
-from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, encoder_of, query_vector, write_index
+from pyterrier_graph.graph_mean.contextual_index import (
+    ContextualIndex,
+    QueryWeights,
+    Sample,
+    draw_sample,
+    encoder_of,
+    query_vector,
+    write_index,
+)
 from pyterrier_graph.graph_mean.equations import FixedMean, PassageNetwork, SideBySide, isolated_share
 from pyterrier_graph.graph_mean.neighbors import NeighborBatch, NeighborSampler
-from pyterrier_graph.graph_mean.query_weights import QueryWeights, Sample, draw_sample
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph, vectors_folder
 from pyterrier_graph.graphs.relations import OWN, QUERY_RELATIONS, RELEVANT, RETRIEVED, TITLE, TITLES, check_graphs
 from pyterrier_graph.storage.arrays import Flex, blocks
@@ -418,7 +425,7 @@ class GraphMean(ContextualEncoder):
     By default, each query decides how much each relation counts, from what it finds. The index has the vector of a
     passage, followed by what each relation adds to it, so that one search has a weight per query and relation: see
     :class:`~pyterrier_graph.graph_mean.equations.SideBySide` for the vectors, and
-    :class:`~pyterrier_graph.graph_mean.query_weights.QueryWeights` for the weights. The index is larger: with titles
+    :class:`~pyterrier_graph.graph_mean.contextual_index.QueryWeights` for the weights. The index is larger: with titles
     it has two vectors per passage, with relevant queries as well it has three. A passage with titles is encoded twice,
     alone and after its titles, unless its ``vectors`` are given.
 

@@ -13,9 +13,8 @@ import torch
 
 from pyterrier_graph.checks import QualityWarning, query_texts
 from pyterrier_graph.encoders.stored_vectors import VectorsOf
-from pyterrier_graph.graph_mean.contextual_index import nearest
+from pyterrier_graph.graph_mean.contextual_index import QueryWeights, nearest
 from pyterrier_graph.graph_mean.neighbors import NeighborSampler
-from pyterrier_graph.graph_mean.query_weights import QueryWeights
 from pyterrier_graph.graphs.hetero_graph import passage_qrels
 from pyterrier_graph.graphs.relations import RELEVANT
 from pyterrier_graph.storage.arrays import blocks, numbers_of
