@@ -227,6 +227,16 @@ def test_no_good_answer(folder: Path, capsys: pytest.CaptureFixture[str], questi
         assert not found.search(question).attrs  # a passage has all words
 
 
+def test_time_of_encoding(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyterrier_graph.encoders.stored_vectors.TIMED", 2)
+    monkeypatch.setattr("pyterrier_graph.encoders.stored_vectors.SOON", 0)
+    opened(folder, verbose=True)
+    assert re.search(r"^Encoding 6 passages takes about \d+ seconds.$", capsys.readouterr().err, re.MULTILINE)
+    write(folder, {"old.rst": "Old\n===\n\nmu\n"}, LONG_AGO + 1)
+    opened(folder, verbose=True)
+    assert "Encoding" not in capsys.readouterr().err
+
+
 def test_files_that_are_skipped(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyterrier_graph.search.files.find_spec", lambda name: None)
     found = opened(write(folder, {"a.pdf": "", "b.pdf": "", "sub/c.DOCX": "", "Makefile": "", ".hidden.pdf": ""}))

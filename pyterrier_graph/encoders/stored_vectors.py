@@ -18,6 +18,7 @@ from functools import partial
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -39,6 +40,7 @@ FLOAT, DIGEST = np.dtype("<f4"), np.dtype("<u8")  # the digest of a text is two 
 SOURCE, ROW = np.dtype("<i2"), np.dtype("<i8")
 WINDOWS = 5  # of a long passage
 PASSAGES_AT_ONCE, TEXTS_AT_ONCE = 256, 65_536
+TIMED, SOON = 32, 10  # passages that are encoded for an estimate, and seconds that need none
 MANY = 500  # passages for which converting the encoder is worth it
 FLEX = {"type": "dense_index", "format": "flex"}
 HINT = {"package_hint": "pyterrier_dr"}
@@ -197,6 +199,21 @@ def base_vectors(
         progress={"desc": desc, "unit": "passage", "delay": 1, "disable": not verbose},
     )
     return Flex(path)
+
+
+def encoding_time(folder: Path, graph: HeteroGraph, encoder: BiEncoder) -> str:
+    """How long encoding all passages takes, with and without titles; empty if it is quick, or there are vectors."""
+    nodes = graph.passage_nodes
+    if len(nodes) < 2 * TIMED or any(folder.glob("passages-*")):
+        return ""
+    texts = graph.texts(nodes[:: len(nodes) // TIMED][:TIMED], titles=True)
+    quiet = _quiet(encoder, len(nodes))
+    quiet.encode_docs(texts[:1])  # the first call takes longer
+    started = perf_counter()
+    quiet.encode_docs(texts)
+    seconds = 2 * len(nodes) * (perf_counter() - started) / TIMED
+    needed = f"{seconds / 60:.0f} minutes" if seconds > 90 else f"{seconds:.0f} seconds"
+    return f"Encoding {len(nodes):,} passages takes about {needed}." if seconds > SOON else ""
 
 
 def window_vectors(

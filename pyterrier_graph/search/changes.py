@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ import pyterrier as pt
 
 from pyterrier_graph.documents.document import PASSAGE, StructuredDocument
 from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name, checkpoint_state
-from pyterrier_graph.encoders.stored_vectors import encoder_name
+from pyterrier_graph.encoders.stored_vectors import encoder_name, encoding_time
 from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, ContextualRetriever
 from pyterrier_graph.graphs.builder import DocumentOf
 from pyterrier_graph.graphs.document_graph import DocumentGraph, structured_documents
@@ -135,6 +136,9 @@ class Change:
             qrels.to_json(self.folder / layout.QRELS, orient="split")
             queries = QueryPassageGraph(self.folder / layout.QUERIES, verbose=False).build(topics, graph, qrels=qrels)
         self._save_encoder()
+        encoder = bi_encoder(self.index._encoder)
+        if self.index.verbose and (text := encoding_time(self.path / layout.ENCODED, graph, encoder)):
+            pt.tqdm.write(text, file=sys.stderr)
         own = isinstance(self.index.lexical, pt.Transformer)
         self.meta["lexical"] = None if own else self.index.lexical or self.meta.get("lexical") or "lance"
         passages = layout.table_of(self.meta, layout.PASSAGES)
