@@ -153,9 +153,11 @@ def check_type(name: str, value: Any, kinds: type | tuple[type, ...], expected: 
         raise TypeError(f"{name} must be {expected}, got {_shown(value)} ({kind})")
 
 
-def check_training(training: Any, kind: type) -> None:
-    """Raises TypeError unless the options of a ``fit`` are of a class, whose instances have a ``measure``."""
+def check_training(training: Any, kind: type) -> Any:
+    """Returns the options of a ``fit``, by default those of a class; TypeError if they are of another class."""
+    training = kind() if training is None else training
     check_type("training", training, kind, f"a {kind.__name__}, such as {kind.__name__}(measure='AP')")
+    return training
 
 
 def _shown(value: Any) -> str:
@@ -337,15 +339,6 @@ def progress(parts: Any, queries: int, unit: str, *, verbose: bool, desc: str = 
     import pyterrier as pt
 
     return pt.tqdm(parts, desc=desc, unit=unit, delay=1, leave=None, disable=not verbose or queries < 2)
-
-
-def unwrapped(results: Any) -> Any:
-    """Results with plain values; pyterrier_dr gives an array of one value where a query has a single result."""
-    import numpy as np
-
-    columns = results.columns.intersection(["docno", "docid", "score", "rank"])
-    arrays = [name for name in columns if len(results) and isinstance(results[name].iloc[0], np.ndarray)]
-    return results.assign(**{name: np.concatenate([*results[name]]) for name in arrays})
 
 
 def query_texts(run: "pd.DataFrame") -> "pd.Series":

@@ -33,8 +33,9 @@ from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.hgat.reranker import HGATReranker
 from pyterrier_graph.hgat.training import HGATTraining
 from pyterrier_graph.pair.dual_encoder import DualEncoder
-from pyterrier_graph.search.graph_index import ENCODED, GraphIndex
+from pyterrier_graph.search.graph_index import GraphIndex
 from pyterrier_graph.search.hybrid import Hybrid
+from pyterrier_graph.search.layout import ENCODED
 from pyterrier_graph.search.tables import FullText, write_table
 
 TITLED = "all-MiniLM, titles in the text"
@@ -79,7 +80,9 @@ class Data:
 
 def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     """Runs the demo from the command line and returns its table."""
-    options = parser().parse_args(arguments)
+    parser = argparse.ArgumentParser(prog="python -m pyterrier_graph demo", description=__doc__)
+    parser.add_argument("--output", default="pyterrier_graph-demo", help="folder for indexes and the table")
+    options = parser.parse_args(arguments)
     for library in ("httpx", "sentence_transformers", "transformers", "datasets"):
         logging.getLogger(library).setLevel(logging.ERROR)
     start = time.perf_counter()
@@ -93,13 +96,6 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     print(SIGNIFICANCE)
     print(f"{minutes:.1f} minutes. The table is in {output / 'results.csv'}.")
     return table
-
-
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
-    made = argparse.ArgumentParser(prog="python -m pyterrier_graph demo", description=__doc__)
-    made.add_argument("--output", default="pyterrier_graph-demo", help="folder for indexes and the table")
-    return made
 
 
 def prepare(output: Path) -> Data:

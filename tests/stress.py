@@ -40,6 +40,7 @@ import pyterrier_graph as ptg
 from pyterrier_graph.encoders import stored_vectors
 from pyterrier_graph.graph_mean import codes, contextual_index
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph
+from pyterrier_graph.search import changes
 from pyterrier_graph.storage.artifact import META
 from pyterrier_graph.storage.writer import Workers
 
@@ -109,13 +110,13 @@ def forked(work: Callable[[], Any], kill_after: float | None = None, phase: int 
     """
     ours, theirs = FORK.Pipe(duplex=False)
 
-    def commit(index: ptg.GraphIndex, *given: Any, put: Any = ptg.GraphIndex._put_meta) -> None:
+    def commit(index: ptg.GraphIndex, *given: Any, put: Any = changes.commit) -> None:
         theirs.send(None)
         put(index, *given)
         theirs.send(None)
 
     def run() -> None:
-        ptg.GraphIndex._put_meta = commit  # type: ignore[method-assign]
+        changes.commit = commit  # type: ignore[assignment]
         try:
             theirs.send((work(), None))
         except BaseException as error:

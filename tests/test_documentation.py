@@ -121,7 +121,8 @@ def what_a_reader_has(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch)
     if page.stem == "terrier":
         monkeypatch.setattr(pt.rewrite, "tokenise", rewriting)
         passages = first_stage(["d0%p0", "d3%p1"])
-        monkeypatch.setattr("pyterrier_graph.search.graph_index.bm25", lambda *_, **__: passages)
+        for module in ("changes", "stored_index"):
+            monkeypatch.setattr(f"pyterrier_graph.search.{module}.bm25", lambda *_, **__: passages)
         built = SimpleNamespace(indexer=lambda **_: SimpleNamespace(index=list))
         monkeypatch.setattr(pt.terrier, "TerrierIndex", lambda _: built)
         monkeypatch.setattr(pt.terrier, "Retriever", lambda *_, **__: passages)

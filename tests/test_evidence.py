@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from test_graph_index import document
 
 import pyterrier_graph as ptg
-from pyterrier_graph.search.fitting import left_out
-from pyterrier_graph.search.graph_index import SETTINGS
+from pyterrier_graph.search.fitting import SETTINGS, left_out
 
 RELATIONS = ("order", "internal", "structural/structural_i")
 TestRelations = pt.testing.transformer_test_class(

@@ -31,7 +31,7 @@ from pyterrier_graph.gnn_encoder.training import loss_queries as loss_queries_of
 from pyterrier_graph.graph_mean import tuning
 from pyterrier_graph.graph_mean.contextual_index import ContextualIndex
 from pyterrier_graph.graph_mean.graph_mean import GraphMean
-from pyterrier_graph.graph_mean.tuning import ISOLATED_NORMS, passages_of, validation
+from pyterrier_graph.graph_mean.tuning import ISOLATED_NORMS, PassageValidation, passages_of
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.pair.dual_encoder import DualEncoder
@@ -489,7 +489,7 @@ def measures(log: list[dict[str, float]]) -> list[float]:
 
 
 def measured(model: Any, topics: pd.DataFrame, qrels: pd.DataFrame) -> float:
-    return float(validation(model, topics, qrels, "nDCG@10")().mean())
+    return float(PassageValidation(model, topics, qrels, "nDCG@10")().mean())
 
 
 def losses(log: list[dict[str, float]]) -> list[float]:
@@ -548,7 +548,7 @@ def test_a_free_network(small: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: P
         gnn(small, NETWORKS["relations"], training=training | changes).fit(*queries)
         for changes in ({}, {"l2_sp": penalty, "output_dir": None}, {"l2_sp": 0.0, "output_dir": None})
     )
-    values = [validation(model, *queries[2:], "nDCG@10")() for model in (tied, free)]
+    values = [PassageValidation(model, *queries[2:], "nDCG@10")() for model in (tied, free)]
     kept = tied if as_good(*values) else free
     assert_equal(weights(chosen), weights(kept))
     assert measures(chosen.training_log) == measures(kept.training_log) and (penalty < 1 or kept is free)
@@ -605,7 +605,7 @@ def test_numbers_are_tuned_on_top_of_what_is_learned(small: Any) -> None:
         model.network.relation["relevant"].weight.fill_(0.7)
         model.network.isolated_norm.fill_(1.1)
     graded = ranked(small, queries @ model.vectors_of(small.docnos).T)
-    values, measure = {}, validation(model, small.dev, graded, "nDCG@10")
+    values, measure = {}, PassageValidation(model, small.dev, graded, "nDCG@10")
     for weight, length in itertools.product(WEIGHTS, ISOLATED_NORMS):
         with torch.no_grad():
             model.network.relation["relevant"].weight.fill_(weight)

@@ -293,6 +293,22 @@ def test_files_of_killed_changes_are_not_part_of_an_index(index: ptg.GraphIndex)
     assert not [name for name in left if name in index.meta["files"] or (index.path / name).exists()]
 
 
+@pytest.mark.parametrize("content", [b"", b"\xff", b"[]", b'{"type": "vectors"}'])
+def test_damaged_vectors_that_another_program_has_written(index: ptg.GraphIndex, content: bytes) -> None:
+    """Vectors that were added after the last change are not in the metadata of the index."""
+    damaged, unneeded = (index.path / "encoded" / name / META for name in ("queries-x", "passages-x.flex"))
+    for file in (damaged, unneeded):
+        file.parent.mkdir()
+        file.write_bytes(content)
+    before = (index.path / META).read_bytes()
+    with pytest.raises(ValueError, match=r"queries-x/pt_meta.json' is damaged: .*; delete '.*queries-x' and repeat"):
+        index.update([document("d7", "mu")])
+    assert (index.path / META).read_bytes() == before and not (index.path / "v2").exists()
+    damaged.unlink()
+    index.update([document("d7", "mu")]).verify()
+    assert not unneeded.parent.exists()
+
+
 def test_changes_by_several_objects_add_up(index: ptg.GraphIndex) -> None:
     other = ptg.GraphIndex(index.path, verbose=False)
     index.update([document("d5", "mu")], answered=(TOPICS, pd.DataFrame({"qid": ["1"], "docno": ["d4"], "label": 1})))

@@ -32,7 +32,7 @@ from pyterrier_graph import clef_ip
 from pyterrier_graph.encoders.checkpoints import tokenized
 from pyterrier_graph.encoders.compiled import CompiledEncoder
 from pyterrier_graph.encoders.token_encoder import TokenEncoder
-from pyterrier_graph.search.graph_index import Lines
+from pyterrier_graph.search.results import Lines
 from pyterrier_graph.storage import writer
 from pyterrier_graph.storage.writer import dumps
 

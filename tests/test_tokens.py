@@ -194,8 +194,8 @@ def new(**options: Any) -> TokenEncoder:
         (lambda: TokenStore(tiny.graph()), "path must be the path of a folder"),  # type: ignore[arg-type]
         (lambda: open_encoder(7), "encoder must be the name or folder of a checkpoint.* or a TokenEncoder"),
         (lambda: tiny.encoder().encode_queries(["a", " "]), "a query is empty"),
-        (lambda: tiny.encoder().encode_queries(["a", None]), "needs texts to encode, got None"),
-        (lambda: tiny.encoder().encode_passages(["a", np.nan]), "needs texts to encode, got nan"),
+        (lambda: tiny.encoder().encode_queries(["a", None]), "text 1 of 2 is not a text: None"),
+        (lambda: tiny.encoder().encode_passages(["a", np.nan]), "text 1 of 2 is not a text: nan"),
         (lambda: new(max_passage_tokens=0), "max_passage_tokens must be a whole number, 1 or more, got 0"),
         (lambda: new(max_passage_tokens=65), "the encoder reads 3 to 64 tokens, max_passage_tokens is 65"),
         (lambda: new(batch_size=0), "batch_size must be a whole number, 1 or more, got 0"),

@@ -90,7 +90,9 @@ def level_mismatch(found: Iterable[str], judged: Iterable[str]) -> str | None:
 def _level(names: Iterable[str]) -> str:
     """The level of ids: passages if one looks like the id of a passage, else sections, else documents."""
     marks = {name.rstrip("0123456789")[-2:] for name in names if name[-1:].isdigit()}
-    return "passages" if PASSAGE_SEPARATOR in marks else "sections" if SECTION_SEPARATOR in marks else "documents"
+    if PASSAGE_SEPARATOR in marks:
+        return "passages"
+    return "sections" if SECTION_SEPARATOR in marks else "documents"
 
 
 def split_text(text: str, words: int = 120) -> Iterator[str]:

@@ -90,9 +90,13 @@ def _sections(rows: Iterable[Any] | None) -> Iterator[Section]:
 
 
 def _newswire(record: Record) -> Sectioned:
-    """An article of the TREC disks."""
+    """An article of the TREC disks, in SGML that is close to HTML."""
     markup = record["marked_up_doc"]
-    article = _markup(markup.decode(errors="replace") if isinstance(markup, bytes) else markup)
+    with needs_files_extra("reading markup"):
+        import lxml.html
+
+    text = markup.decode(errors="replace") if isinstance(markup, bytes) else markup
+    article = lxml.html.fromstring(f"<div>{xml_text(text)}</div>")
     for paragraph in article.iter("p"):
         paragraph.text, paragraph.tail = (f"\n\n{xml_text(part)}" for part in (paragraph.text, paragraph.tail))
     headline = next(article.iter(*HEADLINES), None)
@@ -128,14 +132,6 @@ def _article(record: Record) -> Sectioned:
 def _page(record: Record) -> Sectioned:
     """A web page whose body has a line for each block of text."""
     return _text(record, "title"), [("", _text(record, "body").splitlines())]
-
-
-def _markup(text: str | None) -> Any:
-    """Parsed HTML, or SGML that is close to it."""
-    with needs_files_extra("reading markup"):
-        import lxml.html
-
-    return lxml.html.fromstring(f"<div>{xml_text(text)}</div>")
 
 
 def _text(record: Record, field: str) -> str:

@@ -12,13 +12,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar, cast, get_args, get_type_hints
 
+import numpy as np
+import pandas as pd
 import pyterrier as pt
 import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from pyterrier_graph.checks import QualityWarning, Shown, WithSignature, check_choice, check_count, check_training
-from pyterrier_graph.encoders.checkpoints import DType, device_of, dtype_name, hidden_bars
+from pyterrier_graph.checks import QualityWarning, Shown, WithSignature, check_count, check_training, positions
+from pyterrier_graph.encoders.checkpoints import DType, device_of, dtype_name, dtype_of, hidden_bars
 from pyterrier_graph.encoders.names import checkpoint_name
 from pyterrier_graph.storage.artifact import OwnArtifact, kind_of, read_meta, versions, weights_sha256, writing
 
@@ -47,11 +49,6 @@ def training_entry(options: Any, log: list[dict[str, float]]) -> dict[str, Any]:
         kept = measured[-1] if "share" in log[-1] else max(measured)  # see StartOptions
         entry["best"] = {options.measure: kept}
     return entry
-
-
-def described(record: Mapping[str, Any]) -> str:
-    """The record of a training in one line, such as ``"12.3 s on cpu in float32"``."""
-    return f"{record['seconds']:,} s on {record['device']} in {record['dtype']}"
 
 
 def _stored(options: Any) -> dict[str, Any]:
@@ -96,8 +93,11 @@ class LearnedModel(Shown, WithSignature, OwnArtifact, pt.Estimator):
         if self.TRAINING is not None:
             check_training(self.training, self.TRAINING)
         check_count("batch_size", getattr(self, "batch_size", 1))
-        device_of(self.device)
-        check_choice("dtype", self.dtype, get_args(DType))
+        dtype_of(self.dtype, self._device)
+
+    @property
+    def _device(self) -> torch.device:
+        return device_of(self.device)
 
     @abstractmethod
     def _write(self, folder: Path) -> dict[str, Any]:
@@ -201,7 +201,7 @@ class LearnedModel(Shown, WithSignature, OwnArtifact, pt.Estimator):
         """A block that trains the model; at its end :attr:`training_run` describes it, as ``pt_meta.json`` keeps it."""
         start = time.monotonic()
         yield
-        device = device_of(self.device)
+        device = self._device
         seeded = {"training": self.training, "start": getattr(self, "config", self)}
         self.training_run = {
             "versions": versions(),
@@ -221,8 +221,8 @@ class LearnedModel(Shown, WithSignature, OwnArtifact, pt.Estimator):
             return facts | {"trained": f"loaded from {str(self.path)!r}" if loaded else "not yet"}
         entry = training_entry(self.training, self.training_log)
         facts["trained"] = f"{entry['steps']:,} steps"
-        if self.training_run:
-            facts["took"] = described(self.training_run)
+        if run := self.training_run:
+            facts["took"] = f"{run['seconds']:,} s on {run['device']} in {run['dtype']}"
         for name, value in entry.get("best", {}).items():
             facts[f"best {name}"] = f"{value:.4f} on the validation queries"
         return facts
@@ -238,3 +238,89 @@ class LearnedModel(Shown, WithSignature, OwnArtifact, pt.Estimator):
         if topic not in self._warned_of:
             self._warned_of |= {topic}
             warnings.warn(message, category, stacklevel=4)
+
+
+Judged = tuple[pd.DataFrame, pd.DataFrame | None]  # a run and its judgments
+
+
+class Reranker(LearnedModel):
+    """Base of the models that score the rows of a run: documents or passages of queries."""
+
+    ARTIFACT_TYPE = "reranker"
+
+    @abstractmethod
+    def _checked(self, run: pd.DataFrame) -> pd.DataFrame:
+        """The run, whose columns are checked."""
+
+    @abstractmethod
+    def _scores(self, run: pd.DataFrame) -> np.ndarray:
+        """The scores of the rows of a checked run, shape (rows,)."""
+
+    @abstractmethod
+    def _learn(self, training: Judged, validation: Judged | None) -> None:
+        """Does the work of :meth:`fit`, which has checked the columns of the runs."""
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Scores the rows of a run: adds ``score`` and ``rank``, with a warning if the model ranks at random.
+
+        Args:
+            inp: A run with the columns that the description of the class lists.
+
+        Raises:
+            pt.validate.InputValidationError: If a column is missing.
+            KeyError: If a passage is not in the graph.
+            TypeError: If the graph of a query is missing.
+            ValueError: If a query is empty, or a query or document is not a text.
+        """
+        inp = self._checked(inp)
+        scores = self._scores(inp)
+        if len(inp):
+            self._warn_if_random()
+        return ranked(inp, scores, self)
+
+    def fit(
+        self,
+        topics_or_res_tr: pd.DataFrame,
+        qrels_tr: pd.DataFrame,
+        topics_or_res_va: pd.DataFrame | None = None,
+        qrels_va: pd.DataFrame | None = None,
+    ) -> Self:
+        """Learns from judged queries; see the description of the class.
+
+        Where no passage is judged, judgments of documents count for all their passages, and in validation a document
+        has the score of its best passage.
+
+        Args:
+            topics_or_res_tr: Training queries with their documents or passages, as for :meth:`transform`.
+            qrels_tr: Judgments for them: ``qid, docno, label``, of passages or documents.
+            topics_or_res_va: Validation queries, likewise: the model that is best on them is kept.
+            qrels_va: Judgments for them.
+
+        Raises:
+            pt.validate.InputValidationError: If a column is missing.
+            ValueError: If no query is judged, there is nothing to learn, training diverges, or ``training.output_dir``
+                holds another training.
+        """
+        topics_or_res_tr = self._checked(topics_or_res_tr)
+        validation = None
+        if topics_or_res_va is not None and len(topics_or_res_va):
+            validation = self._checked(topics_or_res_va), qrels_va
+        self._start_fit()
+        with self._recorded():
+            self._learn((topics_or_res_tr, qrels_tr), validation)
+        return self
+
+
+def ranked(run: pd.DataFrame, scores: np.ndarray, context: pt.Transformer) -> pd.DataFrame:
+    """The rows of a run with new ``score`` and ``rank``; raises ValueError if a score is not finite."""
+    if not np.isfinite(scores).all():
+        row = run.iloc[int(np.flatnonzero(~np.isfinite(scores))[0])]
+        raise ValueError(
+            f"{context!r} scores query {row['qid']!r}, passage {row['docno']!r} as not a number: "
+            "the weights of its model or encoder are not finite"
+        )
+    query = pd.factorize(run["qid"])[0]
+    order, rank = np.lexsort((-scores, query)), np.empty(len(run), np.int64)
+    rank[order] = positions(query[order])
+    kept = {name: column for name, column in run.items() if name not in ("score", "rank")}
+    return pd.DataFrame(kept | {"score": scores, "rank": rank}, index=run.index)

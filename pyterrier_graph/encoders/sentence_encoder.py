@@ -178,16 +178,13 @@ class SentenceEncoder(Shown, WithSignature, BiEncoder):
     def _encode(self, encode: Callable[..., Any], texts: Any, batch_size: int | None, what: str) -> np.ndarray:
         texts = check_texts(texts)
         warn_of_rewritten(texts if what == "queries" else [])
-        return self._in_parts(encode, texts, batch_size, what)
-
-    def _in_parts(self, encode: Callable[..., Any], items: Any, batch_size: int | None, what: str) -> np.ndarray:
         self._limit()
         size = batch_size or self.batch_size
-        bar = pt.tqdm(total=len(items), desc=f"encoding {what}", delay=1, leave=None, disable=not self.verbose)
+        bar = pt.tqdm(total=len(texts), desc=f"encoding {what}", delay=1, leave=None, disable=not self.verbose)
         vectors = [np.empty((0, self._dimension), dtype=np.float32)]
         with bar, precision(self.dtype, self.network.device):
-            for start in range(0, len(items), PART * size):
-                part = items[start : start + PART * size]
+            for start in range(0, len(texts), PART * size):
+                part = texts[start : start + PART * size]
                 found = np.asarray(encode(part, batch_size=size), dtype=np.float32)
                 if self.network.truncate_dim and self.similarity == "cosine":  # the first dimensions are shorter
                     found /= np.maximum(np.linalg.norm(found, axis=1, keepdims=True), np.finfo(np.float32).tiny)

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,7 +26,7 @@ import numpy as np
 from pyterrier_graph.checks import DataWarning
 from pyterrier_graph.encoders.compiled import compiled
 from pyterrier_graph.graphs.csr import offsets, ranges
-from pyterrier_graph.storage.arrays import DOCNOS, Flex, blocks, writing_ids
+from pyterrier_graph.storage.arrays import DOCNOS, Flex, blocks, write_ids
 from pyterrier_graph.storage.artifact import META, json_sha256, read_meta
 from pyterrier_graph.storage.writer import Workers, unfinished
 
@@ -39,8 +40,8 @@ FLOAT, DIGEST = np.dtype("<f4"), np.dtype("<u8")  # the digest of a text is two 
 SOURCE, ROW = np.dtype("<i2"), np.dtype("<i8")
 WINDOWS = 5  # of a long passage
 PASSAGES_AT_ONCE, TEXTS_AT_ONCE = 256, 65_536
-MANY = 500  # passages for which converting the encoder is worth it
 TIMED, SOON = 32, 10  # passages that are encoded for an estimate, and seconds that need none
+MANY = 500  # passages for which converting the encoder is worth it
 FLEX = {"type": "dense_index", "format": "flex"}
 HINT = {"package_hint": "pyterrier_dr"}
 TEXTS = {"texts": None, "graph": None, "titles": None}  # in the identity of vectors, the digests of all texts
@@ -183,16 +184,20 @@ def base_vectors(
     def texts(numbers: np.ndarray) -> list[str]:
         return graph.texts(nodes[numbers], titles=titles)
 
-    def write_ids(files: Path) -> None:
-        with writing_ids(files / DOCNOS) as ids:
-            for numbers in blocks(len(nodes), PASSAGES_AT_ONCE):
-                for docno in graph.ids_of(nodes[numbers]):
-                    ids.add(docno)
-
+    parts = (graph.ids_of(nodes[numbers]) for numbers in blocks(len(nodes), PASSAGES_AT_ONCE))
     about = FLEX | HINT | {"doc_count": len(nodes), "base": identity}
-    bar = {"desc": f"encoding passages{' with titles' * titles}", "unit": "passage", "delay": 1, "disable": not verbose}
-    options: dict[str, Any] = {"at_once": PASSAGES_AT_ONCE, "workers": workers, "progress": bar}
-    _write(path, about, texts, quiet.encode_docs, "passages-*.flex", write_more=write_ids, **options)
+    desc = f"encoding passages{' with titles' * titles}"
+    _write(
+        path,
+        about,
+        texts,
+        quiet.encode_docs,
+        "passages-*.flex",
+        write_more=lambda files: write_ids(files / DOCNOS, chain.from_iterable(parts)),
+        at_once=PASSAGES_AT_ONCE,
+        workers=workers,
+        progress={"desc": desc, "unit": "passage", "delay": 1, "disable": not verbose},
+    )
     return Flex(path)
 
 
@@ -249,8 +254,10 @@ def window_vectors(
     def encoded(titles: bool) -> np.ndarray:
         texts = f"up to {most} windows of {graph.fingerprint()}{' with titles' * titles}"
         identity = {"encoder": encoder_name(encoder), "texts": texts}
-        what: tuple[Any, ...] = identity, int(bounds[-1]), partial(texts_of, titles=titles), quiet.encode_docs
-        return encode_once(folder, "windows", *what, workers=workers, verbose=verbose)
+        read, count = partial(texts_of, titles=titles), int(bounds[-1])
+        return encode_once(
+            folder, "windows", identity, count, read, quiet.encode_docs, workers=workers, verbose=verbose
+        )
 
     alone = encoded(False)
     return Windows(bounds, Mixed(alone, encoded(True), share) if share else alone)
@@ -306,15 +313,24 @@ def _write(
                     out.write(digests_of(texts(numbers)).tobytes())
 
         writer.prepare(write_files)
-        own, others = _read_digests(writer.folder), _copyable(path.parent, pattern, meta)
+        own = _read_digests(writer.folder)
+        others = _copyable(path.parent, pattern, meta)
         source, row = _copies(own, others)
         new = np.flatnonzero(source < 0)
         first = np.sort(new[np.unique(own[new], axis=0, return_index=True)[1]])
         if len(first) < len(new):  # equal texts are encoded once, into a file of their own
-            others.append(writer.place / "distinct")
-            distinct, name = about | {"doc_count": len(first)}, others[-1].name
-            options: dict[str, Any] = {"at_once": at_once, "workers": workers, "progress": progress}
-            _write(others[-1], distinct, lambda numbers: texts(first[numbers]), encode, name, **options)
+            distinct = writer.place / "distinct"
+            _write(
+                distinct,
+                about | {"doc_count": len(first)},
+                lambda numbers: texts(first[numbers]),
+                encode,
+                distinct.name,
+                at_once=at_once,
+                workers=workers,
+                progress=progress,
+            )
+            others.append(distinct)
             source, row = _copies(own, others)
 
         def given(numbers: np.ndarray) -> tuple[Any, ...]:

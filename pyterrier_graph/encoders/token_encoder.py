@@ -26,7 +26,7 @@ from sentence_transformers.util import batch_to_device, load_file_path
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pyterrier_graph.checks import SpeedWarning, check_count, check_type
+from pyterrier_graph.checks import SpeedWarning, check_count, check_texts, check_type
 from pyterrier_graph.encoders.checkpoints import (
     MAX_PASSAGE_TOKENS,
     MAX_QUERY_TOKENS,
@@ -241,9 +241,7 @@ class TokenEncoder:
         return self.network.tokenizer.convert_ids_to_tokens(self.token_ids(text, query=query).tolist())
 
     def _encode(self, texts: Sequence[str], task: str) -> TokenStates:
-        for text in texts:
-            if not isinstance(text, str):
-                raise ValueError(f"{self!r} needs texts to encode, got {text!r}")
+        texts = check_texts(texts)
         distinct = {text: number for number, text in enumerate(dict.fromkeys(text for text in texts if text.strip()))}
         encoded: Any = []  # token vectors of each text
         program = self._program() if self._compiled is not None and task == "query" else None
@@ -359,7 +357,8 @@ def encode_once(
     Warns if many texts have to be encoded. ``stored`` is what :func:`stored_tokens` returns, or in memory.
     """
     keys = [blake2b(text.encode(), digest_size=16).digest() for text in texts]
-    text_of, unstored = dict(zip(keys, texts, strict=True)), dict[bytes, np.ndarray]()
+    text_of = dict(zip(keys, texts, strict=True))
+    unstored: dict[bytes, np.ndarray] = {}
     while new := [key for key in stored.missing(keys) if key not in unstored]:
         if append and len(new) > MANY_TEXTS:
             advice = "TokenStore(path).build(graph, encoder, workers=2) encodes a whole corpus by several processes"

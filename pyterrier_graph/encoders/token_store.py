@@ -42,9 +42,6 @@ class TokenStore(WithSignature, BuiltArtifact):
     ARTIFACT_TYPE = "token_store"
     ARTIFACT_FORMAT = "passage_graph"
 
-    def __repr__(self) -> str:
-        return f"TokenStore({str(self.path)!r})"
-
     def build(self, graph: HeteroGraph, encoder: Any = DEFAULT, *, titles: bool = False, workers: Workers = 1) -> Self:
         """Encodes all nodes of a graph; raises FileExistsError if there is a store already.
 

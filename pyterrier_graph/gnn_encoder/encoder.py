@@ -7,11 +7,11 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import Any, Self, cast
 
 import pandas as pd
 import torch
-from pyterrier_dr import FlexIndex
+from pyterrier_dr import BiEncoder, FlexIndex
 from safetensors.torch import load_model, save_model
 
 from pyterrier_graph.checks import View, check_type
@@ -27,20 +27,16 @@ from pyterrier_graph.gnn_encoder.training import (
     GNNEncoderTraining,
     MaskedGraph,
     MaskedGraphModel,
-    joint_vectors,
+    joint_measure,
     loss_queries,
 )
 from pyterrier_graph.graph_mean.equations import PassageNetwork
 from pyterrier_graph.graph_mean.graph_mean import ContextualEncoder, default_weights
-from pyterrier_graph.graph_mean.tuning import tuned_weights, validation
+from pyterrier_graph.graph_mean.tuning import PassageValidation, tuned_weights
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph
+from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.pair.dual_encoder import DualEncoder
 from pyterrier_graph.training.trainer import train
-
-if TYPE_CHECKING:
-    from pyterrier_dr import BiEncoder
-
-    from pyterrier_graph.graphs.hetero_graph import HeteroGraph
-    from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 
 WEIGHTS = "network.safetensors"
 CONFIGS = {kind.__name__: kind for kind in (GNNEncoderConfig, PaperGNNEncoderConfig)}
@@ -78,7 +74,6 @@ class GNNEncoder(ContextualEncoder):
 
     Attributes:
         network: The network.
-        training_log: Losses, and the validation measure under its own name, of the last training.
     """
 
     schematic = {"label": "GNNEncoder", "help_url": "https://pypi.org/project/pyterrier-graph/"}
@@ -156,9 +151,6 @@ class GNNEncoder(ContextualEncoder):
         (001): a copy of it becomes ``gnn.encoder``. Vectors that were given are then of the encoder before, so they are
         dropped: the passages of the graph are encoded again, or new vectors are set by ``gnn.vectors = index``.
 
-        A call that was killed continues, with ``output_dir``, and ends with the same weights. One that is interrupted
-        leaves the model as it was.
-
         Args:
             topics_or_res_tr: Training queries: ``qid, query``.
             qrels_tr: Judgments for them: ``qid, docno, label``, of passages, or of documents for all their passages.
@@ -178,22 +170,22 @@ class GNNEncoder(ContextualEncoder):
         self._start_fit()
         options, sampler = self.training, self._sampler()
         queries = loss_queries(self, topics_or_res_tr, qrels_tr, options)
-        rates, encoder, compute = self._rates(), None, None
+        rates, encoder = self._rates(), None
         if options.encoder_learning_rate is not None:
             if not isinstance(self.encoder, DualEncoder):
                 raise ValueError(f"only a DualEncoder learns, this encoder is {self.encoder!r}")
             encoder = self.encoder.apply_attributes()  # a copy with weights of its own
-            compute = partial(joint_vectors, self.network, encoder, sampler)
             rates.append(([*encoder.network.parameters()], options.encoder_learning_rate))
         if not rates:
             raise ValueError(f"{self!r} has nothing to learn: its network has no weights, and the encoder is frozen")
         l2_sp = 0.0 if self.random_start else options.l2_sp
         model = MaskedGraphModel(self.network, options.scale, encoder and encoder.network, l2_sp=l2_sp)
         masked_graph = MaskedGraph(queries, sampler, options)
-        validate = None
+        validate: Any = None
         if topics_or_res_va is not None and len(topics_or_res_va):
-            encode = None if encoder is None else encoder.encode_queries
-            validate = validation(self, topics_or_res_va, qrels_va, options.measure, compute, encode)
+            validate = PassageValidation(self, topics_or_res_va, qrels_va, options.measure)
+            if encoder is not None:
+                validate = partial(joint_measure, validate, self.network, encoder, sampler)
         identity = self._identity(sampler)
         identity |= {"weights at the start": identity.pop("network"), "training queries": queries.fingerprint()}
         with self._recorded():

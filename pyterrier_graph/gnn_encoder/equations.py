@@ -337,9 +337,8 @@ class GNNEncoderNetwork(FixedMean):
     0, the W_s of attention the identity, its a 0, and all gates are 1. A relation that starts with s_r = 0 adds
     nothing, and can learn. Without edges the network is an adapter, ``normalize(x + g_0 * W_0 x)``.
 
-    A passage that aggregates from relevant queries is more similar to all queries than a passage without any. So the
-    vectors of passages without a relevant query, where there are relevant queries at all, may be longer than 1 by the
-    factor ``isolated_norm``. This factor is tuned, not learned, since most passages in the loss have relevant queries.
+    ``isolated_norm`` (see :class:`~pyterrier_graph.graph_mean.equations.FixedMean`) is tuned, not learned, since most
+    passages in the loss have relevant queries.
     """
 
     def __init__(self, config: GNNEncoderConfig, dimension: int) -> None:

@@ -37,12 +37,11 @@ from torch.utils.data import Dataset
 
 from pyterrier_graph.checks import QualityWarning, check_fields
 from pyterrier_graph.encoders.sentence_encoder import prompts_of, scale_of
-from pyterrier_graph.encoders.stored_vectors import VectorsOf
 from pyterrier_graph.gnn_encoder.equations import in_batch_loss
 from pyterrier_graph.graph_mean.contextual_index import nearest
 from pyterrier_graph.graph_mean.equations import PassageNetwork
 from pyterrier_graph.graph_mean.neighbors import NeighborBatch, NeighborSampler
-from pyterrier_graph.graph_mean.tuning import passages_of
+from pyterrier_graph.graph_mean.tuning import PassageValidation, passages_of
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.relations import QUERY_RELATIONS, RELEVANT, RETRIEVED
 from pyterrier_graph.pair.dual_encoder import DualEncoder
@@ -338,8 +337,10 @@ def encoded(encoder: SentenceTransformer, texts: list[str], task: Literal["query
     return encoder(features, task=task)["sentence_embedding"]
 
 
-def joint_vectors(network: PassageNetwork, encoder: DualEncoder, sampler: NeighborSampler) -> VectorsOf:
-    """Computes passages by a network and an encoder in their present state."""
+def joint_measure(
+    validation: PassageValidation, network: PassageNetwork, encoder: DualEncoder, sampler: NeighborSampler
+) -> np.ndarray:
+    """The measure of each validation query, by a network and an encoder in their present state."""
     encoder.network.eval()
     network, device = network.eval(), encoder.network.device
 
@@ -351,4 +352,4 @@ def joint_vectors(network: PassageNetwork, encoder: DualEncoder, sampler: Neighb
         sources = torch.from_numpy(encoder.encode_queries(texts.sources)).to(device) if texts.sources else None
         return network(renewed(batch.to(device), own, sources)).cpu().numpy()
 
-    return vectors_of
+    return validation(vectors_of, encoder.encode_queries(validation.queries))

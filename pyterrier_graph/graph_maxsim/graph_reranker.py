@@ -21,9 +21,9 @@ import pyterrier as pt
 import torch
 from torch import Tensor
 
-from pyterrier_graph.checks import View, check_frame, check_type, positions, progress, query_texts
+from pyterrier_graph.checks import View, check_frame, check_type, progress, query_texts
 from pyterrier_graph.encoders.checkpoints import DType, full_precision
-from pyterrier_graph.encoders.model import LearnedModel
+from pyterrier_graph.encoders.model import Reranker
 from pyterrier_graph.encoders.token_encoder import TokenEncoder, TokenStates, encode_once, open_encoder, stored_tokens
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph, vectors_folder
@@ -31,8 +31,6 @@ from pyterrier_graph.storage.arrays import KeyedRows
 
 LENGTHS = ("max_passage_tokens", "max_query_tokens")
 TOKENS_AT_ONCE = 1024  # that are compared with a query
-
-Judged = tuple[pd.DataFrame, pd.DataFrame | None]  # a run and its judgments
 
 
 # --- MaxSim
@@ -133,13 +131,12 @@ class GraphTokens(NamedTuple):
         return self.graph.texts(nodes, titles=self.titles)
 
 
-class GraphReranker(LearnedModel):
+class GraphReranker(Reranker):
     """Base of the rerankers with token vectors. A saved model contains its encoder.
 
     For the arguments see :class:`~pyterrier_graph.graph_maxsim.reranker.GraphMaxSim`.
     """
 
-    ARTIFACT_TYPE = "reranker"
     GIVEN = ("graph",)
     KEEP_WEIGHTS = frozenset({"graph", "tokens", "training", "device", "dtype", "verbose"})
 
@@ -172,10 +169,6 @@ class GraphReranker(LearnedModel):
     @abstractmethod
     def _score(self, work: QueryPassages) -> np.ndarray:
         """Returns the scores of the rows, shape (rows,)."""
-
-    @abstractmethod
-    def _learn(self, training: Judged, validation: Judged | None) -> None:
-        """Does the work of :meth:`fit`, which has checked the columns of the runs."""
 
     @abstractmethod
     def searched_tokens(self) -> TokenStore:
@@ -235,58 +228,6 @@ class GraphReranker(LearnedModel):
         assert self.graph is not None
         rows = np.arange(len(query))
         return self._score(QueryPassages(self.graph, self._tokens_of(self.graph), queries, query, node, rows))
-
-    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Scores passages: adds ``score`` and ``rank``, with a warning if the model ranks at random.
-
-        Args:
-            inp: ``qid, query, docno``, where docno is a passage id (``docno%pN``) of the graph;
-                without a graph of its own the reranker needs a ``graph`` column, as ``CandidateGraph`` makes it.
-
-        Raises:
-            pt.validate.InputValidationError: If a column is missing.
-            KeyError: If a passage is not in the graph.
-            TypeError: If the graph of a query is missing.
-            ValueError: If a query is empty or not a text.
-        """
-        inp = self._checked(inp)
-        scores = self._scores(inp)
-        if len(inp):
-            self._warn_if_random()
-        return ranked(inp, scores, self)
-
-    def fit(
-        self,
-        topics_or_res_tr: pd.DataFrame,
-        qrels_tr: pd.DataFrame,
-        topics_or_res_va: pd.DataFrame | None = None,
-        qrels_va: pd.DataFrame | None = None,
-    ) -> Self:
-        """Learns from judged queries; see the description of the class.
-
-        Where no passage is judged, judgments of documents count for all their passages, and in validation a document
-        has the score of its best passage.
-
-        Args:
-            topics_or_res_tr: Training queries with their passages, as for :meth:`transform`.
-            qrels_tr: Judgments for them: ``qid, docno, label``, of passages or documents.
-            topics_or_res_va: Validation queries with their passages: the model that is best on them is kept.
-            qrels_va: Judgments for them.
-
-        Raises:
-            pt.validate.InputValidationError: If a column is missing.
-            ValueError: If no query is judged, there is nothing to learn, or ``training.output_dir`` holds another
-                training.
-        """
-        topics_or_res_tr = self._checked(topics_or_res_tr)
-        validation = None
-        if topics_or_res_va is not None and len(topics_or_res_va):
-            topics_or_res_va = self._checked(topics_or_res_va)
-            validation = topics_or_res_va, qrels_va
-        self._start_fit()
-        with self._recorded():
-            self._learn((topics_or_res_tr, qrels_tr), validation)
-        return self
 
     def _checked(self, run: pd.DataFrame) -> pd.DataFrame:
         run = check_frame(run, self)
@@ -348,18 +289,3 @@ def graph_of(rows: pd.DataFrame) -> HeteroGraph:
     qid, graph = rows["qid"].iloc[0], rows["graph"].iloc[0]
     check_type(f"the graph of query {qid!r}", graph, HeteroGraph, "a graph: put CandidateGraph() before")
     return graph
-
-
-def ranked(run: pd.DataFrame, scores: np.ndarray, context: pt.Transformer) -> pd.DataFrame:
-    """The rows of a run with new ``score`` and ``rank``; raises ValueError if a score is not finite."""
-    if not np.isfinite(scores).all():
-        row = run.iloc[int(np.flatnonzero(~np.isfinite(scores))[0])]
-        raise ValueError(
-            f"{context!r} scores query {row['qid']!r}, passage {row['docno']!r} as not a number: "
-            "the weights of its model or encoder are not finite"
-        )
-    query = pd.factorize(run["qid"])[0]
-    order, rank = np.lexsort((-scores, query)), np.empty(len(run), np.int64)
-    rank[order] = positions(query[order])
-    kept = {name: column for name, column in run.items() if name not in ("score", "rank")}
-    return pd.DataFrame(kept | {"score": scores, "rank": rank}, index=run.index)

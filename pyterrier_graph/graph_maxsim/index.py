@@ -12,7 +12,7 @@ import pyterrier as pt
 import torch
 from torch import Tensor
 
-from pyterrier_graph.checks import WithSignature, check_count, check_frame, check_type, load_faiss, query_texts
+from pyterrier_graph.checks import Found, Retrieves, WithSignature, check_count, check_type, load_faiss, query_texts
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graph_maxsim.graph_reranker import GraphReranker
 from pyterrier_graph.graphs.csr import CSR
@@ -50,9 +50,6 @@ class LateInteractionIndex(WithSignature, BuiltArtifact):
 
     ARTIFACT_TYPE = "late_interaction_index"
     ARTIFACT_FORMAT = "faiss"
-
-    def __repr__(self) -> str:
-        return f"LateInteractionIndex({str(self.path)!r})"
 
     def __len__(self) -> int:
         """Number of token vectors."""
@@ -135,9 +132,10 @@ class LateInteractionIndex(WithSignature, BuiltArtifact):
         return index
 
 
-class LateInteractionRetriever(WithSignature, pt.Transformer):
+class LateInteractionRetriever(Retrieves, pt.Transformer):
     """Nearest token vectors, their neighbors in the graph, exact scores: see :meth:`LateInteractionIndex.retriever`."""
 
+    _replaced = Retrieves._replaced | {"docid"}
     schematic = {"label": "LateInteraction", "help_url": "https://pypi.org/project/pyterrier-graph/"}
 
     def __init__(
@@ -155,21 +153,17 @@ class LateInteractionRetriever(WithSignature, pt.Transformer):
     def __repr__(self) -> str:
         return f"{self.index!r}.retriever({self.reranker!r}, {self.num_results})"
 
-    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Finds passages: ``qid, query`` to ``qid, query, docno, score, rank``."""
-        inp = check_frame(inp, self, texts=("query",))
-        pt.validate.query_frame(inp, extra_columns=["query"], context=self)
-        inp = inp.drop(columns=["docno", "docid", "score", "rank"], errors="ignore")
-        inp = inp.drop_duplicates("qid").reset_index(drop=True)
-        texts = query_texts(inp).tolist() if len(inp) else []
+    def _found(self, topics: pd.DataFrame) -> Found:
+        asked = np.flatnonzero(~topics["qid"].duplicated())  # the first row of each query
+        texts = query_texts(topics).tolist() if len(topics) else []
         queries = self.reranker.encoder.encode_queries(texts)
         found = [self._candidates(queries[number]) for number in range(len(texts))]
-        query = np.repeat(np.arange(len(inp)), [len(nodes) for nodes in found]).astype(np.int64)
+        query = np.repeat(np.arange(len(asked)), [len(nodes) for nodes in found]).astype(np.int64)
         node = np.concatenate([np.zeros(0, dtype=np.int64), *found])
         scores = self.reranker.score_passages(queries, query, node) if len(node) else np.zeros(0)
-        out = inp.iloc[query].assign(docno=np.array(self._graph.ids_of(node), dtype=object), score=scores)
-        # the query of each row is in the order of the input; passages of equal scores are in that of the graph
-        return pt.model.add_ranks(out.iloc[np.lexsort((node, -scores, query))].reset_index(drop=True))
+        order = np.lexsort((node, -scores, query))  # passages of equal scores are in the order of the graph
+        docnos = np.array(self._graph.ids_of(node[order]), dtype=object)
+        return Found(asked[query[order]], docnos, scores[order], {})
 
     @property
     def _graph(self) -> HeteroGraph:
@@ -188,7 +182,8 @@ class LateInteractionRetriever(WithSignature, pt.Transformer):
         found = torch.full((len(nodes), len(token)), -torch.inf)  # (nodes, query tokens)
         values = torch.from_numpy(similarity[row, place])
         found.view(-1).scatter_reduce_(0, torch.from_numpy(hit * len(token) + row), values, "amax")
-        passages, matches = [nodes[own := graph.node_type[nodes] == PASSAGE_TYPE]], [found[torch.from_numpy(own)]]
+        own = graph.node_type[nodes] == PASSAGE_TYPE
+        passages, matches = [nodes[own]], [found[torch.from_numpy(own)]]
         for relation, weight in self.reranker.weights.items():
             if weight:
                 position, passage = self._sources_of(relation).select(nodes)

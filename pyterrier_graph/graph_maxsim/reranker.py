@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,22 +11,20 @@ import torch
 
 from pyterrier_graph.checks import check_weights, progress
 from pyterrier_graph.encoders.checkpoints import DType
+from pyterrier_graph.encoders.model import Judged
 from pyterrier_graph.encoders.names import DEFAULT
+from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graph_maxsim.graph_reranker import (
     GraphReranker,
-    Judged,
     QueryPassages,
     best_of_neighbors,
     graph_maxsim,
     token_maxima,
 )
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.relations import OWN, check_relations
 from pyterrier_graph.training.grid_search import Tuning, coordinate_search
 from pyterrier_graph.training.validation import Validation
-
-if TYPE_CHECKING:
-    from pyterrier_graph.encoders.token_store import TokenStore
-    from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 
 TITLES_AND_NEIGHBORS = {"title": 1.0, "title/title": 1.0, "order": 0.5, "order_i": 0.5}
 GRID = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -68,7 +66,8 @@ class GraphMaxSim(GraphReranker):
             that is given has its own.
         verbose: Whether to show progress.
 
-    Columns in: ``qid, query, docno``; ``graph`` without a graph.
+    Columns in: ``qid, query, docno`` (a passage id of the graph); without a graph also ``graph``, as ``CandidateGraph``
+    makes it.
     Columns out: those, with new ``score`` and ``rank``.
 
     Raises:

@@ -159,7 +159,8 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
             return None
         if not (self.path / SAMPLE).is_file():
             raise FileNotFoundError(f"{self!r} was removed after it had been opened: open it again")
-        sample, names = load_file(self.path / SAMPLE), (PASSAGES, *self._largest_weights)
+        sample = load_file(self.path / SAMPLE)
+        names = (PASSAGES, *self._largest_weights)
         return QueryWeights({name: sample[name] for name in names}, self._largest_weights)
 
     @cached_property
@@ -210,21 +211,6 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
                 scores[:, long] = np.maximum(scores[:, long], of_windows)
         return scores
 
-    def parts(self, query: str | np.ndarray, docnos: Sequence[str]) -> pd.DataFrame:
-        """The shares of the passages' own vectors, and of each relation, in the scores of some passages for a query.
-
-        Args:
-            query: The query, or its vector (``query_vec`` of :meth:`query_encoder`).
-            docnos: The passages.
-
-        Returns:
-            A row per passage, with columns ``own`` and, where the index has weights per query, the relations; else the
-            score is the only part. A row adds up to the score.
-        """
-        vector = query_vector(self.query_encoder(), query) if isinstance(query, str) else query
-        names, sums = self._sums(vector, docnos)
-        return pd.DataFrame(sums, columns=names, index=pd.Index(docnos, name="docno"))
-
     def _sums(self, vector: np.ndarray, docnos: Sequence[str]) -> tuple[list[str], np.ndarray]:
         """The names of the parts of scores, and their values, shape (passages, parts)."""
         ids, vectors, _ = self._files.payload()
@@ -260,10 +246,15 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
             raise ValueError(f"{self!r} has no graph, which has the texts: explain(..., graph=graph)")
         node = graph.nodes_of([docno])
         weights = {} if self._weights is None else self.query_weights(pd.DataFrame({"qid": ["1"], "query": [query]}))
+        names, (scores,) = self._sums(query_vector(self.query_encoder(), query), [docno])
         rows = []
-        for name, score in self.parts(query, [docno]).iloc[0].items():
-            inside = name not in QUERY_RELATIONS  # queries are not in the graph of the passages
-            nodes = node if name == OWN else graph.neighbors(node, str(name))[1] if inside else node[:0]
+        for name, score in zip(names, scores.tolist(), strict=True):
+            if name == OWN:
+                nodes = node
+            elif name in QUERY_RELATIONS:  # queries are not in the graph of the passages
+                nodes = node[:0]
+            else:
+                nodes = graph.neighbors(node, name)[1]
             weight = float(weights[name].iloc[0]) if name in weights else float("nan")
             rows.append((name, " ".join(graph.ids_of(nodes)), "\n".join(graph.texts(nodes)), weight, score))
         return pd.DataFrame(rows, columns=["relation", "source", "text", "weight", "score"])
@@ -419,9 +410,9 @@ def write_index(
     depends = meta | {"sample": sample and hashlib.sha256(sample).hexdigest()}
     with unfinished(index.index_path, meta, count, chunk_size, identity=depends) as writer:
         writer.prepare(write_files)
-        progress: dict[str, Any] = {"desc": "indexing", "unit": "passage", "delay": 1, "disable": not verbose}
         workers = 1 if workers == "ray" else workers  # a hundredth of encoding, and it needs the files of this machine
         names = [] if windows_of is None else [WINDOWS, WINDOW_OFFSETS]
+        progress: dict[str, Any] = {"desc": "indexing", "unit": "passage", "delay": 1, "disable": not verbose}
         writer.compute(rows, VECTORS, *names, lengths=names[1:], workers=workers, **progress)
         if count >= LARGE:
             from pyterrier_graph.graph_mean.codes import write_codes
@@ -467,10 +458,9 @@ class QueryWeights(WithSignature, pt.Transformer):
     """Turns the vector q of a query into ``[q; w_1 q; w_2 q; ...]``, with a weight per relation.
 
     A query that matches some title better than any passage asks for the subject of the title, so titles count. A query
-    that matches passages much better than all titles asks for a detail, so titles count little. The weight of relation
-    r is ``c_r * clip((d - low) / (high - low), 0, 1)``, where d is the best cosine of the query and any source of r,
-    minus the best cosine of the query and any passage. Up to 16,384 passages, evenly over the index, and their sources
-    are compared. ``(low, high)`` is (-0.3, -0.1) for relations of documents, (-0.15, 0.15) for relations of queries.
+    that matches passages much better than all titles asks for a detail, so titles count little. Up to 16,384 passages,
+    evenly over the index, and their sources are compared with the query: see the equation of this module. ``(low,
+    high)`` is (-0.3, -0.1) for relations of documents, (-0.15, 0.15) for relations of queries.
 
     ``sample`` has vectors of length 1: ``'passages'``, and the sources of each relation by name, shape (number, d)
     each; ``weights`` are c_r, in the order of the blocks. Columns: ``query_vec``, shape (d,) in, (d * (1 + relations),)
@@ -511,7 +501,9 @@ class QueryWeights(WithSignature, pt.Transformer):
             vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
             best = _best(vectors, self.sample[PASSAGES])
             for row, (name, largest) in zip(weights, self.weights.items(), strict=True):
-                row[part] = largest * _ramp(name, _best(vectors, self.sample[name]) - best)
+                low, high = QUERY_RAMP if name in QUERY_RELATIONS else RAMP
+                difference = _best(vectors, self.sample[name]) - best
+                row[part] = largest * np.clip((difference - low) / (high - low), 0, 1)
         return weights
 
 
@@ -567,8 +559,3 @@ def _largest(values: np.ndarray, count: int) -> np.ndarray:
     least = np.partition(blocks if len(blocks) >= count else values, -count)[-count]
     near = np.flatnonzero(values >= least)
     return near[np.argsort(-values[near], kind="stable")[:count]]
-
-
-def _ramp(relation: str, differences: np.ndarray) -> np.ndarray:
-    low, high = QUERY_RAMP if relation in QUERY_RELATIONS else RAMP
-    return np.clip((differences - low) / (high - low), 0, 1)

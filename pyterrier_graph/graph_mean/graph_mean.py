@@ -29,7 +29,7 @@ from pyterrier_graph.checks import (
     check_type,
     check_weights,
 )
-from pyterrier_graph.encoders.checkpoints import DType, device_of, dtype_name, precision
+from pyterrier_graph.encoders.checkpoints import DType, dtype_name, precision
 from pyterrier_graph.encoders.model import LearnedModel
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.stored_vectors import (
@@ -223,7 +223,8 @@ class ContextualEncoder(LearnedModel):
         Raises:
             KeyError: If the passage is not in the index of vectors.
         """
-        sampler, network, device = self._sampler(), self.network.to(self._device).eval(), self._device
+        sampler, device = self._sampler(), self._device
+        network = self.network.to(device).eval()
         batch = sampler.sample(sampler.known_numbers_of([docno])).to(device)
         encoder = cast(Any, self.encoder)
         further: Any = ()
@@ -265,10 +266,6 @@ class ContextualEncoder(LearnedModel):
     def _share(self) -> float:
         """The share of the vector that an encoder reads with titles in front, in the vector of a passage."""
         return 0.0 if self.vectors is not None else self.network.titled
-
-    @property
-    def _device(self) -> torch.device:
-        return device_of(self.device)
 
     @property
     def _place(self) -> Path:

@@ -31,47 +31,49 @@ FACTORS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0)  # of the largest wei
 ISOLATED_NORMS = (1.0, 1.05, 1.1, 1.15, 1.2)
 
 
-def validation(
-    model: ContextualEncoder,
-    topics: pd.DataFrame,
-    qrels: pd.DataFrame | None,
-    measure: str,
-    compute: Callable[[], VectorsOf] | None = None,
-    encode: Callable[[list[str]], Any] | None = None,
-) -> Callable[[], np.ndarray]:
-    """Makes a function that measures the model in its present state on each validation query.
+class PassageValidation:
+    """Measures a model on validation queries, by default with its network in its present state.
 
     The candidates of all queries are ranked for each query: what the encoder finds for any of them, and all relevant
     passages. Among the candidates of one query alone, a passage that rises for all queries would not be noticed.
-    ``compute`` makes the function that computes passages, by default the model's network in its present state;
-    ``encode`` encodes queries, if the query encoder changes between calls.
+
+    Attributes:
+        queries: The texts of the queries.
+        vectors: The encoder's own vectors of the queries, shape (queries, d).
     """
-    sampler = model._sampler()
-    topics, qrels = judged(checked_topics(topics, model), qrels, model)
-    qrels = qrels[qrels["qid"].isin(topics["qid"])]
-    evaluate = Validation(topics, qrels, measure, model)
-    queries = query_texts(topics)
-    graph = sampler.query_graph if sampler.query_relations else None
-    if inside := 0 if graph is None else int((numbers_of(graph.qids, [*queries.index]) >= 0).sum()):
-        message = f"{inside} of {len(queries)} validation queries are in the graph: passages aggregate from them"
-        warnings.warn(message, QualityWarning, stacklevel=3)
-    vectors = np.asarray(model.encoder.encode_queries(queries.tolist()), dtype=np.float32)
-    found = nearest(vectors, sampler.index.payload()[1], CANDIDATES)[1]
-    numbers = np.union1d(found, sampler.numbers_of(passages_of(sampler, qrels)[0]["docno"].tolist()))
-    ids = np.asarray(sampler.docnos_of(numbers), dtype=object)
-    count = min(CANDIDATES, len(numbers))
-    qids = np.repeat(queries.index.to_numpy(), count)
 
-    def measured() -> np.ndarray:
-        vectors_of = compute() if compute is not None else model._compute(sampler)
-        states = [vectors_of(numbers[part]) for part in blocks(len(numbers), PASSAGES_AT_ONCE)]
-        current = vectors if encode is None else np.asarray(encode(queries.tolist()), dtype=np.float32)
-        everything = torch.from_numpy(np.concatenate(states))
-        best = [(part @ everything.T).topk(count) for part in torch.from_numpy(current).split(QUERIES_AT_ONCE)]
+    def __init__(
+        self, model: ContextualEncoder, topics: pd.DataFrame, qrels: pd.DataFrame | None, measure: str
+    ) -> None:
+        self._model, self._sampler = model, model._sampler()
+        sampler = self._sampler
+        topics, qrels = judged(checked_topics(topics, model), qrels, model)
+        qrels = qrels[qrels["qid"].isin(topics["qid"])]
+        self._evaluate = Validation(topics, qrels, measure, model)
+        texts = query_texts(topics)
+        self.queries = texts.tolist()
+        graph = sampler.query_graph if sampler.query_relations else None
+        if inside := 0 if graph is None else int((numbers_of(graph.qids, [*texts.index]) >= 0).sum()):
+            message = f"{inside} of {len(texts)} validation queries are in the graph: passages aggregate from them"
+            warnings.warn(message, QualityWarning, stacklevel=3)
+        self.vectors = np.asarray(model.encoder.encode_queries(self.queries), dtype=np.float32)
+        found = nearest(self.vectors, sampler.index.payload()[1], CANDIDATES)[1]
+        relevant = passages_of(sampler, qrels)[0]["docno"].tolist()
+        self._candidates = np.union1d(found, sampler.numbers_of(relevant))
+        self._ids = np.asarray(sampler.docnos_of(self._candidates), dtype=object)
+        self._count = min(CANDIDATES, len(self._candidates))
+        self._qids = np.repeat(texts.index.to_numpy(), self._count)
+
+    def __call__(self, vectors_of: VectorsOf | None = None, queries: np.ndarray | None = None) -> np.ndarray:
+        """The measure of each query, with given functions of passages, and vectors of queries."""
+        compute = self._model._compute(self._sampler) if vectors_of is None else vectors_of
+        parts = blocks(len(self._candidates), PASSAGES_AT_ONCE)
+        passages = torch.from_numpy(np.concatenate([compute(self._candidates[part]) for part in parts]))
+        vectors = torch.from_numpy(self.vectors if queries is None else queries)
+        best = [(part @ passages.T).topk(self._count) for part in vectors.split(QUERIES_AT_ONCE)]
         scores, places = (torch.cat(parts).flatten().numpy() for parts in zip(*best, strict=True))
-        return evaluate.per_query_of(pd.DataFrame({"qid": qids, "docno": ids[places], "score": scores}))
-
-    return measured
+        run = pd.DataFrame({"qid": self._qids, "docno": self._ids[places], "score": scores})
+        return self._evaluate.per_query_of(run)
 
 
 def passages_of(sampler: NeighborSampler, qrels: pd.DataFrame) -> tuple[pd.DataFrame, bool]:
@@ -88,21 +90,12 @@ def tuned_largest_weights(
     """The largest weights of relations, moved as far as the validation queries support it."""
     start, weights = dict(model.largest_weights), model._query_weights
     assert weights is not None
+    sample = weights.sample
     compute = _kept(model._compute(model._sampler()))
-    queries: list[np.ndarray] = []
-    present = start
-
-    def wide(texts: list[str]) -> np.ndarray:
-        if not queries:
-            queries.append(np.asarray(model.encoder.encode_queries(texts), dtype=np.float32))
-        return QueryWeights(weights.sample, present).widened(queries[0])
-
-    measured = validation(model, topics, qrels, measure, lambda: compute, wide)
+    measured = PassageValidation(model, topics, qrels, measure)
 
     def trial(values: Numbers) -> np.ndarray:
-        nonlocal present
-        present = values
-        return measured()
+        return measured(compute, QueryWeights(sample, values).widened(measured.vectors))
 
     grid = [{name: factor * (weight or 1.0)} for name, weight in start.items() for factor in FACTORS]
     return coordinate_search(start, grid, trial, desc="GraphMean.fit", verbose=model.verbose)
@@ -121,18 +114,14 @@ def tuned_weights(
     terms_of = _kept(partial(compute.apply, lambda batch: network.terms(batch.passages, batch.sources, batch.edges)))
     start = {name: float(weight) for name, weight in network.weights.items()}
     start[ISOLATED_NORM] = float(network.isolated_norm)
-    present = start
-
-    def vectors_of(passages: np.ndarray) -> np.ndarray:
-        with torch.inference_mode():
-            return terms_of(passages).joined(present, present[ISOLATED_NORM]).float().cpu().numpy()
-
-    measured = validation(model, topics, qrels, measure, lambda: vectors_of)
+    measured = PassageValidation(model, topics, qrels, measure)
 
     def trial(values: Numbers) -> np.ndarray:
-        nonlocal present
-        present = values
-        return measured()
+        def vectors_of(passages: np.ndarray) -> np.ndarray:
+            with torch.inference_mode():
+                return terms_of(passages).joined(values, values[ISOLATED_NORM]).float().cpu().numpy()
+
+        return measured(vectors_of)
 
     grid: list[Numbers] = []
     for name in network.relations:

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import pyterrier as pt
 from npids.builder import FwdLookupBuilder
-from npids.lookup import Lookup
 
 from pyterrier_graph.checks import DataWarning
 from pyterrier_graph.documents.document import (
@@ -42,20 +41,10 @@ from pyterrier_graph.graphs.relations import (
     nearest_titled,
     relation_names,
 )
-from pyterrier_graph.storage.arrays import (
-    DOCNOS,
-    ArrayFiles,
-    TextWriter,
-    blocks,
-    ids_of,
-    numbers_of,
-    read_array,
-    writing_ids,
-)
+from pyterrier_graph.storage.arrays import DOCNOS, ArrayFiles, TextWriter, check_unique, read_array, writing_ids
 from pyterrier_graph.storage.artifact import folder_sha256
 
 BATCH = 1 << 14  # nodes that are added at once
-CHUNK = 1 << 20  # ids that are compared at once
 MAX_NODES = (1 << 32) - 1
 
 DocumentOf = Callable[[Mapping[str, Any]], Any]
@@ -230,7 +219,8 @@ def resolve(
 
     ``number_of`` has numbers of documents by docno, ``places`` are those of :func:`locate`.
     """
-    together, unresolved = {relation: [*pairs] for relation, pairs in edges.items()}, {}
+    together = {relation: [*pairs] for relation, pairs in edges.items()}
+    unresolved = {}
     for relation, found in sorted(references.items()):
         documents = np.array([number_of.get(docno, -1) for part in found for docno in part.docnos], dtype=np.int64)
         nodes = locate(documents, np.concatenate([part.passages for part in found]), places)
@@ -304,16 +294,6 @@ def build(folder: Path, documents: Iterable[StructuredDocument], *, verbose: boo
         "own_ids": writer.passage_ids is not None,
         "sha256": folder_sha256(folder),
     }
-
-
-def check_unique(ids_file: Path) -> None:
-    """Raises ValueError if two passages have the same id."""
-    with Lookup(ids_file) as lookup:
-        for numbers in blocks(len(lookup), CHUNK):
-            ids = ids_of(lookup, numbers)
-            twice = np.flatnonzero(numbers_of(lookup, ids) != numbers)
-            if len(twice):
-                raise ValueError(f"passage {ids[twice[0]]!r} comes twice: the ids of passages must be unique")
 
 
 def _batches(documents: Iterable[StructuredDocument]) -> Iterator[list[StructuredDocument]]:

@@ -44,7 +44,10 @@ class CSR:
     @classmethod
     def group(cls, rows: Array, indices: Array, count: int, **data: Array) -> CSR:
         """Compresses pairs of a row and an element, which may repeat, to ``count`` rows; their order is kept."""
-        order, lengths = _sorted(rows, count)
+        if isinstance(rows, np.ndarray):
+            order, lengths = np.argsort(rows, kind="stable"), np.bincount(rows, minlength=count)
+        else:
+            order, lengths = rows.argsort(stable=True), rows.bincount(minlength=count)
         return cls(offsets(lengths), indices[order], {name: values[order] for name, values in data.items()})
 
     @classmethod
@@ -164,10 +167,3 @@ def _repeated(lengths: Array, total: int) -> Array:
     import torch
 
     return torch.arange(len(lengths), device=lengths.device).repeat_interleave(lengths, output_size=total)
-
-
-def _sorted(numbers: Array, count: int) -> tuple[Array, Array]:
-    """A stable order of some numbers, and the number of occurrences of 0, 1, ... (at least ``count`` numbers)."""
-    if isinstance(numbers, np.ndarray):
-        return np.argsort(numbers, kind="stable"), np.bincount(numbers, minlength=count)
-    return numbers.argsort(stable=True), numbers.bincount(minlength=count)

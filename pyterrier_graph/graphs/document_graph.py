@@ -18,7 +18,7 @@ from pyterrier_graph.checks import View, WithSignature, check_count, check_type
 from pyterrier_graph.documents.document import StructuredDocument
 from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph, Kind
 from pyterrier_graph.graphs.relations import check_relations
-from pyterrier_graph.storage.arrays import DOCNOS, StoredGraph, writing_ids
+from pyterrier_graph.storage.arrays import DOCNOS, StoredGraph, write_ids
 from pyterrier_graph.storage.artifact import META, kind_of, writing
 
 if TYPE_CHECKING:
@@ -276,9 +276,7 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         with writing(path, meta | {"doc_count": len(passages), "k": k, "relations": relations}) as folder:
             table.tofile(folder / "edges.u32.np")
             weights.tofile(folder / "weights.f16.np")
-            with writing_ids(folder / DOCNOS) as ids:
-                for docno in self.ids_of(passages):
-                    ids.add(docno)
+            write_ids(folder / DOCNOS, self.ids_of(passages))
         return NpTopKCorpusGraph(path)
 
     @cached_property

@@ -206,7 +206,8 @@ class HeteroGraph(Shown, ABC):
 
     def _columns(self, names: Sequence[str], ids: Sequence[str], nodes: np.ndarray | None = None) -> dict[str, Any]:
         """Columns ``text`` and ``title`` as asked for, of some passages, whose nodes may be known."""
-        nodes, load = self.nodes_of(ids) if nodes is None else nodes, {"text": self.texts, "title": self.titles}
+        nodes = self.nodes_of(ids) if nodes is None else nodes
+        load = {"text": self.texts, "title": self.titles}
         return {name: pd.array(load[name](nodes), dtype="str") for name in names}
 
     def nodes_of(self, identifiers: Sequence[str]) -> np.ndarray:

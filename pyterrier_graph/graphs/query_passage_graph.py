@@ -18,16 +18,7 @@ import pandas as pd
 import pyterrier as pt
 from npids.lookup import Lookup
 
-from pyterrier_graph.checks import (
-    Shown,
-    View,
-    WithSignature,
-    check_count,
-    check_frame,
-    check_type,
-    query_texts,
-    unwrapped,
-)
+from pyterrier_graph.checks import Shown, View, WithSignature, check_count, check_frame, check_type, query_texts
 from pyterrier_graph.graphs.csr import CSR, checked, offsets
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph, passage_qrels
 from pyterrier_graph.graphs.relations import GENERATED, RELEVANT, RETRIEVED, inverse
@@ -38,9 +29,11 @@ from pyterrier_graph.storage.arrays import (
     TextWriter,
     array_file,
     blocks,
+    check_unique,
     ids_of,
     numbers_of,
     some,
+    write_ids,
     writing_ids,
 )
 from pyterrier_graph.storage.artifact import (
@@ -442,7 +435,7 @@ def _retrieved(
 
     def found(numbers: np.ndarray) -> dict[str, np.ndarray]:
         asked = topics.iloc[numbers].reset_index(drop=True)
-        results = check_frame(unwrapped(pipeline.transform(asked)), pipeline, numbers=("score",))
+        results = check_frame(_unwrapped(pipeline.transform(asked)), pipeline, numbers=("score",))
         pt.validate.result_frame(results, extra_columns=["score"])
         edges = _edges(asked["qid"], results, docnos, "results", k)
         return {"lengths": edges.lengths, "indices": edges.indices, "scores": edges.data["scores"]}
@@ -453,6 +446,13 @@ def _retrieved(
         np.concatenate([arrays[name] for arrays in ranges]) for name in ("lengths", "indices", "scores")
     )
     return CSR(offsets(lengths), indices, {"scores": scores})
+
+
+def _unwrapped(results: Any) -> Any:
+    """Results with plain values; pyterrier_dr gives an array of one value where a query has a single result."""
+    columns = results.columns.intersection(["docno", "docid", "score", "rank"])
+    arrays = [name for name in columns if len(results) and isinstance(results[name].iloc[0], np.ndarray)]
+    return results.assign(**{name: np.concatenate([*results[name]]) for name in arrays})
 
 
 def _edges(qids: pd.Series, rows: pd.DataFrame, docnos: Lookup, source: str, k: int | None = None) -> CSR:
@@ -481,9 +481,8 @@ def _edges(qids: pd.Series, rows: pd.DataFrame, docnos: Lookup, source: str, k: 
 
 def _write(folder: Path, topics: pd.DataFrame, edges: Mapping[str, CSR], num_passages: int) -> None:
     """Writes the queries, and the edges of each type by query and by passage."""
-    with writing_ids(folder / QIDS) as ids, TextWriter(folder) as texts:
-        for qid in topics["qid"]:
-            ids.add(qid)
+    write_ids(folder / QIDS, topics["qid"])
+    with TextWriter(folder) as texts:
         texts.extend(topics["query"].tolist())
     with ArrayFiles() as arrays:
         for name, found in edges.items():
@@ -498,8 +497,6 @@ def _write(folder: Path, topics: pd.DataFrame, edges: Mapping[str, CSR], num_pas
 
 def _write_docnos(file: Path, passages: Any, *, verbose: bool) -> Path:
     """Writes the ids of passages, in order."""
-    from pyterrier_graph.graphs.builder import check_unique
-
     docno = None
     with writing_ids(file) as ids:
         for docno in pt.tqdm(_docnos(passages), desc="reading docnos", unit="passage", delay=1, disable=not verbose):

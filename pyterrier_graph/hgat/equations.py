@@ -38,18 +38,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from pyterrier_graph.checks import check_count, check_fields, check_number, check_weights
+from pyterrier_graph.checks import check_fields, check_number, check_weights
 from pyterrier_graph.encoders.token_encoder import TokenStates
 from pyterrier_graph.graph_maxsim.graph_reranker import maxsim, normalized
 from pyterrier_graph.graph_maxsim.reranker import TITLES_AND_NEIGHBORS
 from pyterrier_graph.graphs.csr import offsets, ranges
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.relations import SELF
 from pyterrier_graph.hgat.attention import (
     EdgeBlocks,
@@ -59,9 +60,6 @@ from pyterrier_graph.hgat.attention import (
     attend_to_each,
     plan_propagation,
 )
-
-if TYPE_CHECKING:
-    from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 
 Variant = Literal["BASE", "NO", "LB", "NS", "NO_LB", "NO_NS", "LB_NS", "NO_LB_NS"]
 
@@ -123,9 +121,7 @@ class HGATConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_fields(self, layers=1, heads=1, registers=0, seed=0)
-        if self.dimension is not None:
-            check_count("dimension", self.dimension)
+        check_fields(self, layers=1, heads=1, registers=0, dimension=1, seed=0)
         check_number("dropout", self.dropout, 0, 1, below=True)
         if self.framework is None:
             object.__setattr__(self, "framework", "late" if self.variant in ("NO_NS", "NO_LB_NS") else "standard")

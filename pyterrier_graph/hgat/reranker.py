@@ -6,9 +6,10 @@ import hashlib
 import json
 import os
 import warnings
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -17,13 +18,14 @@ from accelerate.utils import send_to_device
 from safetensors.torch import load_file, save_file
 
 from pyterrier_graph.checks import SpeedWarning, check_type, progress
-from pyterrier_graph.encoders.checkpoints import DType, device_of, dtype_name, precision
+from pyterrier_graph.encoders.checkpoints import DType, dtype_name, precision
+from pyterrier_graph.encoders.model import Judged, ranked
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.token_encoder import TokenStates, stored_rows
 from pyterrier_graph.encoders.token_store import TokenStore
-from pyterrier_graph.graph_maxsim.graph_reranker import GraphReranker, GraphTokens, Judged, QueryPassages, ranked
+from pyterrier_graph.graph_maxsim.graph_reranker import GraphReranker, GraphTokens, QueryPassages
 from pyterrier_graph.graphs.csr import offsets
-from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE
+from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph
 from pyterrier_graph.graphs.relations import OWN, PAPER_RELATIONS, check_relations, paper_relations
 from pyterrier_graph.hgat.equations import HGAT, HGATConfig
 from pyterrier_graph.hgat.training import HGATTraining, copy_to_train, draw_triples, train_on_triples
@@ -31,9 +33,6 @@ from pyterrier_graph.storage.arrays import KeyedRows
 from pyterrier_graph.storage.artifact import weights_sha256
 from pyterrier_graph.storage.writer import Workers
 from pyterrier_graph.training.validation import Validation, judged
-
-if TYPE_CHECKING:
-    from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 
 WEIGHTS = "hgat.safetensors"
 MANY_PASSAGES = 50  # from here on it is worth a warning that they are not looked up
@@ -66,7 +65,10 @@ class HGATReranker(GraphReranker):
             and a MaxSim. Without it, representations are computed once per process.
         training: Options of :meth:`fit`.
         batch_size: Number of passages represented at once.
-        device, dtype, verbose: See :class:`~pyterrier_graph.GraphMaxSim`.
+        device, dtype, verbose: See :class:`~pyterrier_graph.GraphMaxSim`, which also lists the columns.
+
+    Attributes:
+        relations: The relations along which passages aggregate.
 
     Raises:
         TypeError: If an argument is of another type.
@@ -101,9 +103,12 @@ class HGATReranker(GraphReranker):
         check_type("config", config, HGATConfig, "an HGATConfig, such as HGATConfig.paper()")
         options: dict[str, Any] = {"device": device, "dtype": dtype, "verbose": verbose}
         super().__init__(graph, encoder, tokens=tokens, titles=config.titles, **options)
-        if config.relations is None:
-            config = replace(config, relations=PAPER_RELATIONS if graph is None else paper_relations(graph))
+        relations = config.relations
+        if relations is None:
+            relations = PAPER_RELATIONS if graph is None else paper_relations(graph)
+            config = replace(config, relations=relations)
         self.config = config
+        self.relations: tuple[str, ...] = relations
         self.training = HGATTraining() if training is None else training
         self.batch_size = batch_size
         self.random_start = config.init == "random"
@@ -125,12 +130,6 @@ class HGATReranker(GraphReranker):
         }
 
     @property
-    def relations(self) -> tuple[str, ...]:
-        """The relations along which passages aggregate."""
-        assert self.config.relations is not None  # the constructor sets those of the graph
-        return self.config.relations
-
-    @property
     def contextualized(self) -> TokenStore | None:
         """Stored representations of all passages; those of other passages or weights raise ValueError."""
         return self._contextualized
@@ -144,10 +143,6 @@ class HGATReranker(GraphReranker):
             if (store.meta.get("model_sha256"), store.meta.get("titles")) != (self._digest(), self._with_titles):
                 raise ValueError(f"{store!r} was computed with other weights or titles: contextualize again")
         self._contextualized = store
-
-    @property
-    def _device(self) -> torch.device:
-        return device_of(self.device)
 
     def _check(self) -> None:
         super()._check()
@@ -221,12 +216,18 @@ class HGATReranker(GraphReranker):
         return tokens.states(nodes, self._device) if late else in_context, in_context
 
     def _learn(self, training: Judged, validation: Judged | None) -> None:
-        options, validate = self.training, None
+        options: HGATTraining = self.training
+        validate: Callable[[], np.ndarray] | None = None
         learned = options.encoder_learning_rate is not None
         if validation:
             measure = Validation(*validation, options.measure, self)
             work = None if learned else [*self._work(measure.run)]  # with the encoded queries
-            validate = lambda: measure.per_query(ranked(measure.run, self._scores(measure.run, work), self)["score"])  # noqa: E731
+
+            def measured() -> np.ndarray:
+                scores = self._scores(measure.run, work)
+                return measure.per_query(ranked(measure.run, scores, self)["score"])
+
+            validate = measured
         queries, graphs, triples = draw_triples(*judged(*training, self), self.graph, options)
         encoder = copy_to_train(self.encoder, options.frozen_encoder_layers) if learned else self.encoder
         identity = {  # of this training, for checkpoints; the weights of an encoder that learns are in them

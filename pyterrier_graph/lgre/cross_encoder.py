@@ -19,15 +19,13 @@ from pyterrier_graph.checks import View, check_count, check_frame, check_type, i
 from pyterrier_graph.encoders.checkpoints import (
     SAFE_WEIGHTS,
     DType,
-    device_of,
     loading,
     positions_of,
     precision,
     score_in_full_precision,
 )
-from pyterrier_graph.encoders.model import LearnedModel
+from pyterrier_graph.encoders.model import Judged, Reranker
 from pyterrier_graph.encoders.names import checkpoint_name, resolve
-from pyterrier_graph.graph_maxsim.graph_reranker import ranked
 from pyterrier_graph.graphs.hetero_graph import judged_ids
 from pyterrier_graph.lgre.training import (
     Batch,
@@ -45,10 +43,9 @@ from pyterrier_graph.training.validation import Validation, judged
 CHECKPOINT = "cross-encoder"
 
 
-class TextReranker(LearnedModel):
+class TextReranker(Reranker):
     """Base of the rerankers that score pairs of texts, each query with one document."""
 
-    ARTIFACT_TYPE = "reranker"
     TRAINING: ClassVar[type[PairTraining]]
     WRITTEN: tuple[str, ...] = ("max_tokens", "text_field")
 
@@ -90,7 +87,7 @@ class TextReranker(LearnedModel):
         self._labels: int = shape.num_labels if classifies else 0
 
     @abstractmethod
-    def _scores(self, batch: Batch) -> Tensor:
+    def _scores_of(self, batch: Batch) -> Tensor:
         """Scores of tokenized pairs, shape (pairs,)."""
 
     def _shape(self) -> dict[str, Any]:
@@ -104,25 +101,13 @@ class TextReranker(LearnedModel):
         }
         return View(sizes | self._training_facts())
 
-    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Scores documents: adds ``score`` and ``rank``; the score of a row does not depend on the other rows.
-
-        Args:
-            inp: ``qid, query, docno`` and the column with the text, which may be empty. At least one
-                row of a query has its text.
-
-        Raises:
-            ValueError: If a query is empty, or a query or document is not a text.
-        """
-        inp = self._checked(inp)
-        if len(inp):
-            self._warn_if_random()
-        return ranked(inp, self._compute(self._scores, self._texts(inp), np.zeros(len(inp))), self)
-
     def _checked(self, run: pd.DataFrame) -> pd.DataFrame:
         run = check_frame(run, self, numbers=("rank",))
         pt.validate.result_frame(run, extra_columns=["query", self.text_field], context=self)
         return run
+
+    def _scores(self, run: pd.DataFrame) -> np.ndarray:
+        return self._compute(self._scores_of, self._texts(run), np.zeros(len(run)))
 
     def _compute(
         self, function: Callable[[Batch], Tensor], texts: tuple[list[str], list[str]], out: np.ndarray
@@ -134,13 +119,13 @@ class TextReranker(LearnedModel):
         batches = [order[start : start + self.batch_size] for start in range(0, len(order), self.batch_size)]
         for rows in progress(batches, len({*queries}), "batch", verbose=self.verbose):
             batch = self._tokens([queries[row] for row in rows], [documents[row] for row in rows])
-            with torch.inference_mode(), precision(self.dtype, device_of(self.device)):
+            with torch.inference_mode(), precision(self.dtype, self._device):
                 out[rows] = function(batch).cpu().numpy()
         return out
 
     def _tokens(self, queries: Sequence[str], documents: Sequence[str]) -> Batch:
         batch = tokenize_pairs(self.tokenizer, self.max_tokens, queries, documents)
-        return {name: tensor.to(device_of(self.device)) for name, tensor in batch.items()}
+        return {name: tensor.to(self._device) for name, tensor in batch.items()}
 
     def _texts(self, run: pd.DataFrame) -> tuple[list[str], list[str]]:
         """Query and document of each row."""
@@ -151,38 +136,15 @@ class TextReranker(LearnedModel):
                 raise ValueError(f"document {docno!r} has no text in column {self.text_field!r}: {document!r:.60}")
         return queries, documents
 
-    def fit(
-        self,
-        topics_or_res_tr: pd.DataFrame,
-        qrels_tr: pd.DataFrame,
-        topics_or_res_va: pd.DataFrame | None = None,
-        qrels_va: pd.DataFrame | None = None,
-    ) -> Self:
-        """Trains on pairs of documents of the same query: a relevant one and a less relevant one.
-
-        If only documents are judged, a judgment holds for all passages of a document (``docno%pN``), and the validation
-        measure ranks documents by their best passage. There is a warning if the model is trained already, or no
-        validation candidate is judged.
-
-        Args:
-            topics_or_res_tr: Training queries with their documents, as for :meth:`transform`.
-            qrels_tr: Judgments for them: ``qid, docno, label``.
-            topics_or_res_va: Validation queries with their documents: the weights that are best on them are kept.
-            qrels_va: Judgments for them.
-
-        Raises:
-            ValueError: If there is nothing to learn from, ``output_dir`` holds another training, or training diverges.
-        """
-        self._start_fit()
+    def _learn(self, training: Judged, validation: Judged | None) -> None:
+        """Trains on pairs of documents of the same query: a relevant one and a less relevant one."""
         options: PairTraining = self.training
-        topics_or_res_tr = self._checked(topics_or_res_tr)
         validate = None
-        if topics_or_res_va is not None and len(topics_or_res_va):
-            topics_or_res_va = self._checked(topics_or_res_va)
+        if validation is not None:
             count = options.validation_candidates
-            validation = Validation(topics_or_res_va, qrels_va, options.measure, self, candidates=count)
-            validate = lambda: validation.per_query(self.transform(validation.run)["score"])  # noqa: E731
-        run, qrels = judged(topics_or_res_tr, qrels_tr, self)
+            measure = Validation(*validation, options.measure, self, candidates=count)
+            validate = lambda: measure.per_query(self.transform(measure.run)["score"])  # noqa: E731
+        run, qrels = judged(*training, self)
         run = run.drop_duplicates(["qid", "docno"])
         queries, documents = self._texts(run)
         labels = qrels.drop_duplicates(["qid", "docno"]).set_index(["qid", "docno"])["label"]
@@ -192,26 +154,24 @@ class TextReranker(LearnedModel):
         pairs = QueryPairs(queries_of, grades, options.pairs_per_epoch, options.seed, options.negatives)
         examples = pd.DataFrame({"query": queries, "document": documents, "label": label})
         digest = hashlib.sha256(pd.util.hash_pandas_object(examples).to_numpy().tobytes())
-        with self._recorded():
-            self.training_log = train(
-                PairModel(self.network, options),
-                pairs,
-                PairCollator(partial(tokenize_pairs, self.tokenizer, self.max_tokens), queries, documents, label > 0),
-                options,
-                rates=self._rates(),
-                validate=validate,
-                identity={
-                    "config": self._shape(),
-                    "encoder": self.encoder,
-                    "max_tokens": self.max_tokens,
-                    "weights at the start": self._digest() if self.training_log else "untrained",
-                    "training examples": digest.hexdigest(),
-                },
-                device=device_of(self.device),
-                dtype=self.dtype,
-                verbose=self.verbose,
-            )
-        return self
+        self.training_log = train(
+            PairModel(self.network, options),
+            pairs,
+            PairCollator(partial(tokenize_pairs, self.tokenizer, self.max_tokens), queries, documents, label > 0),
+            options,
+            rates=self._rates(),
+            validate=validate,
+            identity={
+                "config": self._shape(),
+                "encoder": self.encoder,
+                "max_tokens": self.max_tokens,
+                "weights at the start": self._digest() if self.training_log else "untrained",
+                "training examples": digest.hexdigest(),
+            },
+            device=self._device,
+            dtype=self.dtype,
+            verbose=self.verbose,
+        )
 
     def _rates(self) -> list[tuple[list[nn.Parameter], float]]:
         """The learning rate of each group of parameters; an encoder without one is frozen."""
@@ -240,7 +200,7 @@ class CrossEncoderReranker(TextReranker):
         probabilities: Whether a score is the sigmoid of the logit instead of the logit. It is a probability if the
             model was trained by binary cross-entropy.
 
-    The other arguments are those of :class:`~pyterrier_graph.LGReReranker`. Columns: see :meth:`transform`.
+    Columns and other arguments are those of :class:`~pyterrier_graph.LGReReranker`.
 
     Raises:
         ValueError: If the checkpoint is a classifier with several labels, or does not read ``max_tokens`` tokens.
@@ -275,12 +235,12 @@ class CrossEncoderReranker(TextReranker):
             kind = AutoModelForSequenceClassification
             self.network = kind.from_pretrained(self.checkpoint, num_labels=1, **SAFE_WEIGHTS).eval()
         score_in_full_precision(self.network)
-        self.network.to(device_of(device))
+        self.network.to(self._device)
 
     def __repr__(self) -> str:
         return f"CrossEncoderReranker({checkpoint_name(self.encoder)!r})"
 
-    def _scores(self, batch: Batch) -> Tensor:
+    def _scores_of(self, batch: Batch) -> Tensor:
         logits = pair_logits(self.network, batch)
         # in 32 bits the sigmoid of 17 is 1, and scores would tie
         return logits.double().sigmoid() if self.probabilities else logits

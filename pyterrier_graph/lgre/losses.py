@@ -12,14 +12,6 @@ states :math:`E^q` and :math:`E^d` of the words of query and document, and repre
     L &= L_{rank} + \lambda (L_{point} + L_{pair}) \quad \text{(Eq. 14)}
 
     L_{rank} &= \max(0, 1 - f^+ + f^-) \quad \text{(Eq. 15)}
-
-============================ ==============================================
-Loss                         When to choose it
-============================ ==============================================
-``LGReLoss()``               as in the paper
-``distance='none'``          faster; the loss of a cross-encoder on pairs
-``ranking='softmax'``        scores without a margin, as the authors' code
-============================ ==============================================
 """
 
 from dataclasses import dataclass

@@ -13,14 +13,7 @@ from torch import Tensor
 from transformers import AutoModel, AutoModelForSequenceClassification
 
 from pyterrier_graph.checks import check_type
-from pyterrier_graph.encoders.checkpoints import (
-    SAFE_WEIGHTS,
-    DType,
-    device_of,
-    loading,
-    precision,
-    score_in_full_precision,
-)
+from pyterrier_graph.encoders.checkpoints import SAFE_WEIGHTS, DType, loading, precision, score_in_full_precision
 from pyterrier_graph.encoders.model import options_from
 from pyterrier_graph.encoders.names import checkpoint_name
 from pyterrier_graph.lgre.cross_encoder import TextReranker
@@ -55,7 +48,8 @@ class LGReReranker(TextReranker):
         :link: https://doi.org/10.1007/978-3-030-73197-7_6
 
     On a cross-encoder the model starts at the scores of the cross-encoder. On any other encoder scores are random
-    before training. For columns see :meth:`transform`.
+    before training. :meth:`fit` trains on pairs of documents of a query: a relevant one and a less relevant one. The
+    score of a row does not depend on the other rows.
 
     A document is cut at ``max_tokens``. To use the whole document, split it into passages and take the best one. Such a
     pipeline can be trained with judgments of documents, because passages are recognized by their ids (``docno%pN``)::
@@ -73,6 +67,9 @@ class LGReReranker(TextReranker):
         device: Name of a torch device; by default a GPU if there is one.
         dtype: The precision of the network in scoring and training; see :mod:`~pyterrier_graph.encoders.checkpoints`.
         verbose: Whether to show progress.
+
+    Columns in: ``qid, query, docno`` and the text, which may be empty; at least one row of a query has its text.
+    Columns out: those, with new ``score`` and ``rank``.
 
     Raises:
         ValueError: If the encoder does not read ``max_tokens`` tokens, lacks a layer of the configuration, or is
@@ -108,12 +105,12 @@ class LGReReranker(TextReranker):
                 score_in_full_precision(model)
             self.network = LGRe(model, self.config).eval()
         self.random_start = self.network.config.init == "random"
-        self.network.to(device_of(device))
+        self.network.to(self._device)
 
     def __repr__(self) -> str:
         return f"LGReReranker({checkpoint_name(self.encoder)!r}, {self.config.word_graph!r})"
 
-    def _scores(self, batch: Batch) -> Tensor:
+    def _scores_of(self, batch: Batch) -> Tensor:
         return self.network(**batch).scores
 
     def _shape(self) -> dict[str, Any]:
@@ -127,7 +124,7 @@ class LGReReranker(TextReranker):
         """
         pair = pd.DataFrame({"qid": ["1"], "query": query, "docno": "1", self.text_field: text})
         batch = self._tokens(*self._texts(pair))
-        with torch.inference_mode(), precision(self.dtype, device_of(self.device)):
+        with torch.inference_mode(), precision(self.dtype, self._device):
             output = self.network(**batch, adjacency=True)
         assert output.adjacency is not None
         return LearnedWordGraph(

@@ -15,7 +15,7 @@ from accelerate import PartialState
 from datasets import Dataset, concatenate_datasets
 
 from pyterrier_graph.checks import DataWarning, View, check_frame, check_type, query_texts
-from pyterrier_graph.encoders.checkpoints import DType, device_of
+from pyterrier_graph.encoders.checkpoints import DType
 from pyterrier_graph.encoders.model import LearnedModel, training_entry
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
@@ -139,7 +139,7 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         run, qrels_tr = self._validation_run(topics_or_res_va), checked_qrels(qrels_tr, self)
         topics = checked_topics(topics_or_res_tr, self)
         # with several processes, the first one mines while the others wait
-        with PartialState(cpu=device_of(self.device).type == "cpu").main_process_first():
+        with PartialState(cpu=self._device.type == "cpu").main_process_first():
             pretraining_examples = None if unlabeled is None else miner.pseudo_labeled(unlabeled)
             examples = miner.labeled(topics, qrels_tr).dataset
             if unlabeled is not None:
@@ -193,7 +193,7 @@ class DualEncoder(LearnedModel, SentenceEncoder):
                     dataclasses.replace(options, output_dir=folder, pretraining=None),
                     validate=None if validation is None else self._validate(validation),
                     identity=identity | {"training examples": digests[stage]},
-                    device=device_of(self.device),
+                    device=self._device,
                     dtype=self.dtype,
                     verbose=self.verbose,
                 )

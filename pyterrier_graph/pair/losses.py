@@ -24,13 +24,13 @@ from functools import reduce
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.losses import CachedLossMixin
-from sentence_transformers.base.modules import Normalize
 from sentence_transformers.util import all_gather_with_grad, get_rank
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from pyterrier_graph.checks import QualityWarning, check_number
 from pyterrier_graph.encoders.checkpoints import full_precision
+from pyterrier_graph.encoders.sentence_encoder import is_normalized
 
 
 def pair_loss(
@@ -105,7 +105,7 @@ class PAIRLoss(CachedLossMixin, nn.Module):
     ) -> None:
         super().__init__()
         check_number("alpha", alpha, 0, 1)
-        if scale == 1 and any(isinstance(module, Normalize) for module in model.modules()):
+        if scale == 1 and is_normalized(model):
             problem = "vectors are normalized: with scale=1, hard negatives hardly count for more than easy ones"
             warnings.warn(f"{problem}; try scale=20", QualityWarning, stacklevel=2)
         self.model, self.gather_across_devices = model, gather_across_devices

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.checks import WithSignature, check_frame, check_number, check_training, check_type
+from pyterrier_graph.checks import WithSignature, check_frame, check_number, check_training, check_weights
 from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph, documents_of
 from pyterrier_graph.graphs.relations import DOCUMENT, check_relations, inverse_path
 from pyterrier_graph.training.grid_search import Tuning, coordinate_search
@@ -41,17 +41,13 @@ class Evidence(WithSignature, pt.Transformer):
     ) -> None:
         check_number("weight", weight, 0)
         self.weight = weight
-        check_type("relations", relations, (Mapping, type(None)), "weights by relation, such as {'order': 0.1}")
-        self.relations = dict(relations or {})
+        self.relations = check_weights({} if relations is None else relations)
         self.graph = graph
         if self.relations and graph is None:
             raise ValueError("relations are those of a graph: give graph=DocumentGraph(path)")
         if graph is not None:
             check_relations(graph, [*self.relations, *map(inverse_path, self.relations)])
-        for name, share in self.relations.items():
-            check_number(f"the weight of {name!r}", share, 0)
-        self.training = Tuning() if training is None else training
-        check_training(self.training, Tuning)
+        self.training: Tuning = check_training(training, Tuning)
 
     def __repr__(self) -> str:
         relations = f", relations={self.relations}" if self.relations else ""

@@ -1,18 +1,23 @@
-"""The few numbers of a GraphIndex, chosen by judged queries: alpha of its hybrid, and the weights of evidence."""
+"""The settings of a GraphIndex, chosen by judged queries: alpha of its hybrid, and the weights of evidence."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph
+from pyterrier_graph.graphs.relations import DOCUMENT, ORDER
 from pyterrier_graph.search.document_evidence import Evidence
-from pyterrier_graph.search.hybrid import ALPHAS, Fusion, weighted
+from pyterrier_graph.search.hybrid import ALPHA, ALPHAS, Fusion, weighted
 from pyterrier_graph.training.grid_search import Numbers, Tuning, coordinate_search
 from pyterrier_graph.training.validation import Validation, judged
 
+SETTINGS: Mapping[str, Any] = {"alpha": ALPHA, "evidence": {DOCUMENT: 0.0, ORDER: 0.0}}  # before any query is judged
+RESULTS = 1000  # of each pipeline, for a query that chooses the settings
 FOLDS, ENOUGH = 5, 500  # of answered queries; how many are left out of the context at most, to be measured
 KEPT = 100  # results of each pipeline for a query that are measured
 
@@ -47,25 +52,40 @@ def left_out(
         count += int((fold == number).sum())
 
 
-def best_numbers(
-    parts: Parts, evidence: Evidence, qrels: pd.DataFrame, alpha: float, training: Tuning, *, verbose: bool
-) -> tuple[float, Numbers]:
-    """Alpha and the weights of evidence, moved from their present values as far as the queries support it.
+def best_settings(
+    parts: Sequence[Parts],
+    graph: HeteroGraph,
+    qrels: pd.DataFrame,
+    present: Mapping[str, Any],
+    training: Tuning,
+    *,
+    verbose: bool,
+) -> dict[str, Any]:
+    """The settings, moved from their present values as far as judged queries support it.
 
-    ``parts`` are what :func:`measured_parts` returns; ``evidence`` has the present weights.
+    ``parts`` are what :func:`measured_parts` returns, each for some of the queries.
     """
-    merged, scores = parts
+    merged = pd.concat([found for found, _ in parts], ignore_index=True)
+    scores = np.concatenate([scores for _, scores in parts])
+    evidence = evidence_of(graph, present["evidence"])
     validation = Validation(merged, qrels, training.measure, evidence)
     found: dict[float, pd.DataFrame] = {}
 
     def measure(numbers: Numbers) -> np.ndarray:
         value = numbers["alpha"]
         if value not in found:
-            run = merged.assign(score=weighted(scores, np.array([1 - value, value])).sum(1))
+            run = merged.assign(score=weighted(scores, value).sum(1))
             found.clear()
             found[value] = evidence.evidence(run).assign(alpha=run["score"])
         return validation.per_query(found[value] @ pd.Series({**numbers, "alpha": 1.0}))
 
+    start = {"alpha": present["alpha"]} | evidence.weights
     grid = [*({"alpha": value} for value in ALPHAS), *evidence.grid()]
-    numbers = coordinate_search({"alpha": alpha} | evidence.weights, grid, measure, desc="fit", verbose=verbose)
-    return numbers.pop("alpha"), numbers
+    numbers = coordinate_search(start, grid, measure, desc="fit", verbose=verbose)
+    return {"alpha": numbers.pop("alpha"), "evidence": numbers}
+
+
+def evidence_of(graph: HeteroGraph, weights: Mapping[str, float]) -> Evidence:
+    """The evidence with weights by name, ``document`` among them."""
+    relations = {name: weight for name, weight in weights.items() if name != DOCUMENT}
+    return Evidence(weights[DOCUMENT], relations=relations, graph=graph)

@@ -14,7 +14,9 @@ from pyterrier_graph.checks import check_type
 from pyterrier_graph.encoders.compiled import compiled_checkpoint
 from pyterrier_graph.encoders.names import DEFAULT, checkpoint_state
 from pyterrier_graph.search.files import FolderFiles
-from pyterrier_graph.search.graph_index import ENCODED, GraphIndex, Lexical
+from pyterrier_graph.search.graph_index import GraphIndex
+from pyterrier_graph.search.layout import ENCODED
+from pyterrier_graph.search.stored_index import Lexical
 from pyterrier_graph.storage.artifact import locked
 
 CACHE = ".pyterrier_graph"

@@ -29,9 +29,8 @@ from pyterrier_graph.checks import (
     positions,
 )
 from pyterrier_graph.documents.document import split_passage_id
-from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.html import pipeline_name
-from pyterrier_graph.training.grid_search import Tuning, coordinate_search
+from pyterrier_graph.training.grid_search import Numbers, Tuning, coordinate_search
 from pyterrier_graph.training.validation import Validation, judged, tuning_set
 
 ALPHA = 0.6
@@ -66,8 +65,7 @@ class Fusion(Retrieves, pt.Transformer):
         check_count("num_results", num_results)
         self.lexical, self.dense = lexical, dense
         self.alpha = alpha
-        self.training = Tuning() if training is None else training
-        check_training(self.training, Tuning)
+        self.training: Tuning = check_training(training, Tuning)
         self.num_results, self.verbose = num_results, verbose
 
     def __repr__(self) -> str:
@@ -78,18 +76,12 @@ class Fusion(Retrieves, pt.Transformer):
         """Both pipelines."""
         return (self.lexical, self.dense)
 
-    @property
-    def weights(self) -> np.ndarray:
-        """The share of each pipeline."""
-        return np.array([1 - self.alpha, self.alpha])
-
-    def explain(self, query: str, docno: str, *, graph: HeteroGraph | None = None) -> pd.DataFrame:
+    def explain(self, query: str, docno: str) -> pd.DataFrame:
         """Explains the score of a result by the pipelines that it comes from.
 
         Args:
             query: The query.
             docno: A result: a passage or a document, as the pipelines return them.
-            graph: Not needed, as the pipelines have their own.
 
         Returns:
             A row per pipeline: ``relation`` (the pipeline's name, with its number where two have the same name),
@@ -107,7 +99,7 @@ class Fusion(Retrieves, pt.Transformer):
         labels = [f"{name} ({number})" if names.count(name) > 1 else name for number, name in enumerate(names, 1)]
         text = merged.others["text"][row] if "text" in merged.others else ""
         frame = pd.DataFrame({"relation": labels, "source": docno, "text": text})
-        share = _shares(parts[[row]], self.weights)[0]
+        share = _shares(parts[[row]], self.alpha)[0]
         return frame.assign(weight=share, score=np.nan_to_num(parts[row]) * share, normalized=parts[row])
 
     def _found(self, topics: pd.DataFrame) -> Found:
@@ -116,7 +108,7 @@ class Fusion(Retrieves, pt.Transformer):
     def _ranked(self, topics: pd.DataFrame) -> tuple[Found, np.ndarray]:
         """The ranking, and the part of each pipeline in each score, shape (results, 2)."""
         found, parts = self._parts(topics)
-        shares = weighted(parts, self.weights)
+        shares = weighted(parts, self.alpha)
         found = found._replace(score=shares.sum(1))
         order = np.lexsort((-found.score, found.row))
         order = order[positions(found.row[order]) < self.num_results]
@@ -234,24 +226,24 @@ class Hybrid(Fusion, pt.Estimator):
         run, qrels = judged(topics, qrels, self)
         merged, parts = self._parts(run)
         validation = Validation(self._frame(run, merged)[["qid", "docno"]], qrels, self.training.measure, self)
-        measure = lambda numbers: validation.per_query(  # noqa: E731
-            weighted(parts, np.array([1 - numbers["alpha"], numbers["alpha"]])).sum(1)
-        )
+
+        def measure(numbers: Numbers) -> np.ndarray:
+            return validation.per_query(weighted(parts, numbers["alpha"]).sum(1))
+
         grid = [{"alpha": alpha} for alpha in ALPHAS]
-        self.alpha = coordinate_search({"alpha": self.alpha}, grid, measure, desc="Hybrid.fit", verbose=self.verbose)[
-            "alpha"
-        ]
+        found = coordinate_search({"alpha": self.alpha}, grid, measure, desc="Hybrid.fit", verbose=self.verbose)
+        self.alpha = found["alpha"]
         return self
 
 
-def weighted(parts: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def weighted(parts: np.ndarray, alpha: float) -> np.ndarray:
     """Scores times their pipelines' shares, shape (results, 2)."""
-    return np.nan_to_num(parts) * _shares(parts, weights)
+    return np.nan_to_num(parts) * _shares(parts, alpha)
 
 
-def _shares(parts: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The weight of each pipeline in each score; one that retrieved nothing leaves its weight to the others."""
+def _shares(parts: np.ndarray, alpha: float) -> np.ndarray:
+    """The weight of each pipeline in each score; one that retrieved nothing leaves its weight to the other."""
     found = ~np.isnan(parts)
-    shares = found * weights
+    shares = found * np.array([1 - alpha, alpha])
     shares = np.where(shares.any(1, keepdims=True), shares, found)  # if only pipelines of weight 0 retrieved something
     return shares / shares.sum(1, keepdims=True)

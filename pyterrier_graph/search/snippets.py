@@ -98,7 +98,7 @@ def _shingles(text: str) -> set[tuple[str, ...]]:
 def warn_of_no_answer(question: str, best: float, unrelated: float) -> str:
     """Warns that the best similarity is that of random words, and returns the reason."""
     reason = f"the best similarity is {best:.2f}, and random words have {unrelated:.2f}"
-    warnings.warn(f"no passage answers {question!r:.60}: {reason}; ask in other words", QualityWarning, stacklevel=3)
+    warnings.warn(f"no passage answers {question!r:.60}: {reason}; ask in other words", QualityWarning, stacklevel=4)
     return reason
 
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from pyterrier_graph.html import TEXT, WIDEST, in_words
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 TITLE_WIDTH = 80
 DPI = 110

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
+import pyterrier as pt
 
 from pyterrier_graph.checks import check_count
 from pyterrier_graph.documents.document import split_passage_id
 from pyterrier_graph.html import COLORS, NEUTRAL, Page, marked, pipeline_name, shortened, styled
 from pyterrier_graph.search.snippets import content_stems, matching_words, snippet
-
-if TYPE_CHECKING:
-    import pyterrier as pt
 
 WORDS = 40  # of a text
 RELEVANT = "✓ relevant"

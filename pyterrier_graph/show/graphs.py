@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, to_rgba
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import LogLocator
 
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.relations import TITLE
 from pyterrier_graph.html import COLORS, NEUTRAL, TEXT, colors_of, shortened
 from pyterrier_graph.show.axes import new_axes, right_legend, titled, with_path
@@ -19,9 +21,6 @@ from pyterrier_graph.show.axes import new_axes, right_legend, titled, with_path
 SCALE = (0.001, 1.0)  # the weights at both ends of the color scale of a word graph
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from pyterrier_graph.graphs.hetero_graph import HeteroGraph
     from pyterrier_graph.lgre.reranker import LearnedWordGraph
 
 

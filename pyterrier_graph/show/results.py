@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
+from matplotlib.axes import Axes
 
 from pyterrier_graph.checks import check_choice
 from pyterrier_graph.evaluation.significance import PER_QUERY, significance_marks, values_of
 from pyterrier_graph.html import COLORS, MINUS, NEUTRAL, PLUS, TEXT, colors_of, shortened
 from pyterrier_graph.show.axes import new_axes, new_grid, right_legend, titled, with_path
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 SPREAD = 0.36  # half the height that the points of a system take
 

@@ -22,6 +22,7 @@ from pyterrier_graph.storage.artifact import BuiltArtifact, folder_id, locked, r
 DOCNOS = "docnos.npids"
 TEXTS, TEXT_OFFSETS = "texts", "text_offsets"
 IDS_AT_ONCE = 65_536
+COMPARED = 1 << 20  # ids that are compared at once
 
 _DTYPES = {"node_type": "u1", TEXTS: "u1", "scores": "f4", "features": "f2"}
 _DTYPES |= dict.fromkeys(("indices", "pairs", "edges"), "u4")
@@ -206,6 +207,13 @@ def writing_ids(path: Path) -> Iterator[FwdLookupBuilder]:
             raise
 
 
+def write_ids(path: Path, ids: Iterable[str]) -> None:
+    """Writes an ``npids.Lookup`` with these ids."""
+    with writing_ids(path) as builder:
+        for identifier in ids:
+            builder.add(identifier)
+
+
 def numbers_of(lookup: Lookup, ids: Sequence[str]) -> np.ndarray:
     """Numbers of ids, int64; -1 for unknown ids. Each id is looked up once."""
     place, names = pd.factorize(np.array(ids, dtype=object))
@@ -224,6 +232,16 @@ def ids_of(lookup: Lookup, numbers: np.ndarray) -> list[str]:
         return []
     unique, place = np.unique(numbers, return_inverse=True)
     return lookup.fwd[unique].astype(object)[place].tolist()
+
+
+def check_unique(ids_file: Path) -> None:
+    """Raises ValueError if two passages have the same id."""
+    with Lookup(ids_file) as lookup:
+        for numbers in blocks(len(lookup), COMPARED):
+            ids = ids_of(lookup, numbers)
+            twice = np.flatnonzero(numbers_of(lookup, ids) != numbers)
+            if len(twice):
+                raise ValueError(f"passage {ids[twice[0]]!r} comes twice: the ids of passages must be unique")
 
 
 def some(unknown: Sequence[Any], noun: str) -> str:

@@ -232,7 +232,8 @@ def complete(
     ``publish`` may extend the metadata before they are written. What is ``kept`` is on the disk already. A caller that
     renames the folder afterwards has to :func:`sync` the folder around it.
     """
-    known, new = sha256 or {}, folder / NEW_META
+    known = sha256 or {}
+    new = folder / NEW_META
     files = sorted({*(folder.rglob("*") if files is None else files)} - {folder / META, new})
     names = {file.relative_to(folder).as_posix(): file for file in files if file.is_file()}
     meta[SIZES] = {name: file.stat().st_size for name, file in names.items()}
@@ -256,7 +257,8 @@ def replace_file(path: Path, meta: dict[str, Any], name: str, content: bytes | N
 
     The artifact can be read at every moment: the file is not listed while it changes.
     """
-    file, mode = path / name, (path / META).stat().st_mode & 0o777
+    file = path / name
+    mode = (path / META).stat().st_mode & 0o777
 
     def put(target: Path, content: bytes) -> None:
         with pt.io.finalized_open(str(target), "b") as out:
@@ -333,7 +335,7 @@ def _open_meta(path: Path, expected: Mapping[str, Any]) -> dict[str, Any]:
         meta = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{str(file)!r} is damaged: {error}") from error
-    found = {key: meta.get(key) for key in expected} if isinstance(meta, dict) else None
+    found = {key: meta.get(key) for key in expected} if isinstance(meta, dict) else expected
     if found != expected:
         raise ValueError(f"{str(path)!r} holds {found}, but {expected} is needed")
     if not isinstance(meta, dict) or meta_text(meta) != text:

@@ -316,7 +316,8 @@ def _on_ray(
         ray.init()
     # not the default of one call per process where there are GPUs: each call would load the encoder
     options = {"num_gpus": int("GPU" in ray.cluster_resources()), "max_retries": RETRIES, "max_calls": 0}
-    call, reference, pending = ray.remote(**options)(_call_on_ray), ray.put(dumps(work)), dict[Any, int]()
+    call, reference = ray.remote(**options)(_call_on_ray), ray.put(dumps(work))
+    pending: dict[Any, int] = {}
     waiting = iter(numbers)
     try:
         while True:

@@ -307,7 +307,8 @@ def train(
     if free is not None and about.validate is not None:
         tied = {name: part.clone() for name, part in model.state_dict().items()}
         model.load_state_dict(before)
-        free.factor, folder = 0.0, options.output_dir and f"{options.output_dir}/free"
+        free.factor = 0.0
+        folder = options.output_dir and f"{options.output_dir}/free"
         again = dataclasses.replace(options, output_dir=folder)
         free_log, others = run_trainer(model, make, arguments, load, again, about)
         if not as_good(cast(Any, values), cast(Any, others)):

@@ -198,7 +198,8 @@ def _limits() -> Iterator[None]:
     def stop(*_: object) -> None:
         raise _TimeIsUpError
 
-    before, memory = signal.signal(signal.SIGALRM, stop), resource.getrlimit(resource.RLIMIT_AS)
+    before = signal.signal(signal.SIGALRM, stop)
+    memory = resource.getrlimit(resource.RLIMIT_AS)
     if (pages := Path("/proc/self/statm")).exists():
         most = int(pages.read_text().split()[0]) * resource.getpagesize() + MEMORY
         most = min([most, *(limit for limit in memory if limit != resource.RLIM_INFINITY)])
