@@ -10,7 +10,6 @@ import argparse
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from transformers import BertConfig, BertForSequenceClassification
 
 import pyterrier_graph as ptg
 from experiments.harness.cost import random_text, random_vectors
-from experiments.hgat_cost import document
+from experiments.harness.synthetic import document
 from pyterrier_graph.encoders.checkpoints import DType, precision
 from pyterrier_graph.encoders.token_encoder import TokenStates
 from pyterrier_graph.gnn_encoder.equations import (
@@ -215,45 +214,29 @@ def throughput(options: argparse.Namespace) -> Iterator[Row]:
     compared: list[tuple[str, DType]] = [(CPU, "float32"), (CPU, "bfloat16"), (GPU, "float32"), (GPU, "bfloat16")]
     for device, dtype in [pair for pair in compared if pair[0] in options.devices]:
         row = {"part": "throughput", "device": device, "dtype": dtype}
-        names = ["encoding", "encoding tokens", "contextualizing (HGAT)", "indexing (GraphMean)", "training an encoder"]
+        names = ["encoding", "encoding tokens", "training an encoder"]
         if absent(device):
             yield from (row | {"name": name, "outcome": NO_GPU} for name in names)
             continue
-        with TemporaryDirectory() as folder:
-            actions = measured(options, device, dtype, Path(folder))
-            for name, action in zip(names, actions, strict=True):
-                count = action()  # once to warm up
-                if device == GPU:
-                    torch.cuda.reset_peak_memory_stats()
-                duration = min(_seconds(action, device) for _ in range(options.repeats))
-                yield row | {
-                    "name": name,
-                    "value": count / duration,
-                    "unit": "passages a second",
-                    "outcome": "measured",
-                }
-                if device == GPU:
-                    mib = torch.cuda.max_memory_allocated() / 2**20
-                    yield row | {"name": name, "value": mib, "unit": "MiB at most", "outcome": "measured"}
+        actions = measured(options, device, dtype)
+        for name, action in zip(names, actions, strict=True):
+            count = action()  # once to warm up
+            if device == GPU:
+                torch.cuda.reset_peak_memory_stats()
+            duration = min(_seconds(action, device) for _ in range(options.repeats))
+            yield row | {"name": name, "value": count / duration, "unit": "passages a second", "outcome": "measured"}
+            if device == GPU:
+                mib = torch.cuda.max_memory_allocated() / 2**20
+                yield row | {"name": name, "value": mib, "unit": "MiB at most", "outcome": "measured"}
 
 
-def measured(options: argparse.Namespace, device: str, dtype: DType, folder: Path) -> Iterator[Callable[[], int]]:
+def measured(options: argparse.Namespace, device: str, dtype: DType) -> Iterator[Callable[[], int]]:
     """The measured functions, which return the number of passages that they have worked on."""
     texts = texts_of(options.passages)
     encoder = ptg.DualEncoder(options.encoder, **LENGTHS, device=device, dtype=dtype, verbose=False)
     yield lambda: len(encoder.encode_docs(texts))
     tokens = ptg.TokenEncoder(options.encoder, device=device, dtype=dtype)
     yield lambda: len(tokens.encode_passages(texts))
-    one = MemoryGraph.from_documents([document(0, min(64, options.passages), 40, flat=False)])
-    store = ptg.TokenStore(folder / "tokens", verbose=False).build(one, tokens)
-    hgat = ptg.HGATReranker(one, tokens, tokens=store, device=device, dtype=dtype, verbose=False)
-    places = (folder / f"{number}.tokens" for number in range(options.repeats + 1))
-    yield lambda: len(hgat.contextualize(next(places))) and len(one.passage_nodes)
-    records = ({"docno": f"d{number}", "title": text[:20], "text": text} for number, text in enumerate(texts))
-    graph = ptg.DocumentGraph(folder / "graph", verbose=False).index(records)
-    mean = ptg.GraphMean(graph, encoder, device=device, dtype=dtype, verbose=False)
-    paths = (folder / f"{number}.flex" for number in range(options.repeats + 1))
-    yield lambda: len(mean.index(next(paths)))
     network = encoder.network.train()
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-6)
     batch = texts[:32]

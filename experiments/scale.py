@@ -1,4 +1,4 @@
-"""The cost of large collections: document graphs, contextual indexes and token stores of millions of passages.
+"""The cost of large collections: document graphs and a whole GraphIndex of millions of passages.
 
 ``python -m experiments.scale --passages 1000000``: the corpus is made up, see :mod:`experiments.harness.synthetic`.
 """
@@ -11,31 +11,18 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
 import pandas as pd
-import torch
-from pyterrier_dr import FlexIndex
 
 import pyterrier_graph as ptg
 from experiments.harness.cost import in_process, peak_without_files
-from experiments.harness.synthetic import NumberEncoder, documents, write_queries, write_vectors
-from pyterrier_graph.encoders.token_encoder import TokenStates
+from experiments.harness.synthetic import NumberEncoder, documents
 
-Weights = dict[str, float] | str
-INDEXES: dict[str, Weights] = {
-    "index: title, relevant": {"title": 1.0, "relevant": 0.5},
-    "index: title, retrieved": {"title": 1.0, "retrieved": 0.5},
-    "index: auto": "auto",
-}
-TOKENS = "tokens"
-TOKENS_OF_A_PASSAGE, TOKEN_DIMENSION = 40, 128
-WHOLE = ("GraphIndex", "GraphIndex: update of one document")
-STEPS = ("documents", "document graph", "vectors", "query graph", *INDEXES)
+GRAPH_INDEX = "GraphIndex"
+STEPS = ("documents", "document graph", GRAPH_INDEX, "GraphIndex: update of one document")
 COLUMNS = ["s", "CPU us a passage", "peak MiB", "MiB written"]
 
 
@@ -43,19 +30,17 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     """Prints time, processor time, memory and size of each step, which runs in a process of its own.
 
     Memory is that without mapped files, which the system can take back at any time. Steps: make the ``documents`` and
-    do nothing; the ``document graph`` of them, which includes making them; write the ``vectors`` of the passages, and
-    the ``query graph``, which are needed for the others; contextual indexes; a store of 40 token vectors for each
-    passage, where the encoder takes no time; a whole ``GraphIndex``, and then a change of one of its documents.
+    do nothing; the ``document graph`` of them, which includes making them; a whole ``GraphIndex``, whose encoder takes
+    no time; and then a change of one of its documents.
     """
     command = argparse.ArgumentParser(prog="python -m experiments.scale", description=main.__doc__)
     command.add_argument("--passages", type=int, nargs="+", default=[100_000])
-    command.add_argument("--steps", nargs="+", choices=[*STEPS, TOKENS, *WHOLE], default=[*STEPS])
+    command.add_argument("--steps", nargs="+", choices=STEPS, default=STEPS)
     command.add_argument("--folder", type=Path, help="where to write, and to find what was written (a temporary one)")
-    command.add_argument("--delete", action="store_true", help="whether an index is deleted when it has been measured")
     command.add_argument("--only", action="store_true", help=argparse.SUPPRESS)
     options = command.parse_args(sys.argv[1:] if arguments is None else arguments)
     if options.only:
-        print(*run(options.steps[0], options.passages[0], options.folder, options.delete))
+        print(*run(options.steps[0], options.passages[0], options.folder))
         return pd.DataFrame()
     rows = {}
     with ExitStack() as stack:
@@ -65,14 +50,14 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
             place.mkdir(exist_ok=True, parents=True)
             for step in options.steps:
                 given = ["--passages", count, "--steps", step, "--folder", place, "--only"]
-                rows[count, step] = in_process("experiments.scale", *given, *["--delete"] * options.delete)
+                rows[count, step] = in_process("experiments.scale", *given)
                 print(count, step, *rows[count, step], flush=True)
     table = pd.DataFrame(rows, index=COLUMNS).T.rename_axis(["passages", "step"]).round(1)
     print(table.to_string())
     return table
 
 
-def run(step: str, passages: int, folder: Path, delete: bool = False) -> tuple[float, ...]:
+def run(step: str, passages: int, folder: Path) -> tuple[float, ...]:
     """Does one step, and returns its row of the table."""
     before = set(folder.rglob("*"))
     action = _action(step, passages, folder)
@@ -82,44 +67,16 @@ def run(step: str, passages: int, folder: Path, delete: bool = False) -> tuple[f
         duration, processor = time.perf_counter() - start, time.process_time() - processor
     written = [path for path in folder.rglob("*") if path.is_file() and path not in before]
     size = sum(path.stat().st_size for path in written)
-    if delete and step in (*INDEXES, TOKENS):
-        for path in written:
-            path.unlink()
     return duration, 1e6 * processor / passages, peak[0], size / 2**20
 
 
 def _action(step: str, passages: int, folder: Path) -> Callable[[], Any]:
-    if step == TOKENS:
-        return partial(_write_tokens, folder / "store.tokens", passages)
-    if step in WHOLE:
-        whole = ptg.GraphIndex(folder / "whole", encoder=NumberEncoder(), verbose=False)
-        return lambda: whole.index(documents(passages)) if step == WHOLE[0] else whole.update(documents(9))
-    graph = ptg.DocumentGraph(folder / "documents.graph", verbose=False)
     if step == "documents":
         return lambda: deque(documents(passages), maxlen=0)
     if step == "document graph":
-        return lambda: graph.index(documents(passages))
-    encoder = NumberEncoder()
-    if step == "vectors":
-        return lambda: write_vectors(folder / "base.flex", passages, graph, encoder)
-    base = FlexIndex(str(folder / "base.flex"), verbose=False)
-    if step == "query graph":
-        return lambda: write_queries(folder / "queries.graph", passages, base)
-    queries = ptg.QueryPassageGraph(folder / "queries.graph")
-    options: dict[str, Any] = {"query_graph": queries, "vectors": base, "folder": folder / "vectors", "verbose": False}
-    model = ptg.GraphMean(graph, encoder, INDEXES[step], **options)  # type: ignore[arg-type]
-    return partial(model.index, folder / f"{step.partition(': ')[2].replace(', ', '-')}.flex")
-
-
-def _write_tokens(path: Path, passages: int) -> None:
-    table = torch.from_numpy(NumberEncoder(TOKEN_DIMENSION).table)
-
-    def states_of(numbers: np.ndarray) -> TokenStates:
-        bounds = TOKENS_OF_A_PASSAGE * torch.arange(len(numbers) + 1)
-        rows = TOKENS_OF_A_PASSAGE * torch.from_numpy(numbers)[:, None] + torch.arange(TOKENS_OF_A_PASSAGE)
-        return TokenStates(table[rows.flatten() % len(table)], bounds)
-
-    ptg.TokenStore(path, verbose=False).write(states_of, passages, TOKEN_DIMENSION, {})
+        return lambda: ptg.DocumentGraph(folder / "documents.graph", verbose=False).index(documents(passages))
+    whole = ptg.GraphIndex(folder / "whole", encoder=NumberEncoder(), verbose=False)
+    return lambda: whole.index(documents(passages)) if step == GRAPH_INDEX else whole.update(documents(9))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Approximate search by FAISS and by Lance in contextual vectors of real texts, and search in an index of this package.
+"""Search in an index of this package, exact and by codes, in contextual vectors of real texts.
 
 ``python -m experiments.search_at_scale FOLDER... --queries FILE --passages 100000 1000000 2000000 --output OUTPUT``
 """
@@ -16,33 +16,22 @@ from pathlib import Path
 from typing import Any
 
 import faiss
-import lancedb
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import torch
 from pyterrier_dr import FlexIndex
 from torch.nn.functional import embedding_bag, normalize
 
 import pyterrier_graph as ptg
-from experiments.harness.cost import peak_without_files, side_by_side
+from experiments.harness.cost import Programs, compare, peak_without_files
 from experiments.harness.synthetic import NumberEncoder, documents, write_vectors
 from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 from pyterrier_graph.graph_mean.codes import write_codes
 from pyterrier_graph.graph_mean.contextual_index import CODES, PASSAGES, QueryWeights, write_index
 from pyterrier_graph.graphs.relations import TITLES
 
-SETTINGS = {
-    **dict.fromkeys(["PQ192x4fs", "PQ384x4fs", "RaBitQfs2"], ("",)),
-    **dict.fromkeys(["IVF256,PQ384x4fsr", "IVF256,SQ8", "IVF256,Flat"], ("nprobe=32", "nprobe=128")),
-    "IVF1024,PQ384x4fsr": ("nprobe=128", "nprobe=512"),
-    "HNSW32,SQ8": ("efSearch=500", "efSearch=2000"),
-    **dict.fromkeys(["IvfPq", "IvfRq", "IvfHnswSq"], ("nprobe=32", "nprobe=128")),  # of Lance
-}
-INDEX, CANDIDATES = "index", (400, 2000, 10_000)
 SUFFIXES = {".py", ".pyi", ".md", ".rst", ".txt", ".h", ".hpp"}
 WORDS, D, MOST = 24, 384, 1000  # words of a passage, dimensions of the encoder, results of exact search
-Search = Callable[[str, np.ndarray, int], np.ndarray]  # setting, query, candidates
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -51,16 +40,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     A passage is 24 words of a file, half of them also in the next one, its title the words of the file's path, and its
     vector that of GraphMean with weights per query, of 768 dimensions. The encoder is static: the mean of the vectors
     of a text's tokens, which are those of all-MiniLM-L6-v2 for each token alone, in principal directions, times the
-    logarithm of its number in the vocabulary. ``index`` is this package, over the same vectors and made-up texts, in
-    turns with numpy; it has codes at every size. A size has the first of the vectors; other systems are measured with
-    the last size only.
+    logarithm of its number in the vocabulary. The index has these vectors, made-up texts, and codes at every
+    size. A size has the first of the vectors.
     """
     command = argparse.ArgumentParser(prog="python -m experiments.search_at_scale", description=main.__doc__)
     command.add_argument("folders", type=Path, nargs="*", help="folders with files, in any order")
     command.add_argument("--queries", type=Path, required=True, help="a file with a query per line")
     command.add_argument("--passages", type=int, nargs="+", default=[100_000])
     command.add_argument("--output", type=Path, required=True)
-    command.add_argument("--systems", nargs="+", choices=[*SETTINGS, INDEX], default=[INDEX])
     options = command.parse_args(sys.argv[1:] if arguments is None else arguments)
     faiss.omp_set_num_threads(1)
     torch.set_num_threads(1)
@@ -73,17 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for count in options.passages:
         vectors = np.memmap(file, "<f4", "r").reshape(-1, 2 * D)[:count]
         queries = query_vectors(encode, options.queries.read_text("utf-8").splitlines(), vectors)
-        if INDEX in options.systems:
-            index = written(options.output / f"{count}", vectors)
-            print(pd.DataFrame([in_batches(index, queries)]).T.to_string())
-            print(side_by_side(searches(index, queries), 12, time.process_time).to_string(), flush=True)
-    if others := [name for name in options.systems if name != INDEX]:
-        best = np.full((len(queries), 1), -np.inf, np.float32)
-        for start in range(0, len(vectors), 2**16):
-            found = np.concatenate([best, queries @ vectors[start : start + 2**16].T], 1)
-            best = -np.sort(-found, axis=1)[:, :MOST]
-        rows = chain.from_iterable(measured(name, vectors, queries, best, options.output) for name in others)
-        print(pd.DataFrame(rows).to_string(index=False))
+        index = written(options.output / f"{count}", vectors)
+        print(pd.DataFrame([in_batches(index, queries)]).T.to_string())
+        compare({f"{count:,} passages": searches(index, queries)}, 12)
 
 
 class StaticEncoder:
@@ -138,68 +117,6 @@ def query_vectors(encode: StaticEncoder, texts: Sequence[str], vectors: np.ndarr
     return np.stack(encoded["query_vec"])
 
 
-def measured(
-    name: str, vectors: np.ndarray, queries: np.ndarray, best: np.ndarray, folder: Path
-) -> Iterator[dict[str, Any]]:
-    """A row per setting of an index: the candidates that it finds get exact scores, as in an index of this package."""
-    start = time.process_time()
-    search, size = (lance_search if hasattr(lancedb.index, name) else faiss_search)(name, vectors, folder)
-    built = {"us a passage": 1e6 * (time.process_time() - start) / len(vectors), "bytes": size / len(vectors)}
-    for setting in SETTINGS[name]:
-        for count in CANDIDATES:
-            start = time.process_time()
-            found = [np.sort(ids[ids >= 0]) for ids in (search(setting, query, count) for query in queries)]
-            searched = time.process_time()
-            scores = [-np.sort(-(vectors[ids] @ query)) for ids, query in zip(found, queries, strict=True)]
-            took = np.diff([start, searched, time.process_time()]) * 1e3 / len(queries)
-            recall = {
-                f"recall@{k}": np.mean(
-                    [(row[:k] >= exact[k - 1] - 1e-5).sum() / k for row, exact in zip(scores, best, strict=True)]
-                )
-                for k in (100, MOST)
-            }  # of scores: equal texts may take each other's places
-            times = {"ms": sum(took), "of it exact scores": took[1]}
-            yield {"system": name, "setting": setting, "candidates": count} | recall | times | built
-
-
-def faiss_search(name: str, vectors: np.ndarray, folder: Path) -> tuple[Search, int]:
-    """Makes an index of FAISS, and returns its search and its size."""
-    index = faiss.index_factory(vectors.shape[1], name, faiss.METRIC_INNER_PRODUCT)
-    index.train(vectors[np.linspace(0, len(vectors) - 1, min(len(vectors), 2**15)).astype(int)])
-    for start in range(0, len(vectors), 2**14):
-        index.add(np.ascontiguousarray(vectors[start : start + 2**14]))
-    faiss.write_index(index, str(folder / "measured.faiss"))
-    space: Any = faiss.ParameterSpace()
-
-    def search(setting: str, query: np.ndarray, count: int) -> np.ndarray:
-        if setting:
-            space.set_index_parameters(index, setting)
-        return index.search(query[None], count)[1][0]
-
-    return search, (folder / "measured.faiss").stat().st_size
-
-
-def lance_search(name: str, vectors: np.ndarray, folder: Path) -> tuple[Search, int]:
-    """Makes a table of Lance with an index, and returns its search and the size of the index."""
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        for start in range(0, len(vectors), 2**14):
-            part = vectors[start : start + 2**14]
-            column = pa.FixedSizeListArray.from_arrays(pa.array(part.ravel()), part.shape[1])
-            yield pa.RecordBatch.from_arrays([pa.array(np.arange(start, start + len(part))), column], ["id", "vector"])
-
-    schema = pa.schema({"id": pa.int64(), "vector": pa.list_(pa.float32(), vectors.shape[1])})
-    table: Any = lancedb.connect(folder / "lance").create_table("vectors", batches(), schema=schema, mode="overwrite")
-    table.create_index("vector", config=getattr(lancedb.index, name)(distance_type="dot", num_partitions=256))
-
-    def search(setting: str, query: np.ndarray, count: int) -> np.ndarray:
-        lists = int(setting.partition("=")[2])
-        rows = table.search(query).distance_type("dot").select(["id", "_distance"]).nprobes(lists).limit(count)
-        return rows.to_arrow()["id"].to_numpy()
-
-    return search, sum(file.stat().st_size for file in (folder / "lance").rglob("_indices/**/*") if file.is_file())
-
-
 def written(folder: Path, vectors: np.ndarray) -> ptg.ContextualIndex:
     """An index of this package with made-up texts, and with codes; prints what building takes."""
     numbers, path, count = NumberEncoder(1), folder / "index.flex", len(vectors)
@@ -235,8 +152,8 @@ def in_batches(index: ptg.ContextualIndex, queries: np.ndarray) -> dict[str, flo
     return row
 
 
-def searches(index: ptg.ContextualIndex, queries: np.ndarray) -> dict[str, Callable[[], Any]]:
-    """Search in an index of this package, next to numpy; each call takes the next query."""
+def searches(index: ptg.ContextualIndex, queries: np.ndarray) -> Programs:
+    """Search in an index of this package, next to numpy, and 1,000 texts by node; each call takes the next query."""
     vectors, _ = index.flex.payload(return_docnos=False)
     topics = cycle(pd.DataFrame({"qid": ["1"], "query": ["-"], "query_vec": [query]}) for query in queries)
 
@@ -250,6 +167,9 @@ def searches(index: ptg.ContextualIndex, queries: np.ndarray) -> dict[str, Calla
         for name in ("exact", "index"):
             search = index.retriever(k, exact=name == "exact")
             actions[f"{name}, {k}, with texts"] = lambda search=search: search(next(topics))  # type: ignore[misc]
+    graph, random = index.graph, np.random.default_rng(0)
+    assert graph is not None
+    actions["1,000 texts"] = lambda: graph.texts(random.choice(graph.passage_nodes, MOST))
     return actions
 
 

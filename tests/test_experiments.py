@@ -135,10 +135,11 @@ def test_an_experiment(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     "name, arguments",
     [
-        ("hgat_cost", "--sections 10 --flat 4 --passages 12 --words 5 --plain-words 5 --repeats 1 --candidates 30 "
-         "--variants BASE NO_LB --dtypes float32"),
+        ("model_cost", "--passages 8 --tokens 32 --nodes 60 --rounds 1"),
         ("scale", "--passages 60"),
-        ("rates", "--encoded 4 --indexed 60 --sizes 100"),
+        ("rates", "--encoded 4 --indexed 60 --sizes 100 --rounds 1"),
+        ("reranking", "PATH --candidates 4 --queries 3 --tokens 8 --dimension 8 --rounds 1"),
+        ("training_cost", "PATH --queries 6 3 --tokens 8"),
         ("gpu_check", "--output gpu --passages 4 --dimension 8 --repeats 1"),
     ],
 )  # fmt: skip
@@ -155,7 +156,8 @@ def test_a_measurement_of_cost(
         return [float(number) for number in capsys.readouterr().out.splitlines()[-1].split()]
 
     monkeypatch.setattr(module, "in_process", in_process, raising=False)
-    monkeypatch.setattr(module, "PROCESSES", 1, raising=False)  # each imports PyTorch
+    monkeypatch.setattr(module, "read_medquad", lambda *_, **__: pages(), raising=False)
+    monkeypatch.setattr(module, "rerank", late_interaction, raising=False)
     given = [*([] if name == "scale" else ["--encoder", ENCODER[1]]), *arguments.split()]
     if name == "gpu_check":
         table = module.main(given)
@@ -167,8 +169,23 @@ def test_a_measurement_of_cost(
         with pytest.raises(SystemExit, match="backward"):
             module.main(given)
         return
-    module.main(given)
-    assert re.search(r"\d\.\d", capsys.readouterr().out)
+    table = module.main(given)
+    assert re.search(r"\d\.\d", printed := capsys.readouterr().out)
+    if name == "reranking":
+        assert float(re.findall(r"PyLate's: from \S+ to (\S+)", printed)[0]) < 1e-2
+        times = table["ms"].loc["one query, at most 8 tokens"]
+        aim = 2 * times[module.PYLATE] + times[module.ENCODING]
+        assert table["of the aim"].loc["one query, at most 8 tokens", "MaxSim"] == times["MaxSim"] / aim
+        monkeypatch.setattr(module, "rerank", None)
+        assert "of the aim" not in module.main(given) and "PyLate cannot be imported" in capsys.readouterr().out
+
+
+def late_interaction(ids: list[Any], queries: list[Any], passages: list[Any]) -> list[list[dict[str, Any]]]:
+    """Stands for PyLate's ``rerank``."""
+    return [
+        [{"id": docno, "score": float((query @ matrix.T).amax(1).sum())} for docno, matrix in zip(*each, strict=True)]
+        for query, *each in zip(queries, ids, passages, strict=True)
+    ]
 
 
 # --- HGAT on patents

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -9,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -17,38 +17,34 @@ import pandas as pd
 
 VOCABULARY = "matrix vector array value index axis shape result input output function mean sum order type size".split()
 BETWEEN_SAMPLES = 0.02  # seconds
-Clock = Callable[[], float]
+Programs = Mapping[str, Callable[[], object]]
 
 
-def seconds(action: Callable[[], object], clock: Clock = time.perf_counter) -> float:
-    """How long a call takes; ``time.process_time`` counts processor time, which other programs do not change."""
-    start = clock()
-    action()
-    return clock() - start
-
-
-def side_by_side(
-    actions: Mapping[str, Callable[[], object]], repeats: int, clock: Clock = time.perf_counter
-) -> pd.DataFrame:
-    """Calls actions in turns, and compares each with the first one of the same round.
+def compare(tasks: Mapping[str, Programs], rounds: int, counts: Mapping[str, int] | int = 1) -> pd.DataFrame:
+    """Processor time of programs for the same task, which take turns; prints the table and the load of the machine.
 
     Args:
-        actions: What is measured, by name.
-        repeats: Rounds; one more, which is not counted, comes before.
-        clock: Time in seconds.
+        tasks: Programs by name, for each task. The first one is what the others are compared with.
+        rounds: Rounds; one more, which is not counted, comes before.
+        counts: How many queries, passages or other units a call processes, for all tasks or for each.
 
     Returns:
-        A row per action: ``seconds`` and ``ratio`` to the first action, both medians over the rounds.
+        A row per task and program: ``ms`` per unit, the least of all rounds, and its ``ratio`` to the first program's.
     """
-    rounds = [[seconds(action, clock) for action in actions.values()] for _ in range(repeats + 1)][1:]
-    rows = {
-        name: {
-            "seconds": median(times[place] for times in rounds),
-            "ratio": median(times[place] / times[0] for times in rounds),
-        }
-        for place, name in enumerate(actions)
-    }
-    return pd.DataFrame(rows).T
+    rows: dict[tuple[str, str], tuple[float, float]] = {}
+    for task, programs in tasks.items():
+        times: dict[str, list[float]] = {name: [] for name in programs}
+        for _ in range(rounds + 1):
+            for name, program in programs.items():
+                start = time.process_time()
+                program()
+                times[name].append(time.process_time() - start)
+        least = [min(each[1:]) for each in times.values()]
+        count = counts if isinstance(counts, int) else counts[task]
+        rows |= {(task, name): (1000 * t / count, t / least[0]) for name, t in zip(times, least, strict=True)}
+    table = pd.DataFrame(rows, index=["ms", "ratio"]).T.rename_axis(["task", "program"])
+    print(f"{table.round(4).to_string()}\nload of the machine: {os.getloadavg()[1]:.1f}", flush=True)
+    return table
 
 
 def in_process(module: str, *arguments: Any) -> list[float]:

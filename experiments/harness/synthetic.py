@@ -7,22 +7,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
-import pyterrier as pt
 from pyterrier_dr import BiEncoder, FlexIndex
 
-from experiments.harness.cost import random_vectors
-from pyterrier_graph import DocumentGraph, QueryPassageGraph
+from experiments.harness.cost import random_text, random_vectors
+from pyterrier_graph import DocumentGraph
 from pyterrier_graph.documents.document import NO_PARENT, PASSAGE, SECTION, Node, StructuredDocument
 from pyterrier_graph.encoders.stored_vectors import encoder_name
 from pyterrier_graph.storage.arrays import DOCNOS, writing_ids
 from pyterrier_graph.storage.artifact import META
 
 PASSAGES = 10  # of a document, in two sections
-QUERIES = 10  # passages for each query
-RETRIEVED = 25  # passages that a query retrieves, the first of which is relevant
+PASSAGES_PER_SECTION = 8  # of ``document``
 DISTINCT = 16_381  # vectors; the vector of a text is that of its number modulo this
-AT_ONCE = 4096
 
 
 def snippets_of(random: np.random.Generator, count: int = 4096, words: int = 50, vocabulary: int = 30_000) -> list[str]:
@@ -46,6 +42,19 @@ def documents(passages: int) -> Iterator[StructuredDocument]:
                 nodes.append(Node(SECTION, f"{snippets[-passage % len(snippets)][:30]} {title}", 0))
             nodes.append(Node(PASSAGE, f"{snippets[17 * passage % len(snippets)]} {passage}", section))
         yield StructuredDocument(f"d{number}", tuple(nodes))
+
+
+def document(number: int, count: int, words: int, *, flat: bool) -> StructuredDocument:
+    """A document with so many passages, eight to a section, or all in one (``flat``)."""
+    random = np.random.default_rng([number, count])
+    nodes = [Node(SECTION, "array functions", NO_PARENT)]
+    section = 0
+    for place in range(count):
+        if not flat and place % PASSAGES_PER_SECTION == 0:
+            section = len(nodes)
+            nodes.append(Node(SECTION, f"section {place // PASSAGES_PER_SECTION}", 0))
+        nodes.append(Node(PASSAGE, random_text(random, words), section))
+    return StructuredDocument(f"d{number}", tuple(nodes))
 
 
 class NumberEncoder(BiEncoder):
@@ -80,23 +89,3 @@ def write_vectors(path: Path, passages: int, graph: DocumentGraph, encoder: Numb
     base = {"encoder": encoder_name(encoder), "graph": graph.fingerprint()}
     (path / META).write_text(json.dumps(about | sizes | {"base": base}), encoding="utf-8")
     return FlexIndex(str(path), verbose=False)
-
-
-def write_queries(path: Path, passages: int, index: DocumentGraph | FlexIndex) -> QueryPassageGraph:
-    """Builds the graph of one query for ten passages; each retrieves random ones, the first of which is relevant."""
-    count, random = max(1, passages // QUERIES), np.random.default_rng(2)
-
-    def retrieve(topics: pd.DataFrame) -> pd.DataFrame:
-        # spread over the corpus, and different for each query
-        first = random.integers(passages, size=len(topics)).repeat(RETRIEVED)
-        found = (first + max(1, passages // RETRIEVED) * np.tile(np.arange(RETRIEVED), len(topics))) % passages
-        results = topics.iloc[np.arange(len(topics)).repeat(RETRIEVED)]
-        docnos = [f"d{number // PASSAGES}%p{number % PASSAGES}" for number in found.tolist()]
-        return pt.model.add_ranks(results.assign(docno=docnos, score=1.0))
-
-    found = random.integers(passages, size=count)
-    docnos = [f"d{number // PASSAGES}%p{number % PASSAGES}" for number in found.tolist()]
-    topics = pd.DataFrame({"qid": [f"q{number}" for number in range(count)]})
-    qrels, topics = topics.assign(docno=docnos, label=1), topics.assign(query=topics["qid"].str.replace("q", "query "))
-    retriever = pt.apply.generic(retrieve)
-    return QueryPassageGraph(path, verbose=False).build(topics, index, retriever, qrels=qrels, batch_size=AT_ONCE)
