@@ -53,8 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     command.add_argument("--rounds", type=int, default=3)
     command.add_argument("--encoder", default="all-MiniLM-L6-v2")
     options = command.parse_args(arguments)
-    tasks: dict[str, Programs] = {}
-    counts: dict[str, int] = {}
+    tasks, counts = dict[str, Programs](), dict[str, int]()
     with tempfile.TemporaryDirectory() as folder:
         for dtype, (length, flat) in itertools.product(("float32", "auto"), ((64, False), (200, True))):
             documents = range(-(-options.passages // length))

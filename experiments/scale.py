@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -38,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     command.add_argument("--steps", nargs="+", choices=STEPS, default=STEPS)
     command.add_argument("--folder", type=Path, help="where to write, and to find what was written (a temporary one)")
     command.add_argument("--only", action="store_true", help=argparse.SUPPRESS)
-    options = command.parse_args(sys.argv[1:] if arguments is None else arguments)
+    options = command.parse_args(arguments)
     if options.only:
         print(*run(options.steps[0], options.passages[0], options.folder))
         return pd.DataFrame()

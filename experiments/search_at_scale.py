@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import random
 import re
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, cycle
@@ -48,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     command.add_argument("--queries", type=Path, required=True, help="a file with a query per line")
     command.add_argument("--passages", type=int, nargs="+", default=[100_000])
     command.add_argument("--output", type=Path, required=True)
-    options = command.parse_args(sys.argv[1:] if arguments is None else arguments)
+    options = command.parse_args(arguments)
     faiss.omp_set_num_threads(1)
     torch.set_num_threads(1)
     options.output.mkdir(exist_ok=True, parents=True)

@@ -64,10 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     learned, judged = topics.head(train), (topics.head(train), qrels, topics.tail(dev), qrels)
     rows: dict[str, Mapping[str, float]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        encoder, dual = (
-            ptg.DualEncoder(options.encoder, max_query_tokens=32, max_passage_tokens=options.tokens, verbose=False)
-            for _ in range(2)
-        )
+        encoder = ptg.DualEncoder(options.encoder, max_passage_tokens=options.tokens, verbose=False)
         index = ptg.GraphIndex(f"{folder}/index", encoder=encoder, verbose=False).index(collection.get_corpus_iter())
         graph, candidates = index.graph, index.bm25(60)
         tokens = ptg.TokenEncoder(options.encoder, max_passage_tokens=options.tokens)
@@ -78,10 +75,10 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
         answered.build(learned, graph, candidates, qrels=qrels[qrels["qid"].isin(learned["qid"])])
         gnn = ptg.GNNEncoder(graph, encoder, query_graph=answered, verbose=False)
         rows["GNNEncoder"] = profile(partial(gnn.fit, *judged))
-        dual.miner = ptg.HardNegativeMiner(candidates, pt.text.get_text(graph), verbose=False)
-        examples = dual.miner.labeled(learned, qrels)
-        rows["DualEncoder"] = profile(partial(dual.fit_examples, examples, *judged[2:]))
-        rows[PEER] = profile(partial(train_by_peer, options, examples.dataset, dual.training, folder))
+        encoder.miner = ptg.HardNegativeMiner(candidates, pt.text.get_text(graph), verbose=False)
+        examples = encoder.miner.labeled(learned, qrels)
+        rows["DualEncoder"] = profile(partial(encoder.fit_examples, examples, *judged[2:]))
+        rows[PEER] = profile(partial(train_by_peer, options, examples.dataset, encoder.training, folder))
     table = pd.DataFrame(rows, index=[*PARTS, REST, COUNT]).T.fillna(0)
     table["all"], table["a step"] = table[[*PARTS, REST]].sum(axis=1), table[STEPS] / table[COUNT]
     print(table.round(2).to_string(), f"load of the machine: {os.getloadavg()[1]:.1f}", sep="\n")
