@@ -189,8 +189,8 @@ class HGATReranker(GraphReranker):
         return np.array_split(nodes, max(1, -(-len(nodes) // self.batch_size)))
 
     def _stored_states(self) -> KeyedRows | None:
-        """The representations that this process has computed with these weights, by node; None without a graph."""
-        if self.graph is None or not self._keep_states:
+        """The representations that this process has computed with these weights; None if they are not needed."""
+        if self.graph is None or self.contextualized is not None or not self._keep_states:
             return None
         about = {"model": self._digest(), "graph": self.graph.fingerprint(), "titles": self._with_titles}
         about |= {"tokens": self.tokens and self.tokens.meta, "dtype": dtype_name(self.dtype, self._device)}
