@@ -151,11 +151,9 @@ def networks(dimension: int) -> dict[str, tuple[nn.Module, Forward]]:
             return maxsim(values[:8].to(device), out)
 
         made[f"HGAT {variant}"] = hgat, contextualized
-    shape = BertConfig(
-        vocab_size=100, hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=128, num_labels=1
-    )
-    shape.hidden_dropout_prob = 0.0
-    bert = BertForSequenceClassification(shape)
+    shape: dict[str, Any] = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    shape |= {"intermediate_size": 128, "num_labels": 1}
+    bert = BertForSequenceClassification(BertConfig(vocab_size=100, hidden_dropout_prob=0.0, **shape))
     lgre = LGRe(bert, LGReConfig(init="random")).eval()
     segments = torch.ones(8, 32, dtype=torch.long)
     segments[:, :8], segments[:, [0, 7, -1]] = 0, -1
