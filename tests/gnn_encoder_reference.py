@@ -10,7 +10,12 @@ import math
 import torch
 from torch import Tensor
 
-from pyterrier_graph.gnn_encoder.equations import BipartiteAttention, GNNEncoderNetwork, PaperGNNEncoderNetwork
+from pyterrier_graph.gnn_encoder.equations import (
+    BipartiteAttention,
+    GNNEncoderNetwork,
+    GNNEncoderSideBySide,
+    PaperGNNEncoderNetwork,
+)
 
 Edges = list[tuple[int, int]]
 
@@ -116,21 +121,51 @@ def passage_states(
     return torch.stack(rows) if rows else passages
 
 
+def relation_terms(
+    network: GNNEncoderNetwork, passages: Tensor, sources: dict[str, Tensor], edges: dict[str, Edges]
+) -> list[tuple[Tensor, dict[str, Tensor], bool]]:
+    """Per passage x + g_0 W_0 x, g_r GAT_r of each relation, and whether it has no relevant query."""
+    messages = {name: gat(network.relation[name].attention, passages, sources[name], edges[name])[0] for name in edges}
+    rows = []
+    for i, x in enumerate(passages):
+        own = x + 2 * sigmoid(network.own_gate.weight @ x + network.own_gate.bias) * (network.own.weight @ x)
+        gated = {}
+        for name in edges:
+            relation, message = network.relation[name], messages[name][i]
+            gate = 2 * sigmoid(relation.gate.weight @ torch.cat([message, x]) + relation.gate.bias)
+            gated[name] = gate * message
+        isolated = "relevant" in edges and i not in {target for target, _ in edges["relevant"]}
+        rows.append((own, gated, isolated))
+    return rows
+
+
 def relation_passage_states(
     network: GNNEncoderNetwork, passages: Tensor, sources: dict[str, Tensor], edges: dict[str, Edges]
 ) -> Tensor:
     """normalize(x + g_0 W_0 x + sum over r of s_r g_r GAT_r), longer without relevant queries."""
-    messages = {name: gat(network.relation[name].attention, passages, sources[name], edges[name])[0] for name in edges}
     rows = []
-    for i, x in enumerate(passages):
-        state = x + 2 * sigmoid(network.own_gate.weight @ x + network.own_gate.bias) * (network.own.weight @ x)
-        for name in edges:
-            relation, message = network.relation[name], messages[name][i]
-            gate = 2 * sigmoid(relation.gate.weight @ torch.cat([message, x]) + relation.gate.bias)
-            state = state + relation.weight * gate * message
-        isolated = "relevant" in edges and i not in {target for target, _ in edges["relevant"]}
+    for own, gated, isolated in relation_terms(network, passages, sources, edges):
+        state = own
+        for name, message in gated.items():
+            state = state + network.relation[name].weight * message
         rows.append(state / dot(state, state).sqrt() * (network.config.isolated_norm if isolated else 1))
     return torch.stack(rows) if rows else passages
+
+
+def side_by_side_passage_states(
+    network: GNNEncoderSideBySide, passages: Tensor, sources: dict[str, Tensor], edges: dict[str, Edges]
+) -> Tensor:
+    """y = x + g_0 W_0 x, then (|y| - y.m) m of each relation, m = g_r GAT_r of length 1; beta y for isolated ones."""
+    rows = []
+    for own, gated, isolated in relation_terms(network, passages, sources, edges):
+        blocks = [own]
+        for name in network.relations:
+            length = dot(gated[name], gated[name]).sqrt()
+            direction = gated[name] / length if length > 0 else gated[name]
+            added = (dot(own, own).sqrt() - dot(own, direction)) * direction
+            blocks.append(network.isolated * own if isolated and name == "relevant" else added)
+        rows.append(torch.cat(blocks))
+    return torch.stack(rows) if rows else passages.new_zeros(0, network.width)
 
 
 def graph_mean(passages: Tensor, queries: Tensor, edges: Edges, weight: float) -> Tensor:

@@ -230,6 +230,39 @@ def test_the_norm_of_isolated_passages_is_tuned(small: Any, tmp_path: Path) -> N
     np.testing.assert_array_equal(loaded.vectors_of(small.docnos), longer.vectors_of(small.docnos))
 
 
+def test_weights_per_query(small: Any, tmp_path: Path) -> None:
+    """It starts as the mean; its weights per query stay the mean's, and a query is not its own evidence in training."""
+    start = mean(small, graph=small.documents)
+    model = gnn(small, GNNEncoderConfig(per_query=True), graph=small.documents)
+    assert model.largest_weights == start.largest_weights == {"titles": 1.0, "relevant": 1.0}
+    np.testing.assert_allclose(model.vectors_of(small.docnos), start.vectors_of(small.docnos), atol=1e-6)
+    queries = small.topics[["qid", "query"]]
+    untrained = model(queries)["query_vec"]
+    np.testing.assert_array_equal(np.stack(untrained), np.stack(start(queries)["query_vec"]))
+    found = loss_queries_of(model, small.train, small.qrels, model.training)
+    by_all = model._query_weights.weights_of(found.vectors.numpy())["relevant"].to_numpy()
+    without = found.weights[:, [*model.largest_weights].index("relevant")].numpy()
+    inside = found.number >= 0
+    assert found.weights.shape == (len(small.train), 2)
+    assert without[inside].mean() < by_all[inside].mean() - 0.05
+    model.fit(small.train, small.qrels, small.dev, small.qrels)
+    assert not np.allclose(model.vectors_of(small.docnos), start.vectors_of(small.docnos), atol=1e-4)
+    np.testing.assert_array_equal(np.stack(model(queries)["query_vec"]), np.stack(untrained))
+    retriever = model.index(tmp_path / "index.flex").retriever(5)
+    scores = np.stack(untrained) @ model.vectors_of(small.docnos).T
+    run = retriever(queries).sort_values(["qid", "rank"]).groupby("qid", sort=False)["docno"].first()
+    assert run.loc[queries["qid"]].tolist() == [small.docnos[best] for best in scores.argmax(1)]
+    tuned = model.tune(small.dev, small.qrels).largest_weights
+    loaded = GNNEncoder.load(
+        model.save(tmp_path / "saved").path, graph=small.documents, query_graph=small.graph, vectors=small.index
+    )
+    assert loaded.largest_weights == tuned and loaded.config.per_query
+    np.testing.assert_array_equal(loaded.vectors_of(small.docnos), model.vectors_of(small.docnos))
+    assert GNNEncoderConfig.starting_at(start) == GNNEncoderConfig(start.largest_weights, per_query=True)
+    fixed = gnn(small, GNNEncoderConfig(per_query=True), graph=small.documents, edges=False)
+    assert not fixed.largest_weights and fixed.weights == {"title": 1.0, "relevant": 0.5}
+
+
 def test_default_weights(small: Any, tmp_path: Path) -> None:
     plain = MemoryGraph.from_documents([StructuredDocument("d0", (Node("section", "", -1), Node("passage", "mu", 0)))])
     bare = QueryPassageGraph(tmp_path / "bare").build(small.topics[:3], small.index, small.retriever, k=2)

@@ -18,11 +18,12 @@ from pyterrier_graph.gnn_encoder.equations import (
     BipartiteAttention,
     GNNEncoderConfig,
     GNNEncoderNetwork,
+    GNNEncoderSideBySide,
     PaperGNNEncoderConfig,
     PaperGNNEncoderNetwork,
     in_batch_loss,
 )
-from pyterrier_graph.graph_mean.equations import FixedMean, weighted_sum
+from pyterrier_graph.graph_mean.equations import FixedMean, SideBySide, weighted_sum
 from pyterrier_graph.graph_mean.neighbors import FEATURES
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
@@ -346,6 +347,21 @@ def test_our_network_equals_its_formula(graph: tuple[int, int, Edges]) -> None:
     assert_same(network.passage_states(passages, sources, lists), expected, inputs)
 
 
+@given(graphs())
+@settings(max_examples=20, deadline=None)
+def test_our_network_side_by_side_equals_its_formula(graph: tuple[int, int, Edges]) -> None:
+    network = randomized(GNNEncoderSideBySide(GNNEncoderConfig(RELATIONS, heads=2, per_query=True), D))
+    network.isolated = 0.3
+    passages, sources, edges = inputs_of(graph)
+    lists = {name: csr(pairs, len(passages)) for name, pairs in edges.items()}
+    expected = reference.side_by_side_passage_states(network, passages, sources, edges)
+    assert expected.shape == (len(passages), network.width) == (len(passages), D * (1 + len(RELATIONS)))
+    learned = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    inputs = [passages, sources[RELEVANT], sources["title"], *learned]
+    assert_same(network.passage_states(passages, sources, lists), expected, inputs)
+    assert len([*network.parameters()]) - len(learned) == len(RELATIONS)  # the weights are those of queries
+
+
 @pytest.mark.parametrize("heads", [1, 4])
 def test_the_untrained_network_is_the_mean(heads: int) -> None:
     """In 32 bits, for unit vectors."""
@@ -359,6 +375,12 @@ def test_the_untrained_network_is_the_mean(heads: int) -> None:
     torch.testing.assert_close(states, mean, rtol=0, atol=1e-6)
     fixed = FixedMean({RETRIEVED: 0.0, RELEVANT: 0.7}, D).passage_states(passages, dict.fromkeys(lists, queries), lists)
     assert fixed.equal(states)
+    weights = {RETRIEVED: 1.0, RELEVANT: 1.0}
+    wide = GNNEncoderSideBySide(GNNEncoderConfig(weights, heads, per_query=True), D)
+    with torch.no_grad():
+        states_side_by_side = wide.passage_states(passages, dict.fromkeys(lists, queries), lists)
+    expected = SideBySide(weights, D).passage_states(passages, dict.fromkeys(lists, queries), lists)
+    assert expected.equal(states_side_by_side)
     targets = torch.isin(torch.arange(6), torch.tensor([target for target, _ in edges[RELEVANT]]))
     assert torch.allclose(states[~targets], passages[~targets], atol=1e-6)
     assert not torch.isclose(states[targets], passages[targets], atol=1e-3).all(1).any()

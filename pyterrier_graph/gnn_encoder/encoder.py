@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, cast
@@ -20,6 +20,7 @@ from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.gnn_encoder.equations import (
     GNNEncoderConfig,
     GNNEncoderNetwork,
+    GNNEncoderSideBySide,
     PaperGNNEncoderConfig,
     PaperGNNEncoderNetwork,
 )
@@ -31,8 +32,8 @@ from pyterrier_graph.gnn_encoder.training import (
     loss_queries,
 )
 from pyterrier_graph.graph_mean.equations import PassageNetwork
-from pyterrier_graph.graph_mean.graph_mean import ContextualEncoder, default_weights
-from pyterrier_graph.graph_mean.tuning import PassageValidation, tuned_weights
+from pyterrier_graph.graph_mean.graph_mean import ContextualEncoder, default_weights, largest_weights
+from pyterrier_graph.graph_mean.tuning import PassageValidation, tuned_largest_weights, tuned_weights
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.pair.dual_encoder import DualEncoder
@@ -57,7 +58,7 @@ class GNNEncoder(ContextualEncoder):
         retriever = gnn.index("corpus.flex").retriever()
 
     The untrained network is a :class:`~pyterrier_graph.GraphMean`; ``config=GNNEncoderConfig.starting_at(mean)`` starts
-    with the weights, and the ``isolated_norm``, of a mean that was tuned.
+    at a mean that was tuned.
 
     A trained network serves other collections, too: ``gnn.apply_attributes(graph=other, query_graph=queries)``, with
     ``vectors=None`` where ``gnn`` was given vectors, or ``GNNEncoder.load(path, graph=other, query_graph=queries)``.
@@ -100,14 +101,16 @@ class GNNEncoder(ContextualEncoder):
         self.training = GNNEncoderTraining() if training is None else training
         config = GNNEncoderConfig() if config is None else config
         check_type("config", config, (GNNEncoderConfig, PaperGNNEncoderConfig), "a GNNEncoderConfig")
-        if isinstance(config, GNNEncoderConfig) and config.weights is None:
-            config = dataclasses.replace(config, weights=default_weights(graph, query_graph))
-        paper = isinstance(config, PaperGNNEncoderConfig)
+        kind: Any = PaperGNNEncoderNetwork
+        if isinstance(config, GNNEncoderConfig):
+            kind = GNNEncoderSideBySide if config.per_query and config.edges else GNNEncoderNetwork
+            if config.weights is None:
+                default = largest_weights if kind is GNNEncoderSideBySide else default_weights
+                config = dataclasses.replace(config, weights=default(graph, query_graph))
         with torch.random.fork_rng():
             torch.manual_seed(config.seed)
-            kind: Any = PaperGNNEncoderNetwork if paper else GNNEncoderNetwork
             self.network = cast(PassageNetwork, kind(config, self._dimension).to(self._device).eval())
-        self.random_start = bool([*self.network.parameters()]) and paper
+        self.random_start = bool([*self.network.parameters()]) and kind is PaperGNNEncoderNetwork
         self._check()
 
     @property
@@ -121,8 +124,18 @@ class GNNEncoder(ContextualEncoder):
         return self.network.weights if isinstance(self.network, GNNEncoderNetwork) else {}
 
     @property
+    def largest_weights(self) -> Mapping[str, float]:  # type: ignore[override]
+        """The present largest weight per relation; empty unless each query has weights of its own."""
+        return self.weights if isinstance(self.network, GNNEncoderSideBySide) else {}
+
+    @property
     def _relations(self) -> Sequence[str]:
         return self.network.relations if self.config.edges else ()
+
+    def _check(self) -> None:
+        if isinstance(self.network, GNNEncoderSideBySide):
+            self.network.isolated = self._isolated  # by the present query graph
+        super()._check()
 
     def __repr__(self) -> str:
         relations = ", ".join(self._relations) if self.config.edges else "without edges"
@@ -220,7 +233,10 @@ class GNNEncoder(ContextualEncoder):
         network = self.network
         if not isinstance(network, GNNEncoderNetwork):
             raise ValueError(f"{self!r} has no weights of relations: the papers' network cannot be tuned")
-        weights, norm = tuned_weights(self, topics, qrels, self.training.measure)
+        if isinstance(network, GNNEncoderSideBySide):
+            weights, norm = tuned_largest_weights(self, topics, qrels, self.training.measure), 1.0
+        else:
+            weights, norm = tuned_weights(self, topics, qrels, self.training.measure)
         with torch.no_grad():
             network.isolated_norm.fill_(norm)
             for name, weight in weights.items():

@@ -39,7 +39,17 @@ to itself are 0.
 
 with gates :math:`g_r = 2 \sigma(W [\mathrm{GAT}_r \,\|\, x_p] + b)` and :math:`g_0 = 2 \sigma(W x_p + b)`.
 
-Both learn by the in-batch loss :func:`in_batch_loss` (Eq. 2 and 12).
+:class:`GNNEncoderSideBySide` has the terms of this sum in the places of the passage and the means of
+:class:`~pyterrier_graph.graph_mean.equations.SideBySide`, so that each query has weights of its own:
+
+.. math::
+
+    h'_p = [y_p; a_{1,p}; a_{2,p}; \dots], \qquad
+    y_p = x_p + g_0 \odot W_0 x_p, \qquad
+    a_{r,p} = \left(|y_p| - y_p \cdot \hat m_{r,p}\right) \hat m_{r,p}, \qquad
+    m_{r,p} = g_r \odot \mathrm{GAT}_r
+
+All learn by the in-batch loss :func:`in_batch_loss` (Eq. 2 and 12).
 """
 
 from __future__ import annotations
@@ -59,6 +69,7 @@ from pyterrier_graph.graph_mean.equations import (
     FixedMean,
     Parts,
     PassageNetwork,
+    SideBySide,
     Terms,
     equal_shares,
     mean_of_sources,
@@ -117,16 +128,19 @@ class PaperGNNEncoderConfig:
 
 @dataclass(frozen=True)
 class GNNEncoderConfig:
-    """Shape of a :class:`GNNEncoderNetwork`, the project's own network; :meth:`paper` is the papers' network.
+    """Shape of the project's own network, which starts as a GraphMean; :meth:`paper` is the papers' network.
 
     Attributes:
         weights: The relations, each with the weight that it starts with: ``{'title': 1.0, 'relevant': 0.5}``. None
-            takes the defaults of :class:`~pyterrier_graph.GNNEncoder` for its graphs.
+            takes the defaults of :class:`~pyterrier_graph.GraphMean` for the graphs.
         heads: Attention heads, which divide the dimensions.
         isolated_norm: Length of the vector of a passage without a relevant query, where other passages have some.
         edges: Whether passages aggregate at all. The same network without edges has as many parameters: comparing the
             two separates the effect of the graph from that of a projection.
         seed: Seed of the first weights.
+        per_query: Whether each query has weights of its own, as with GraphMean's ``weights='auto'``: a
+            :class:`GNNEncoderSideBySide`, for which ``weights`` are the largest ones. Else weights are fixed: a
+            :class:`GNNEncoderNetwork`, and so without edges.
     """
 
     weights: Mapping[str, float] | None = None
@@ -134,6 +148,7 @@ class GNNEncoderConfig:
     isolated_norm: float = 1.0
     edges: bool = True
     seed: int = 0
+    per_query: bool = False
 
     def __post_init__(self) -> None:
         check_count("heads", self.heads)
@@ -143,11 +158,10 @@ class GNNEncoderConfig:
 
     @classmethod
     def starting_at(cls, mean: GraphMean, **options: Any) -> GNNEncoderConfig:
-        """The configuration of a network that starts as a GraphMean, with the numbers that its ``fit`` has found.
-
-        A network has fixed weights: the default ones take the place of ``weights='auto'``.
-        """
-        return cls(mean.fixed_weights, isolated_norm=mean.isolated_norm, **options)
+        """The configuration of a network that starts as a GraphMean, with the numbers that its ``fit`` has found."""
+        if isinstance(mean.weights, str):
+            return cls(mean.largest_weights, per_query=True, **options)
+        return cls(mean.weights, isolated_norm=mean.isolated_norm, **options)
 
     @staticmethod
     def paper(**ablations: Any) -> PaperGNNEncoderConfig:
@@ -382,6 +396,20 @@ class GNNEncoderNetwork(FixedMean):
     def scalars(self) -> list[nn.Parameter]:
         """The weights s_r."""
         return [relation.weight for relation in self.relation.values()]
+
+
+class GNNEncoderSideBySide(GNNEncoderNetwork, SideBySide):
+    """A block for the passage and one for each relation, whose weights s_r are the largest ones of a query.
+
+    The weights of a query are GraphMean's: they depend on the sources, and not on what the network has learned.
+    """
+
+    isolated = 0.5  # as for SideBySide
+
+    def __init__(self, config: GNNEncoderConfig, dimension: int) -> None:
+        super().__init__(config, dimension)
+        for scalar in self.scalars():
+            scalar.requires_grad_(False)  # they are not part of the vectors
 
 
 class _Relation(nn.Module):

@@ -38,8 +38,8 @@ from torch.utils.data import Dataset
 from pyterrier_graph.checks import QualityWarning, check_fields
 from pyterrier_graph.encoders.sentence_encoder import prompts_of, scale_of
 from pyterrier_graph.gnn_encoder.equations import in_batch_loss
-from pyterrier_graph.graph_mean.contextual_index import nearest
-from pyterrier_graph.graph_mean.equations import PassageNetwork
+from pyterrier_graph.graph_mean.contextual_index import QueryWeights, draw_sample, nearest
+from pyterrier_graph.graph_mean.equations import PassageNetwork, SideBySide
 from pyterrier_graph.graph_mean.neighbors import NeighborBatch, NeighborSampler
 from pyterrier_graph.graph_mean.tuning import PassageValidation, passages_of
 from pyterrier_graph.graphs.csr import CSR
@@ -52,6 +52,7 @@ from pyterrier_graph.training.validation import checked_qrels, checked_topics
 if TYPE_CHECKING:
     from pyterrier_graph.gnn_encoder.encoder import GNNEncoder
 
+PARTS = 5  # in which training queries are taken out of the graph that their weights depend on
 RETRIEVED_PER_QUERY = 25  # for hard negatives, if there is no graph, which stores this number
 
 
@@ -101,6 +102,7 @@ class LossQueries:
 
     texts: list[str]
     vectors: Tensor  # by the encoder, shape (queries, d)
+    weights: Tensor  # of the relations for each query, shape (queries, relations); no column if all have the same
     number: np.ndarray  # of each query in the query graph, -1 for queries outside of it
     positives: CSR  # for each query its relevant passages; no row for a query that cannot give a loss
     negatives: CSR  # for each query its hard negatives
@@ -109,7 +111,8 @@ class LossQueries:
         """A digest of the queries, their vectors, positives and negatives."""
         digest = hashlib.sha256(json.dumps(self.texts).encode())
         rows = (self.positives, self.negatives)
-        for array in (self.vectors.numpy(), self.number, *(part for of in rows for part in (of.indptr, of.indices))):
+        vectors = self.vectors.numpy(), self.weights.numpy()
+        for array in (*vectors, self.number, *(part for of in rows for part in (of.indptr, of.indices))):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
 
@@ -140,7 +143,23 @@ def loss_queries(
     if by_document:
         positives = _best(sampler, vectors, positives)
     positives = _answerable(sampler, number, positives)
-    return LossQueries(texts, vectors, number, positives, negatives)
+    return LossQueries(texts, vectors, _weights(model, sampler, vectors, number), number, positives, negatives)
+
+
+def _weights(model: GNNEncoder, sampler: NeighborSampler, vectors: Tensor, number: np.ndarray) -> Tensor:
+    """The weights of relations for each query, by the graph without it and a fifth of the other queries.
+
+    In the graph a query is its own best match among the queries that passages aggregate from.
+    """
+    network, graph = model.network, sampler.query_graph
+    if not isinstance(network, SideBySide):
+        return torch.empty(len(vectors), 0)
+    weights = torch.empty(len(vectors), len(network.relations))
+    for rows in np.array_split(np.random.default_rng(model.training.seed).permutation(len(vectors)), PARTS):
+        without = None if graph is None else graph.without(number[rows][number[rows] >= 0])
+        found = QueryWeights(draw_sample(sampler, network, without), model.largest_weights)
+        weights[rows] = torch.tensor(found.weights_of(vectors[rows].numpy()).to_numpy(np.float32))
+    return weights
 
 
 def _retrieved(sampler: NeighborSampler, vectors: Tensor, number: np.ndarray, relevant: CSR, *, outside: bool) -> CSR:
@@ -213,6 +232,7 @@ class Batch:
     """The input of a training step."""
 
     queries: Tensor  # vectors of the queries that give the loss, shape (queries, d)
+    weights: Tensor  # their weights of relations, shape (queries, relations)
     positives: Tensor  # row of each query's positive among the passages of the neighborhood, shape (queries,)
     neighborhood: NeighborBatch  # all positives and negatives with their neighbors
     texts: Texts | None  # None if the encoder does not learn
@@ -264,7 +284,8 @@ class MaskedGraph(Dataset):
             texts = texts_of(self.sampler, passages, neighborhood.queries)
             texts = texts._replace(queries=[self.queries.texts[row] for row in rows])
         places = torch.from_numpy(np.searchsorted(passages, positives))
-        return {"batch": Batch(self.queries.vectors[where], places, neighborhood, texts)}
+        queries = self.queries
+        return {"batch": Batch(queries.vectors[where], queries.weights[where], places, neighborhood, texts)}
 
 
 def _drawn(passages: CSR, count: int, random: np.random.Generator) -> np.ndarray:
@@ -304,7 +325,9 @@ class MaskedGraphModel(nn.Module):
             neighborhood = renewed(neighborhood, passages, sources)
         if self.network.normalizes:
             queries = functional.normalize(queries, dim=1)  # (queries, d)
-        states = self.network(neighborhood)  # lines 8, 9: (passages, d)
+        weighted = batch.weights.to(queries)[:, :, None] * queries[:, None]  # (queries, relations, d)
+        queries = torch.cat([queries, weighted.flatten(1)], 1)  # (queries, width)
+        states = self.network(neighborhood)  # lines 8, 9: (passages, width)
         loss = in_batch_loss(queries, states, batch.positives.to(device), scale=self.scale)  # line 10
         return {"loss": loss + self.penalty(self.network)}
 

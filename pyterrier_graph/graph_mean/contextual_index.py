@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from pyterrier_graph.graph_mean.equations import SideBySide
     from pyterrier_graph.graph_mean.graph_mean import ContextualEncoder
     from pyterrier_graph.graph_mean.neighbors import NeighborSampler
+    from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 
 SAMPLE = "sample.safetensors"
 WINDOWS, WINDOW_OFFSETS = "windows.f4", "windows.i8"  # the further windows of long passages
@@ -507,17 +508,17 @@ class QueryWeights(WithSignature, pt.Transformer):
         return weights
 
 
-def draw_sample(sampler: NeighborSampler, network: SideBySide) -> Sample:
+def draw_sample(sampler: NeighborSampler, network: SideBySide, query_graph: QueryPassageGraph | None = None) -> Sample:
     """Vectors of some passages, evenly over the index, and of their sources: see :class:`QueryWeights`.
 
-    The vectors have length 1 and half precision.
+    The vectors have length 1 and half precision. A query graph with a mask may be given.
     """
     from torch.nn.functional import normalize
 
     numbers = np.unique(np.linspace(0, len(sampler) - 1, min(len(sampler), SAMPLED)).astype(np.int64))
     parts: dict[str, list[np.ndarray]] = {PASSAGES: [], **{name: [] for name in network.relations}}
     for part in blocks(len(numbers), PASSAGES_AT_ONCE):
-        batch = sampler.sample(numbers[part])
+        batch = sampler.sample(numbers[part], query_graph)
         own = normalize(batch.passages, dim=1)
         for name, vectors in {PASSAGES: own, **network.directions(batch)}.items():
             parts[name].append(vectors.half().numpy())

@@ -178,7 +178,7 @@ class FixedMean(PassageNetwork):
         return Parts(scale * terms.own[0], sources, weights)
 
 
-class SideBySide(PassageNetwork):
+class SideBySide(FixedMean):
     r"""``[x; a_1; a_2; ...]``: a passage and what each relation adds to it, shape (passages, d * (1 + relations)).
 
     With ``a_r = (|x| - x.m_r) m_r``, m_r of length 1, a relation adds what the passage lacks: a passage that differs
@@ -188,7 +188,7 @@ class SideBySide(PassageNetwork):
     Where there are relevant queries, passages that have one are more similar to all queries. In their place, a passage
     without a relevant query gets ``isolated * x``.
 
-    Nothing is learned. ``experiments/results/collections_left_out.md`` reports how the form was chosen.
+    ``experiments/results/collections_left_out.md`` reports how the form was chosen.
 
     Args:
         weights: The relations, each with its largest weight. The weights are part of the queries, not of the vectors.
@@ -197,10 +197,13 @@ class SideBySide(PassageNetwork):
     """
 
     def __init__(self, weights: Mapping[str, float], dimension: int, isolated: float = 0.5) -> None:
-        super().__init__()
-        self.weights, self.dimension, self.relations = dict(weights), dimension, tuple(weights)
+        super().__init__(weights, dimension)
         self.isolated = isolated
-        self.titled = TITLED if TITLES in self.relations else 0.0
+
+    @property
+    def titled(self) -> float:  # type: ignore[override]
+        """The share of x that is read with the titles in front."""
+        return TITLED if TITLES in self.relations else 0.0
 
     @property
     def width(self) -> int:
@@ -213,13 +216,14 @@ class SideBySide(PassageNetwork):
 
     def passage_states(self, passages: Tensor, sources: Mapping[str, Tensor], edges: Mapping[str, CSR]) -> Tensor:
         """``[x; a_1; a_2; ...]``, shape (passages, d * (1 + relations))."""
-        blocks = [passages]
+        own, messages, isolated = self.terms(passages, sources, edges)
+        blocks = [own]
         for relation in self.relations:
-            direction = functional.normalize(mean_of_sources(sources[relation], edges[relation]), dim=1)
-            lacking = passages.norm(dim=1, keepdim=True) - (passages * direction).sum(1, keepdim=True)  # (passages, 1)
+            direction = functional.normalize(messages[relation], dim=1)
+            lacking = own.norm(dim=1, keepdim=True) - (own * direction).sum(1, keepdim=True)  # (passages, 1)
             added = lacking * direction  # (passages, d)
-            if relation == RELEVANT:
-                added = torch.where(edges[relation].lengths[:, None] == 0, self.isolated * passages, added)
+            if relation == RELEVANT and isolated is not None:
+                added = torch.where(isolated[:, None], self.isolated * own, added)
             blocks.append(added)
         return torch.cat(blocks, 1)
 
@@ -229,7 +233,7 @@ class SideBySide(PassageNetwork):
         return {name: functional.normalize(mean[batch.edges[name].lengths > 0], dim=1) for name, mean in means.items()}
 
     def parts(self, batch: NeighborBatch) -> Parts:
-        """Each source of a relation has the share of a_r that its vector has of the mean.
+        """Each source of a relation has the share of a_r that its term has of the message.
 
         A passage without a relevant query is its own source for this relation.
         """
@@ -238,8 +242,7 @@ class SideBySide(PassageNetwork):
         for number, (relation, total) in enumerate(zip(self.relations, added, strict=True), 1):
             rows = batch.edges[relation]
             if len(rows.indices):
-                shares[relation] = equal_shares(rows)
-                each = shares[relation][:, None] * batch.sources[relation][rows.indices]  # (edges, d)
+                shares[relation], each = self.shares(relation, batch.passages, batch.sources[relation], rows)
                 each = each * total.norm() / each.sum(0).norm().clamp(min=1e-12)
             elif total.any():
                 shares[relation], each = total.new_ones(1), total[None]  # (1, d)

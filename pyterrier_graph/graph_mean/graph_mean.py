@@ -86,7 +86,10 @@ class ContextualEncoder(LearnedModel):
     largest_weights: Mapping[str, float] = MappingProxyType({})
     _last: tuple[tuple[Any, ...], NeighborSampler] | None = None
     _temporary: tempfile.TemporaryDirectory[str] | None = None
-    _of_this_process: ClassVar[tuple[str, ...]] = ("_last", "_temporary")  # memory-mapped files and temporary folders
+    _drawn: tuple[NeighborSampler, Sample] | None = None
+    _known_isolated: tuple[QueryPassageGraph, float] | None = None
+    # memory-mapped files, temporary folders, and what is computed from these
+    _of_this_process: ClassVar[tuple[str, ...]] = ("_last", "_temporary", "_drawn", "_known_isolated")
 
     def __init__(
         self,
@@ -255,7 +258,25 @@ class ContextualEncoder(LearnedModel):
     @property
     def _query_weights(self) -> QueryWeights | None:
         """Widens the vectors of queries, where each query has weights of its own."""
-        return None
+        network = self.network
+        if not isinstance(network, SideBySide):
+            return None
+        sampler = self._sampler()
+        if self._drawn is None or self._drawn[0] is not sampler:
+            self._drawn = sampler, draw_sample(sampler, network)
+        return QueryWeights(self._drawn[1], self.largest_weights)
+
+    @property
+    def _isolated(self) -> float:
+        """Beta of :func:`isolated_share`, which is computed once for a query graph."""
+        graph = self.query_graph
+        if graph is None or RELEVANT not in graph.edge_types:
+            return 1.0
+        if self._known_isolated is None or self._known_isolated[0] is not graph:
+            parts = blocks(graph.num_passages, QUERIES_AT_ONCE)
+            lengths = [graph.edges_of_passages(part, RELEVANT).lengths for part in parts]
+            self._known_isolated = graph, isolated_share(np.concatenate(lengths))
+        return self._known_isolated[1]
 
     @property
     def _relations(self) -> Sequence[str]:
@@ -414,6 +435,11 @@ def default_weights(graph: HeteroGraph | None, queries: QueryPassageGraph | None
     return weights
 
 
+def largest_weights(graph: HeteroGraph | None, queries: QueryPassageGraph | None) -> dict[str, float]:
+    """The relations that the graphs have by default, where each query has weights of its own."""
+    return dict.fromkeys([TITLES if name == TITLE else name for name in default_weights(graph, queries)], 1.0)
+
+
 class GraphMean(ContextualEncoder):
     """Adds to each passage's vector those of its neighbors: of its titles and relevant queries. Needs no training.
 
@@ -472,9 +498,6 @@ class GraphMean(ContextualEncoder):
     KEEP_WEIGHTS = ContextualEncoder.KEEP_WEIGHTS | {"weights"}
 
     isolated_norm: float
-    _drawn: tuple[NeighborSampler, Sample] | None = None
-    _known_isolated: tuple[QueryPassageGraph, float] | None = None
-    _of_this_process = (*ContextualEncoder._of_this_process, "_drawn", "_known_isolated")
 
     def __init__(
         self,
@@ -512,32 +535,9 @@ class GraphMean(ContextualEncoder):
         return FixedMean(self.weights, self._dimension, self.isolated_norm)
 
     @property
-    def _isolated(self) -> float:
-        """Beta of :func:`isolated_share`, which is computed once for a query graph."""
-        graph = self.query_graph
-        if graph is None or RELEVANT not in graph.edge_types:
-            return 1.0
-        if self._known_isolated is None or self._known_isolated[0] is not graph:
-            parts = blocks(graph.num_passages, QUERIES_AT_ONCE)
-            lengths = [graph.edges_of_passages(part, RELEVANT).lengths for part in parts]
-            self._known_isolated = graph, isolated_share(np.concatenate(lengths))
-        return self._known_isolated[1]
-
-    @property
     def fixed_weights(self) -> dict[str, float]:
         """The weights, or the default ones that take the place of ``'auto'`` in a network with fixed weights."""
         return default_weights(self.graph, self.query_graph) if isinstance(self.weights, str) else dict(self.weights)
-
-    @property
-    def _query_weights(self) -> QueryWeights | None:
-        """Widens the vectors of queries, for vectors side by side."""
-        network = self.network
-        if isinstance(network, FixedMean):
-            return None
-        sampler = self._sampler()
-        if self._drawn is None or self._drawn[0] is not sampler:
-            self._drawn = sampler, draw_sample(sampler, network)
-        return QueryWeights(self._drawn[1], self.largest_weights)
 
     def _check(self) -> None:
         if self.training is not None:
@@ -548,7 +548,7 @@ class GraphMean(ContextualEncoder):
             check_choice("weights, unless they are numbers,", self.weights, [AUTO])
             self.isolated_norm = 1.0
             if self.graph is not None or self.query_graph is not None:  # another graph may have other relations
-                names = [TITLES if name == TITLE else name for name in default_weights(self.graph, self.query_graph)]
+                names = largest_weights(self.graph, self.query_graph)
                 self.largest_weights = {name: self.largest_weights.get(name, 1.0) for name in names}
         else:
             self._weights, self.largest_weights = check_weights(self.weights), {}

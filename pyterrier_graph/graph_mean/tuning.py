@@ -40,6 +40,7 @@ class PassageValidation:
     Attributes:
         queries: The texts of the queries.
         vectors: The encoder's own vectors of the queries, shape (queries, d).
+        weights: The weights of relations for each query; None if all have the same.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class PassageValidation:
         if inside := 0 if graph is None else int((numbers_of(graph.qids, [*texts.index]) >= 0).sum()):
             message = f"{inside} of {len(texts)} validation queries are in the graph: passages aggregate from them"
             warnings.warn(message, QualityWarning, stacklevel=3)
+        self.weights = model._query_weights
         self.vectors = np.asarray(model.encoder.encode_queries(self.queries), dtype=np.float32)
         found = nearest(self.vectors, sampler.index.payload()[1], CANDIDATES)[1]
         relevant = passages_of(sampler, qrels)[0]["docno"].tolist()
@@ -69,7 +71,8 @@ class PassageValidation:
         compute = self._model._compute(self._sampler) if vectors_of is None else vectors_of
         parts = blocks(len(self._candidates), PASSAGES_AT_ONCE)
         passages = torch.from_numpy(np.concatenate([compute(self._candidates[part]) for part in parts]))
-        vectors = torch.from_numpy(self.vectors if queries is None else queries)
+        queries = self.vectors if queries is None else queries
+        vectors = torch.from_numpy(queries if self.weights is None else self.weights.widened(queries))
         best = [(part @ passages.T).topk(self._count) for part in vectors.split(QUERIES_AT_ONCE)]
         scores, places = (torch.cat(parts).flatten().numpy() for parts in zip(*best, strict=True))
         run = pd.DataFrame({"qid": self._qids, "docno": self._ids[places], "score": scores})
@@ -88,14 +91,15 @@ def tuned_largest_weights(
     model: ContextualEncoder, topics: pd.DataFrame, qrels: pd.DataFrame | None, measure: str
 ) -> Numbers:
     """The largest weights of relations, moved as far as the validation queries support it."""
-    start, weights = dict(model.largest_weights), model._query_weights
-    assert weights is not None
-    sample = weights.sample
+    start = dict(model.largest_weights)
     compute = _kept(model._compute(model._sampler()))
     measured = PassageValidation(model, topics, qrels, measure)
+    assert measured.weights is not None
+    sample = measured.weights.sample
 
     def trial(values: Numbers) -> np.ndarray:
-        return measured(compute, QueryWeights(sample, values).widened(measured.vectors))
+        measured.weights = QueryWeights(sample, values)
+        return measured(compute)
 
     grid = [{name: factor * (weight or 1.0)} for name, weight in start.items() for factor in FACTORS]
     return coordinate_search(start, grid, trial, desc="GraphMean.fit", verbose=model.verbose)
