@@ -258,7 +258,9 @@ def test_weights_per_query(small: Any, tmp_path: Path) -> None:
     )
     assert loaded.largest_weights == tuned and loaded.config.per_query
     np.testing.assert_array_equal(loaded.vectors_of(small.docnos), model.vectors_of(small.docnos))
-    assert GNNEncoderConfig.starting_at(start) == GNNEncoderConfig(start.largest_weights, per_query=True)
+    config = GNNEncoderConfig.starting_at(start, per_query=True)
+    assert config == GNNEncoderConfig(start.largest_weights, per_query=True)
+    assert GNNEncoderConfig.starting_at(start) == GNNEncoderConfig(start.fixed_weights)
     fixed = gnn(small, GNNEncoderConfig(per_query=True), graph=small.documents, edges=False)
     assert not fixed.largest_weights and fixed.weights == {"title": 1.0, "relevant": 0.5}
 

@@ -40,7 +40,7 @@ class Corpus:
 
     def __init__(self, name: str, collection: Collection, output: Path, options: argparse.Namespace) -> None:
         self.name, self.collection, self.output, self.engine = name, collection, output, options.first_stage
-        self.cross_encoder = options.cross_encoder
+        self.cross_encoder, self.per_query, self.masked = options.cross_encoder, options.per_query, options.masked
         self._encoder, self.max_tokens, self.windows = options.encoder, options.max_tokens, options.windows
         self.vectors = output / "vectors"
         self.passage_words = NO_LIMIT if name in WHOLE else 120

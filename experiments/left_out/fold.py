@@ -160,7 +160,7 @@ class Fold:
         if path.exists():
             options = self._shared()
             return ptg.GNNEncoder.load(path, graph=self.corpus.graph, encoder=options.pop("encoder"), **options)
-        gnn = self._untrained(ptg.GNNEncoderTraining(seed=seed))
+        gnn = self._untrained(ptg.GNNEncoderTraining(seed=seed, masked=self.corpus.masked))
         timed(gnn, *self.train, *self.dev)
         if not self.number:
             path.parent.mkdir(exist_ok=True)
@@ -168,8 +168,9 @@ class Fold:
         return gnn
 
     def _untrained(self, training: ptg.GNNEncoderTraining, **changes: Any) -> ptg.GNNEncoder:
-        options: dict[str, Any] = {"training": training, "config": ptg.GNNEncoderConfig(seed=training.seed)}
-        return ptg.GNNEncoder(self.corpus.graph, **options, **self._shared() | changes)
+        config = ptg.GNNEncoderConfig(seed=training.seed, per_query=self.corpus.per_query)
+        options: dict[str, Any] = {"training": training, "config": config} | self._shared() | changes
+        return ptg.GNNEncoder(self.corpus.graph, **options)
 
     def hgat(self, seed: int, hybrid: str, train: Queries, dev: Queries) -> ptg.HGATReranker:
         """An HGAT with the token vectors of GraphMaxSim, trained behind a hybrid; it reranks BM25 as well."""

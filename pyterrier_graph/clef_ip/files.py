@@ -143,9 +143,6 @@ def _read(path: str) -> Patent | str:
         return str(error)
 
 
-# --- topics
-
-
 class Topic(NamedTuple):
     """A topic: claims of an application, for which prior art is searched."""
 
@@ -182,9 +179,6 @@ def _docno(file: str) -> str:
     if not is_docno(docno):
         raise ValueError(f"{file!r} is not the file of a patent, which has a name like EP-1480263-A1.xml")
     return docno
-
-
-# --- judgments
 
 
 class Judgment(NamedTuple):

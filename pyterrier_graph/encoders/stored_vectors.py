@@ -70,9 +70,6 @@ def checked_vectors(vectors: Any, numbers: np.ndarray, dimension: int | None) ->
     return vectors
 
 
-# --- encoders
-
-
 def encoder_name(encoder: BiEncoder) -> str:
     """A name that distinguishes an encoder from all others."""
     return getattr(encoder, "model_name", repr(encoder))
@@ -89,9 +86,6 @@ def without_bars(encoder: BiEncoder) -> BiEncoder:
 def _quiet(encoder: BiEncoder, passages: int) -> BiEncoder:
     """The fastest form of an encoder for so many passages, which shows no progress."""
     return without_bars(compiled(encoder) if passages >= MANY else encoder)
-
-
-# --- texts and passages
 
 
 @dataclass(frozen=True)
@@ -278,9 +272,6 @@ def digests_of(texts: Iterable[str]) -> np.ndarray:
     """Digests of texts, shape (texts, 2)."""
     joined = b"".join([blake2b(text.encode(), digest_size=16).digest() for text in texts])
     return np.frombuffer(joined, dtype=DIGEST).reshape(-1, 2)
-
-
-# --- files
 
 
 def _write(

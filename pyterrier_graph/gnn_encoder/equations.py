@@ -158,10 +158,12 @@ class GNNEncoderConfig:
 
     @classmethod
     def starting_at(cls, mean: GraphMean, **options: Any) -> GNNEncoderConfig:
-        """The configuration of a network that starts as a GraphMean, with the numbers that its ``fit`` has found."""
-        if isinstance(mean.weights, str):
-            return cls(mean.largest_weights, per_query=True, **options)
-        return cls(mean.weights, isolated_norm=mean.isolated_norm, **options)
+        """The configuration of a network that starts as a GraphMean, with the numbers that its ``fit`` has found.
+
+        Without ``per_query=True``, the default fixed weights take the place of ``weights='auto'``.
+        """
+        largest = options.get("per_query") and mean.largest_weights
+        return cls(largest or mean.fixed_weights, isolated_norm=mean.isolated_norm, **options)
 
     @staticmethod
     def paper(**ablations: Any) -> PaperGNNEncoderConfig:

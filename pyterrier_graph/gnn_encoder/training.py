@@ -216,9 +216,6 @@ def _answerable(sampler: NeighborSampler, number: np.ndarray, positives: CSR) ->
     return positives
 
 
-# --- batches and loss
-
-
 class Texts(NamedTuple):
     """Texts of a batch: of the queries that give the loss, of the passages, and of the passages' queries."""
 
@@ -330,9 +327,6 @@ class MaskedGraphModel(nn.Module):
         states = self.network(neighborhood)  # lines 8, 9: (passages, width)
         loss = in_batch_loss(queries, states, batch.positives.to(device), scale=self.scale)  # line 10
         return {"loss": loss + self.penalty(self.network)}
-
-
-# --- training the encoder, too
 
 
 def texts_of(sampler: NeighborSampler, passages: np.ndarray, queries: np.ndarray) -> Texts:

@@ -33,9 +33,6 @@ LENGTHS = ("max_passage_tokens", "max_query_tokens")
 TOKENS_AT_ONCE = 1024  # that are compared with a query
 
 
-# --- MaxSim
-
-
 def token_maxima(query: Tensor, passages: TokenStates) -> Tensor:
     """For each token of a query the best cosine similarity to any token of each passage; 0 if a passage has none.
 
@@ -94,9 +91,6 @@ def graph_maxsim(own: Tensor, context: Tensor, weights: Tensor) -> Tensor:
     # (..., relations, query tokens); filled before multiplying, too: infinity would make the gradient of the weight NaN
     weighted = (context.masked_fill(off, 0.0) * weights[:, None]).masked_fill(off, -torch.inf)
     return torch.cat([own.unsqueeze(-2), weighted], dim=-2).amax(-2).sum(-1)
-
-
-# --- rerankers
 
 
 class QueryPassages(NamedTuple):

@@ -452,9 +452,6 @@ def encoder_of(encoder: Any, *, device: str | None = None, dtype: DType = "auto"
     return encoder
 
 
-# --- weights per query
-
-
 class QueryWeights(WithSignature, pt.Transformer):
     """Turns the vector q of a query into ``[q; w_1 q; w_2 q; ...]``, with a weight per relation.
 

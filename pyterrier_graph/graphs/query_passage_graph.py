@@ -324,9 +324,6 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
             raise KeyError(f"no edges {edge_type!r}: this graph has {', '.join(map(repr, self.edge_types))}")
 
 
-# --- features of edges
-
-
 def _write_features(
     graph: QueryPassageGraph, edge_type: str, encode: PairEncoder, texts: pt.Transformer, batch_size: int
 ) -> None:
@@ -367,9 +364,6 @@ def texts_of_passages(texts: pt.Transformer, docnos: list[str]) -> list[str]:
     if found.isna().any():
         raise ValueError(f"{texts} has no text of passage {found.index[found.isna()][0]!r}")
     return found.tolist()
-
-
-# --- from frames to arrays
 
 
 def _checked_topics(topics: pd.DataFrame) -> pd.DataFrame:
@@ -490,9 +484,6 @@ def _write(folder: Path, topics: pd.DataFrame, edges: Mapping[str, CSR], num_pas
             for direction, rows in (name, found), (inverse(name), back):
                 for part, values in {"indptr": rows.indptr, "indices": rows.indices, **rows.data}.items():
                     arrays.append(folder, f"{direction}.{part}", values)
-
-
-# --- the ids of passages
 
 
 def _write_docnos(file: Path, passages: Any, *, verbose: bool) -> Path:

@@ -155,9 +155,6 @@ def _words_of_vectors(frame: pd.DataFrame, encoder: Any, query: str) -> dict[int
     return scaled
 
 
-# --- hybrids
-
-
 def _hybrid(model: Fusion, query: str, docno: str, graph: HeteroGraph | None) -> Explanation:
     """A part per pipeline, and the explanation of each pipeline that has one."""
     try:
@@ -172,9 +169,6 @@ def _hybrid(model: Fusion, query: str, docno: str, graph: HeteroGraph | None) ->
             continue
     found = frame["source"].iloc[0]
     return Explanation(query, found, "Hybrid", frame[COMMON], notes=(NORMALIZED,), inner=tuple(inner))
-
-
-# --- words
 
 
 def token_spans(tokenizer: Any, text: str, ids: Iterable[int]) -> list[tuple[int, int] | None]:
@@ -224,9 +218,6 @@ def similarity_words(encoder: Any, text: str, query: np.ndarray) -> Spans:
             ids = tokenized(network.tokenizer, text, **cut)["input_ids"]
             return word_parts(text, token_spans(network.tokenizer, text, ids), one) if len(ids) == len(one) else []
     return []
-
-
-# --- what is shown
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -28,9 +28,6 @@ _DTYPES = {"node_type": "u1", TEXTS: "u1", "scores": "f4", "features": "f2"}
 _DTYPES |= dict.fromkeys(("indices", "pairs", "edges"), "u4")
 
 
-# --- arrays
-
-
 def blocks(count: int, at_once: int) -> Iterator[np.ndarray]:
     """The numbers below a count, ``at_once`` at a time."""
     for start in range(0, count, at_once):
@@ -162,9 +159,6 @@ class KeyedRows:
         self._file, self._entries, self._end = file, self._entries + len(new), int(starts[len(new)])
 
 
-# --- texts
-
-
 class TextWriter(ArrayFiles):
     """Writes texts one after the other in UTF-8, and where each ends."""
 
@@ -181,9 +175,6 @@ class TextWriter(ArrayFiles):
         self.append(self._folder, TEXTS, np.frombuffer(b"".join(encoded), np.uint8))
         self.append(self._folder, TEXT_OFFSETS, ends)
         self._end = int(ends[-1]) if len(ends) else self._end
-
-
-# --- ids
 
 
 class _PlainIds(FwdFixedBytes):
@@ -299,9 +290,6 @@ class Flex:
 
 
 copyreg.pickle(Lookup, lambda lookup: (Lookup, (lookup.path,)))
-
-
-# --- graphs
 
 
 class StoredGraph(BuiltArtifact):

@@ -123,9 +123,6 @@ def pipeline_identity(pipeline: Any) -> str:
     return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(pipeline))
 
 
-# --- writing
-
-
 def claim(note: Path, identity: Mapping[str, Any], other: str, *, begun: bool) -> None:
     """Notes in a file all that the work in its folder depends on.
 
@@ -297,9 +294,6 @@ def meta_text(meta: Mapping[str, Any]) -> str:
     return json.dumps(about | {OWN_DIGEST: digest}, indent=1)
 
 
-# --- reading
-
-
 def read_meta(path: Path, expected: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Opens an artifact: reads its ``pt_meta.json``, and compares sizes of files, and digests of small ones.
 
@@ -382,9 +376,6 @@ def _version(path: Path) -> int | None:
         return (path / META).stat().st_mtime_ns
     except OSError:
         return None
-
-
-# --- base classes
 
 
 class OwnArtifact(pt.Artifact):
