@@ -66,8 +66,8 @@ class GNNEncoderTraining(StartOptions):
             :meth:`~pyterrier_graph.GNNEncoder.tune` sets them: how much a relation counts differs most between
             collections, and training them gained nothing. A relation that starts with 0 stays without effect.
         encoder_learning_rate: Of the dual-encoder. None leaves it unchanged (000); 001 trains both.
-        masked: Share of the graph's queries that are taken out, and give the loss, in each epoch (both papers 5 %).
-            None masks none, and all give the loss: the ablation "w/o mask".
+        masked: Share of the graph's queries that are taken out, and give the loss, in each epoch. Both papers have 5 %,
+            of which hundreds of queries make one step. None masks none, and all give the loss: "w/o mask".
         negatives: Hard negatives per query, drawn from the passages that were retrieved for it.
         scale: Factor of similarities: None is 1, as in the papers, or 20 where vectors have unit length.
 
@@ -77,7 +77,7 @@ class GNNEncoderTraining(StartOptions):
     epochs: int = 40
     batch_size: int = 128
     learning_rate: float = 1e-3
-    masked: float | None = 0.05
+    masked: float | None = 0.3
     negatives: int = 4
     scale: float | None = None
     patience: int | None = 5
@@ -92,7 +92,7 @@ class GNNEncoderTraining(StartOptions):
     def paper(cls, **changes: Any) -> Self:
         """The setting of 001, Sect. 4.3, on each of four GPUs; ``changes`` replace options."""
         paper: dict[str, Any] = {"epochs": 5, "batch_size": 1024, "negatives": 1, "scale": 1.0, "patience": None}
-        paper |= {"learning_rate": 5e-5, "encoder_learning_rate": 2e-6, "l2_sp": 0.0}
+        paper |= {"learning_rate": 5e-5, "encoder_learning_rate": 2e-6, "masked": 0.05, "l2_sp": 0.0}
         return cls(**paper | changes)
 
 
