@@ -18,7 +18,7 @@ VERSION = re.search(r'^__version__ = "(.+)"$', (ROOT / "pyterrier_graph" / "__in
 REQUIRES = [
     "python-terrier>=1.0,<2",
     "pyterrier>=1.1,<2",  # `context` in pt.validate
-    "pyterrier-alpha>=0.16",
+    "pyterrier-alpha>=0.16.3",  # pipeline.parallel()
     "pyterrier-dr>=0.8",
     "torch>=2.6,<3",
     "torch_geometric>=2.6,<3",
@@ -59,7 +59,7 @@ PISA = [  # wurlitzer hides the log of PISA's indexer
     "pyterrier-pisa>=0.4.9; platform_system == 'Linux' and platform_machine == 'x86_64'",
     "wurlitzer>=3; platform_system == 'Linux'",
 ]
-ADAPTIVE = ["pyterrier-adaptive>=0.2"]
+ADAPTIVE = ["pyterrier-adaptive>=0.2.1"]
 RAY = ["ray>=2.45"]
 # Runs encoders; those of sentence-transformers need an older transformers. There are no wheels for Macs with Intel.
 OPENVINO = ["openvino>=2026.1; platform_system != 'Darwin' or platform_machine == 'arm64'"]
@@ -68,7 +68,7 @@ TESTS = [
     "faiss-cpu>=1.9.0.post1",
     "flask-cors>=5",  # with moto: an S3 server
     "hypothesis>=6.100",
-    "ipykernel>=6",
+    "ipykernel>=6.22",  # before, progress bars of notebooks are text
     "moto[s3]>=5.1.5",  # writes on the condition that an object is unchanged
     "mypy>=1.15",
     "nbclient>=0.10",
