@@ -18,17 +18,17 @@ VERSION = re.search(r'^__version__ = "(.+)"$', (ROOT / "pyterrier_graph" / "__in
 REQUIRES = [
     "python-terrier>=1.0,<2",
     "pyterrier>=1.1,<2",  # `context` in pt.validate
-    "pyterrier-alpha>=0.16",
+    "pyterrier-alpha>=0.16.3",  # pipeline.parallel()
     "pyterrier-dr>=0.8",
     "torch>=2.6,<3",
     "torch_geometric>=2.6,<3",
-    "transformers>=5.4,<6",
+    "transformers>=5.9,<6",  # before, OpenVINO cannot convert its encoders
     "sentence-transformers[train]>=6.2,<7",  # MultiVectorEncoder; [train]: accelerate and datasets
     "ir_datasets>=0.6",
     "ir-measures>=0.4.1",
     "npids>=0.1",
     "lancedb>=0.40",
-    "obstore>=0.9",
+    "obstore>=0.9.5",
     "snowballstemmer>=2.2",  # marks the words of a question in a snippet
     "lazy_loader>=0.4",
     "wrapt>=1.15",  # before, its import hook hides a package's data files
@@ -46,7 +46,7 @@ FILES = [
     "markdown-it-py>=3",
     "mdit-py-plugins>=0.4",
     "docutils>=0.20",
-    "beautifulsoup4>=4.12",  # the encoding that a page declares
+    "beautifulsoup4>=4.13.5",  # the encoding that a page declares; before, empty files and UTF-32 were misread
     "charset-normalizer>=3.3",
     "PyYAML>=6.0.2",
 ]
@@ -59,7 +59,7 @@ PISA = [  # wurlitzer hides the log of PISA's indexer
     "pyterrier-pisa>=0.4.9; platform_system == 'Linux' and platform_machine == 'x86_64'",
     "wurlitzer>=3; platform_system == 'Linux'",
 ]
-ADAPTIVE = ["pyterrier-adaptive>=0.2"]
+ADAPTIVE = ["pyterrier-adaptive>=0.2.1"]
 RAY = ["ray>=2.45"]
 # Runs encoders; those of sentence-transformers need an older transformers. There are no wheels for Macs with Intel.
 OPENVINO = ["openvino>=2026.1; platform_system != 'Darwin' or platform_machine == 'arm64'"]
@@ -68,8 +68,8 @@ TESTS = [
     "faiss-cpu>=1.9.0.post1",
     "flask-cors>=5",  # with moto: an S3 server
     "hypothesis>=6.100",
-    "ipykernel>=6",
-    "moto[s3]>=5.1",
+    "ipykernel>=6.22",  # before, progress bars of notebooks are text
+    "moto[s3]>=5.1.5",  # writes on the condition that an object is unchanged
     "mypy>=1.15",
     "nbclient>=0.10",
     "nbformat>=5.10",

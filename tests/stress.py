@@ -24,6 +24,7 @@ from functools import partial
 from multiprocessing.forkserver import _forkserver as server
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import lancedb  # noqa: F401  # once for all processes
@@ -47,6 +48,7 @@ from pyterrier_graph.storage.writer import Workers
 TOPICS = pd.DataFrame({"qid": ["1", "2"], "query": ["alpha mu", "kappa iota"]})
 Documents = dict[str, dict[str, str]]
 Change = tuple[str, Documents | list[str]]
+STARTING = Lock()  # filelock refuses a fork while another thread forks
 gc.freeze()  # loky collects garbage after the first call of a worker
 
 
@@ -123,7 +125,8 @@ def forked(work: Callable[[], Any], kill_after: float | None = None, phase: int 
             theirs.send((None, f"{type(error).__name__}: {error}"))
 
     process, start = FORK.Process(target=run), time.monotonic()
-    process.start()
+    with STARTING:
+        process.start()
     theirs.close()
     times, said = [start], None
     with suppress(EOFError):
