@@ -79,8 +79,8 @@ class Bench(dual_encoders.Bench):
 
     def __init__(self, collection: Collection, options: argparse.Namespace) -> None:
         super().__init__(collection, options)
-        about = {**vars(options), "max_tokens": CHECKPOINT_TOKENS, "cross_encoder": DEFAULT, "windows": 1}
-        about |= {"per_query": False, "masked": 0.3}
+        unused = {"cross_encoder": DEFAULT, "per_query": False, "masked": None}  # the teacher has no such models
+        about = {**vars(options), "max_tokens": CHECKPOINT_TOKENS, "windows": 1, **unused}
         self.searched = Corpus(options.collection, collection, options.output / "teacher", argparse.Namespace(**about))
         self.graph = self.searched.graph
         if options.pseudo:

@@ -143,7 +143,9 @@ class GNNEncoder(ContextualEncoder):
 
     def _view(self) -> View:
         facts: dict[str, Any] = {"encoder": repr(self.encoder), "aggregates from": tuple(self._relations) or "nothing"}
-        if isinstance(self.network, GNNEncoderNetwork):
+        if isinstance(self.network, GNNEncoderSideBySide):
+            facts["largest weights"] = self.largest_weights
+        elif isinstance(self.network, GNNEncoderNetwork):
             facts["weights"] = self.weights
             facts["norm where no query is relevant"] = f"{float(self.network.isolated_norm):g}"
         return View(facts | self._training_facts())

@@ -102,7 +102,7 @@ def tuned_largest_weights(
         return measured(compute)
 
     grid = [{name: factor * (weight or 1.0)} for name, weight in start.items() for factor in FACTORS]
-    return coordinate_search(start, grid, trial, desc="GraphMean.fit", verbose=model.verbose)
+    return coordinate_search(start, grid, trial, verbose=model.verbose)
 
 
 def tuned_weights(
