@@ -248,7 +248,9 @@ def test_weights_per_query(small: Any, tmp_path: Path) -> None:
     model.fit(small.train, small.qrels, small.dev, small.qrels)
     assert not np.allclose(model.vectors_of(small.docnos), start.vectors_of(small.docnos), atol=1e-4)
     np.testing.assert_array_equal(np.stack(model(queries)["query_vec"]), np.stack(untrained))
-    retriever = model.index(tmp_path / "index.flex").retriever(5)
+    index = model.index(tmp_path / "index.flex")
+    assert (str(index), str(start.index(tmp_path / "start.flex"))) == ("GNNEncoder", "GraphMean")
+    retriever = index.retriever(5)
     scores = np.stack(untrained) @ model.vectors_of(small.docnos).T
     run = retriever(queries).sort_values(["qid", "rank"]).groupby("qid", sort=False)["docno"].first()
     assert run.loc[queries["qid"]].tolist() == [small.docnos[best] for best in scores.argmax(1)]

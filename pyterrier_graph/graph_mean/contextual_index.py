@@ -125,6 +125,7 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
         self._files = Flex(self.path)
         about = contextual_meta(self._files)
         identity = about["identity"]
+        self._model: str = identity.get("model", "GraphMean")
         encoder = identity["encoder"].rpartition("@")[0] or DEFAULT if encoder is None else encoder
         tuned: Mapping[str, float] = getattr(encoder, "largest_weights", {})
         model: Any = encoder if hasattr(encoder, "largest_weights") else None
@@ -143,8 +144,8 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
     def __repr__(self) -> str:
         return f"ContextualIndex({str(self.path)!r})"
 
-    def __str__(self) -> str:  # only GraphMean has weights per query
-        return "GraphMean" if self._largest_weights is not None else "vectors with context"
+    def __str__(self) -> str:
+        return self._model if self._largest_weights is not None else "vectors with context"
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in READ}  # workers read these files

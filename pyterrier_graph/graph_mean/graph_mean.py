@@ -336,7 +336,8 @@ class ContextualEncoder(LearnedModel):
 
     def _identity(self, sampler: NeighborSampler) -> dict[str, Any]:
         """Digests of all that contextual vectors depend on."""
-        identity: dict[str, Any] = {"encoder": encoder_name(self.encoder), "relations": list(self._relations)}
+        identity: dict[str, Any] = {"model": type(self).__name__, "encoder": encoder_name(self.encoder)}
+        identity |= {"relations": list(self._relations)}
         identity |= {"network": self._digest(), "vectors": file_sha256(sampler.index.index_path / VECTORS)}
         if sampler.titled is not None:
             identity["titled"] = file_sha256(sampler.titled.index_path / VECTORS)
