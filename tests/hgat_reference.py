@@ -28,14 +28,8 @@ class EdgeGraph:
         return pairs[:, 0], pairs[:, 1]
 
 
-def with_rows(h_i: Tensor, rows: Tensor | None) -> Tensor:
-    """A node's matrix with further rows."""
-    return h_i if rows is None else torch.cat([h_i, rows])
-
-
 def multi_head(layer: HGATLayer, relation: str, h_i: Tensor, h_j: Tensor) -> Tensor:
     """MultiHead_r(h_i, h_j, h_j), by PyTorch's own module where there is one."""
-    own, h_i = h_i, with_rows(h_i, layer.registers)
     if not len(h_j):
         return torch.zeros_like(h_i)
     attention = layer.attention[relation]
@@ -47,15 +41,13 @@ def multi_head(layer: HGATLayer, relation: str, h_i: Tensor, h_j: Tensor) -> Ten
         heads = [torch.softmax(q @ k.T / q.shape[1] ** 0.5, 1) @ v for q, k, v in each]
         message = torch.cat(heads, 1) @ attention.out_proj.weight.T + attention.out_proj.bias
     if relation == SELF and layer.residual:
-        message = message + with_rows(own, None if layer.registers is None else 0 * layer.registers)  # init='identity'
+        message = message + h_i  # init='identity'
     return message
 
 
 def softmax_of(layer: HGATLayer, relation: str, among: list[str], length: int) -> Tensor:
-    """softmax(W_r) over the relation types, for each position; registers come last, and have the last weights."""
-    tokens = length - layer.config.registers
-    positions = [*range(tokens), *range(layer.positions, layer.positions + layer.config.registers)]
-    exponentials = {r: torch.exp(layer.weight[r][positions]) for r in among}
+    """softmax(W_r) over the relation types, for each position."""
+    exponentials = {r: torch.exp(layer.weight[r][:length]) for r in among}
     return (exponentials[relation] / sum(exponentials.values()))[:, None]
 
 
@@ -64,7 +56,7 @@ def new_state(layer: HGATLayer, graph: EdgeGraph, h: list[Tensor], i: int, tgt: 
     config = layer.config
     others = [relation for relation in layer.weight if relation != SELF]
     among = others if config.lambda_ else [*others, SELF]
-    context = torch.zeros_like(with_rows(h[i], layer.registers))
+    context = torch.zeros_like(h[i])
     for r in others:
         count = 0
         summed = torch.zeros_like(context)
@@ -91,9 +83,7 @@ def in_context(model: HGAT, graph: EdgeGraph, texts: list[Tensor], tgt: int) -> 
     h, last = list(texts), len(model.layers) - 1
     for number, layer in enumerate(model.layers):
         h = [
-            new_state(layer, graph, h, i, tgt)
-            if len(h[i]) + model.config.registers and (number < last or i == tgt)
-            else h[i]
+            new_state(layer, graph, h, i, tgt) if len(h[i]) and (number < last or i == tgt) else h[i]
             for i in range(graph.num_nodes)
         ]
     return h[tgt]
@@ -111,9 +101,26 @@ def similarity(query: Tensor, passage: Tensor) -> Tensor:
     return total
 
 
+def matched(model: HGAT, graph: EdgeGraph, texts: list[Tensor], query: Tensor, tgt: int, represented: Tensor) -> Tensor:
+    """Each query token takes the best of the passage and its neighbors, with weights that depend on the token."""
+    matches, total = model.matches, torch.zeros(())
+    for q in query:
+        found = [similarity(q[None], represented)]
+        for number, relation in enumerate(matches.relations):
+            weight = (matches.weights[number] + torch.dot(matches.by_token[number], q)).clamp(min=0)
+            near = [texts[j] for i, j in graph.edges[relation] if i == tgt and len(texts[j])]
+            if near and weight > 0:
+                found.append(weight * torch.stack([similarity(q[None], text) for text in near]).max())
+        total = total + torch.exp(torch.dot(matches.importance, q).clamp(-3, 3)) * torch.stack(found).max()
+    return total
+
+
 def relevance(model: HGAT, graph: EdgeGraph, texts: list[Tensor], query: Tensor, tgt: int) -> Tensor:
-    """Eq. 4 or 5."""
-    context = similarity(query, functional.normalize(in_context(model, graph, texts, tgt), dim=1))
+    """Eq. 4 or 5, or the sum of NeighborMatches."""
+    represented = functional.normalize(in_context(model, graph, texts, tgt), dim=1)
+    if model.matches is not None:
+        return matched(model, graph, texts, query, tgt, represented)
+    context = similarity(query, represented)
     if model.config.framework == "standard":
         return context
     return (1 - model.alpha) * similarity(query, texts[tgt]) + model.alpha * context

@@ -49,11 +49,11 @@ def texts_of(graph: EdgeGraph, seed: int, *, empty: bool = True) -> list[torch.T
 
 def model_of(graph: EdgeGraph, variant: str, seed: int = 0, **options: object) -> HGAT:
     torch.manual_seed(seed)
-    shape = {"heads": 2, "layers": 3, "dropout": 0.7, "init": "random", "registers": 0, "matches": {}}
+    shape = {"heads": 2, "layers": 3, "dropout": 0.7, "init": "random", "matches": {}}
     config = HGATConfig(variant, **shape | options)
     model = HGAT(config, dimension=DIMENSION, relations=graph.relations, positions=6).eval()
     for name, parameter in model.named_parameters():
-        if name.endswith("bias"):  # zero at first, so that a forgotten bias would not show
+        if name.endswith(("bias", "by_token", "importance")):  # zero at first, so that nothing would show if forgotten
             torch.nn.init.normal_(parameter)
     return model
 
@@ -65,9 +65,10 @@ def pack(texts: list[torch.Tensor]) -> TokenStates:
 def fast_scores(
     model: HGAT, graph: EdgeGraph, texts: list[torch.Tensor], query: torch.Tensor, targets: list[int]
 ) -> torch.Tensor:
-    propagation = model.plan(graph, np.array(targets))
+    propagation = model.plan(graph, np.array(targets), complete=True)
     inputs = pack(texts).select(torch.from_numpy(propagation.nodes))
-    return model.score(query, inputs.select(propagation.inputs), model(inputs, propagation))
+    neighbors = None if model.matches is None else model.matches.maxima(query, inputs, propagation)
+    return model.score(query, inputs.select(propagation.inputs), model(inputs, propagation), neighbors)
 
 
 def literal_scores(
@@ -97,7 +98,8 @@ def gradients_of(
 
 OPTIONS = [
     *({"framework": name, "aggregation": kind} for name in ("standard", "late") for kind in ("sum", "mean")),
-    *({"registers": 3, "init": init} for init in ("random", "identity")),
+    {"init": "identity"},
+    {"framework": "standard", "matches": {"order": 0.8, "structural_i": 0.4}},
 ]
 
 
@@ -115,26 +117,28 @@ def test_equals_the_equations(variant: str, options: dict[str, Any], graph: Edge
     torch.testing.assert_close(fast, slow, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("options", [{}, OPTIONS[-1]], ids=["paper", "matches"])
 @pytest.mark.parametrize("variant", VARIANTS)
 @settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graph=graphs(), seed=st.integers(0, 1000))
-def test_gradients_equal_those_of_the_equations(variant: str, graph: EdgeGraph, seed: int) -> None:
-    model = model_of(graph, variant, seed)
+def test_gradients_equal_those_of_the_equations(
+    variant: str, options: dict[str, Any], graph: EdgeGraph, seed: int
+) -> None:
+    model = model_of(graph, variant, seed, **options)
     query, targets = texts_of(graph, seed + 1)[0], list(range(graph.num_nodes))
     slow, fast = (gradients_of(model, graph, texts_of(graph, seed, empty=False), query, targets, by) for by in BOTH)
     torch.testing.assert_close(fast, slow, atol=2e-4, rtol=1e-3)
 
 
-@pytest.mark.parametrize("registers", [0, 2])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_nodes_with_the_same_neighbors(variant: str, registers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_with_the_same_neighbors(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A section whose passages attend to one another, and one without a title; computed in small parts, too."""
     monkeypatch.setattr(attention, "QUERIES_AT_ONCE", 3)
     monkeypatch.setattr(attention, "KEYS_AT_ONCE", 5)
     passages = range(1, 6)
     beside = [(i, j) for i in passages for j in passages if i != j and (i, j) != (1, 4)] + [(1, 6), (6, 0)]
     graph = EdgeGraph(7, {"order": beside, "structural": [(i, j) for i in passages for j in (0, 6)]})
-    model = model_of(graph, variant, layers=2, registers=registers)
+    model = model_of(graph, variant, layers=2)
     assert any(edges.blocks for edges in model.plan(graph, np.arange(7)).hops[-1].edges.values())
     found = []
     for scores_of in BOTH:
@@ -160,11 +164,10 @@ def test_each_edge_is_in_one_block_or_a_pair(given_edges: set[tuple[int, int]]) 
     torch.testing.assert_close(edges.sum(values), sums[edges.nodes], atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("registers", [0, 3])
 @pytest.mark.parametrize("init", ["random", "identity"])
-def test_attention_with_fewer_dimensions(init: str, registers: int) -> None:
+def test_attention_with_fewer_dimensions(init: str) -> None:
     graph = EdgeGraph(5, {"order": [(0, 1), (1, 2), (3, 0)], "structural": [(0, 3), (1, 3)]})
-    model = model_of(graph, "NO_LB", init=init, dimension=4, registers=registers)
+    model = model_of(graph, "NO_LB", init=init, dimension=4)
     assert model.layers[0].attention["order"].in_proj_weight.shape == (12, DIMENSION)
     torch.nn.init.constant_(model.layers[0].lambda_, 0.4)
     texts, query = texts_of(graph, 3, empty=False), texts_of(graph, 4, empty=False)[0]
@@ -214,7 +217,6 @@ def test_identity_start_can_learn(variant: str) -> None:
         {"aggregation": "max"},
         {"layers": 0},
         {"dropout": 1.5},
-        {"registers": -1},
         {"dimension": 0},
     ],
 )
@@ -230,7 +232,7 @@ def test_a_network_that_does_not_fit() -> None:
 
 def test_the_shape_of_the_publication() -> None:
     config = HGATConfig.paper("LB", heads=4)
-    assert (config.layers, config.heads, config.dropout, config.init, config.registers) == (3, 4, 0.7, "random", 0)
+    assert (config.layers, config.heads, config.dropout, config.init) == (3, 4, 0.7, "random")
     assert config.variant == "LB" and config.relations is None and config.dimension == 128
 
 
@@ -272,32 +274,38 @@ def test_untrained_network_is_graph_maxsim(
     np.testing.assert_allclose(found, expected, atol=2e-3)  # tokens are kept in half precision
 
 
-def test_no_registers_unless_asked_for() -> None:
-    """Registers would match with full weight after the first step of training."""
-    assert (ptg.HGATConfig().registers, ptg.HGATConfig(matches={}).registers) == (0, 32)
-    assert ptg.HGATConfig(matches=WEIGHTS, registers=4).registers == 4
-
-
-@pytest.mark.parametrize(("registers", "most"), [(None, 0.02), (4, 3.0)])
-def test_a_small_step_changes_scores_by_little(registers: int | None, most: float) -> None:
-    """With registers, scores jump as soon as lambda is not 0."""
-    config = ptg.HGATConfig(**MATCHING, matches={"title": 0.9}, relations=("order",), registers=registers)
+def test_layers_that_change_nothing_are_left_out() -> None:
+    """Untrained layers are not computed; a small lambda changes the scores by little."""
+    config = ptg.HGATConfig(**MATCHING, matches={"title": 0.9}, relations=("order",))
     reranker = HGATReranker(tiny.graph(), tiny.encoder(), config=config, verbose=False)
+    network, nodes = reranker.network, tiny.graph().passage_nodes
+    assert network.unchanged() and not network.plan(tiny.graph(), nodes).hops
+    whole = network.plan(tiny.graph(), nodes, complete=True)
+    assert len(whole.hops) == 1 and len(whole.matches) == 1
     before = scores(reranker, tiny.run())
     with torch.no_grad():
-        reranker.network.layers[0].lambda_.fill_(1e-3)
-    change = np.abs(scores(reranker, tiny.run()) - before).max()
-    assert 0 < change < most and (change > 0.02) == (registers is not None)
+        network.layers[0].lambda_.fill_(1e-3)
+    assert not network.unchanged() and len(network.plan(tiny.graph(), nodes).hops) == 1
+    assert 0 < np.abs(scores(reranker, tiny.run()) - before).max() < 0.02
 
 
 def test_weights_learn() -> None:
-    """Queries that only the title matches raise its weight, and lower that of the passage beside."""
+    """Training changes the weights of relations, for each token of a query, and how much the tokens count."""
     reranker = hgat(tiny.graph(), {"title": 0.2, "order": 0.9})
-    reranker.training = ptg.HGATTraining(epochs=3, scalar_learning_rate=0.05, learning_rate=1e-3)
-    start = reranker.network.matches.weights.tolist()
-    assert start == pytest.approx([0.2, 0.9])
-    reranker.fit(tiny.run(), tiny.qrels())
-    assert reranker.network.matches.weights.tolist() != pytest.approx(start, abs=1e-3)
+    reranker.training = ptg.HGATTraining(epochs=1, match_learning_rate=0.05)
+    matches = reranker.network.matches
+    start = matches.weights.tolist()
+    assert start == pytest.approx([0.2, 0.9]) and not matches.by_token.any() and not matches.importance.any()
+    run = tiny.run()
+    before = tiny.evaluated("nDCG@10", tiny.qrels(), reranker(run))
+    reranker.fit(run, tiny.qrels(), run, tiny.qrels())
+    assert matches.weights.tolist() != pytest.approx(start, abs=1e-3)
+    assert matches.by_token.any() and matches.importance.any()
+    assert tiny.evaluated("nDCG@10", tiny.qrels(), reranker(run)) > before
+    fixed = hgat(tiny.graph(), {"title": 0.2, "order": 0.9})
+    fixed.training = ptg.HGATTraining(epochs=1, match_epochs=0)
+    fixed.fit(run, tiny.qrels())
+    assert fixed.network.matches.weights.tolist() == start and not fixed.network.matches.importance.any()
 
 
 def test_explanation_adds_up() -> None:

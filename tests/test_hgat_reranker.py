@@ -35,7 +35,6 @@ SHAPE = {
     "dropout": 0.2,
     "init": "random",
     "aggregation": "sum",
-    "registers": 0,
     "dimension": 128,
     "relations": None,
 }
@@ -308,9 +307,9 @@ def test_an_encoder_that_does_not_fit(trained: HGATReranker, tmp_path: Path) -> 
 # --- stored representations
 
 
-@pytest.mark.parametrize(("variant", "registers"), [("BASE", 0), ("NO_LB", 0), ("NO_LB", 3), ("NO_LB_NS", 0)])
-def test_stored_representations_score_as_computed_ones(variant: Variant, registers: int, tmp_path: Path) -> None:
-    shape = {"variant": variant, "registers": registers, "layers": 2}
+@pytest.mark.parametrize("variant", ["BASE", "NO_LB", "NO_LB_NS"])
+def test_stored_representations_score_as_computed_ones(variant: Variant, tmp_path: Path) -> None:
+    shape = {"variant": variant, "layers": 2}
     reranker = hgat(**shape, batch_size=4)
     computed = scores(reranker)
     store = reranker.contextualize(tmp_path / "in_context")
@@ -352,10 +351,10 @@ def test_representations_of_other_weights_or_another_graph(tmp_path: Path) -> No
 # --- explanations
 
 
-@pytest.mark.parametrize(("init", "registers"), [("random", 0), ("identity", 0), ("identity", 2)])
+@pytest.mark.parametrize("init", ["random", "identity"])
 @pytest.mark.parametrize("variant", get_args(Variant))
-def test_contributions_add_up_to_the_score(variant: Variant, init: Any, registers: int) -> None:
-    reranker = hgat(variant=variant, layers=2, init=init, registers=registers)
+def test_contributions_add_up_to_the_score(variant: Variant, init: Any) -> None:
+    reranker = hgat(variant=variant, layers=2, init=init)
     with torch.no_grad():
         for name, parameter in reranker.network.named_parameters():
             if name.endswith("bias"):  # biases do not belong to a token

@@ -53,7 +53,7 @@ def maxsim(**options: Any) -> ptg.GraphMaxSim:
 
 
 def hgat(**options: Any) -> ptg.HGATReranker:
-    shape = {"heads": 2, "registers": 2, "init": "random", "dimension": 8, "relations": ("title", "order")}
+    shape = {"heads": 2, "init": "random", "dimension": 8, "relations": ("title", "order")}
     config = ptg.HGATConfig(**shape | options)
     return ptg.HGATReranker(graph(), tiny.encoder(), config=config, tokens=tokens(), verbose=False)
 

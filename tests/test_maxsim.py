@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pyterrier_graph.encoders.token_encoder import TokenStates
 from pyterrier_graph.graph_maxsim.graph_reranker import (
     best_of_neighbors,
-    graph_maxsim,
+    graph_maxima,
     maxsim,
     normalized,
     token_maxima,
@@ -65,9 +65,12 @@ def test_best_of_neighbors_by_loops(data: st.DataObject, seed: int) -> None:
 
 @settings(deadline=None)
 @given(st.data(), SEEDS)
-def test_graph_maxsim_by_loops(data: st.DataObject, seed: int) -> None:
+def test_graph_maxima_by_loops(data: st.DataObject, seed: int) -> None:
     passages, relations, tokens = data.draw(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(1, 3)))
-    weights = data.draw(st.lists(st.sampled_from([0.0, 0.3, 1.0]), min_size=relations, max_size=relations))
+    columns = data.draw(st.sampled_from([1, tokens]))  # a weight per relation, or also per query token
+    size = relations * columns
+    drawn = data.draw(st.lists(st.sampled_from([0.0, 0.3, 1.0]), min_size=size, max_size=size))
+    weights = torch.tensor(drawn).reshape(relations, columns)
     generator = torch.Generator().manual_seed(seed)
     own = torch.rand(passages, tokens, generator=generator) * 2 - 1
     context = torch.rand(passages, relations, tokens, generator=generator) * 2 - 1
@@ -77,13 +80,13 @@ def test_graph_maxsim_by_loops(data: st.DataObject, seed: int) -> None:
         score = 0.0
         for q in range(tokens):
             matches = [float(own[passage, q])]
-            for relation, weight in enumerate(weights):
-                there = float(context[passage, relation, q])
+            for relation, row in enumerate(weights.expand(relations, tokens).tolist()):
+                weight, there = row[q], float(context[passage, relation, q])
                 if weight and there != -INFINITY:
                     matches.append(weight * there)
             score += max(matches)
         slow.append(score)
-    fast = graph_maxsim(own, context, torch.tensor(weights))
+    fast = graph_maxima(own, context, weights).sum(-1)
     torch.testing.assert_close(fast, torch.tensor(slow).reshape(passages), atol=1e-6, rtol=0)
 
 

@@ -35,7 +35,7 @@ ONE: dict[str, Any] = {"epochs": 1, "patience": None}
 RUN = tiny.run(3).assign(text=lambda frame: [tiny.graph().texts(tiny.graph().nodes_of([d]))[0] for d in frame["docno"]])
 QRELS = tiny.qrels(3)
 TOPICS = tiny.topics(3)
-HGAT = ptg.HGATConfig("NO_LB", layers=1, heads=2, init="random", registers=0, relations=None)
+HGAT = ptg.HGATConfig("NO_LB", layers=1, heads=2, init="random", relations=None)
 
 
 @cache

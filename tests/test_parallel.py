@@ -80,7 +80,7 @@ def text_run(small: Any) -> pd.DataFrame:
 
 
 def hgat(small: Any, **options: Any) -> Any:
-    config = ptg.HGATConfig(heads=2, registers=2)
+    config = ptg.HGATConfig(heads=2)
     return ptg.HGATReranker(small.graph, small.tokens, config=config, tokens=small.store, **FLOAT32 | options)
 
 

@@ -36,7 +36,7 @@ def graph_maxsim(graph: Any, **options: Any) -> GraphMaxSim:
 
 def hgat(graph: Any, **options: Any) -> HGATReranker:
     shape = {name: options.pop(name) for name in ("variant", "relations") if name in options}
-    config = HGATConfig(**{"layers": 2, "heads": 2, "init": "random", "registers": 0, "relations": None} | shape)
+    config = HGATConfig(**{"layers": 2, "heads": 2, "init": "random", "relations": None} | shape)
     return HGATReranker(graph, tiny.encoder(), **{"config": config} | options)
 
 
@@ -305,8 +305,8 @@ def tiny_maxsim(graph: Any = "tiny", **options: Any) -> GraphMaxSim:
 
 
 def small(graph: Any = "tiny", **options: Any) -> HGATReranker:
-    """The default HGAT, with two heads and four registers."""
-    config = HGATConfig(heads=2, registers=4, titles=options.pop("titles", False))
+    """The default HGAT, with two heads."""
+    config = HGATConfig(heads=2, titles=options.pop("titles", False))
     training = HGATTraining(**{"batch_size": 8} | options.pop("training", {}))
     given = {"config": config, "training": training, "verbose": False} | options
     return HGATReranker(tiny.graph() if graph == "tiny" else graph, tiny.encoder(), **given)
@@ -347,7 +347,7 @@ def test_hgat_is_graph_maxsim_until_it_is_trained() -> None:
 
 
 def test_relations_are_those_of_the_config_or_all_of_the_paper() -> None:
-    config = HGATConfig(heads=2, registers=0, relations=("order",))
+    config = HGATConfig(heads=2, relations=("order",))
     assert small(config=config).relations == ("order",)
     assert HGATConfig(relations="title").relations == ("title",)  # type: ignore[arg-type]
     assert "title" not in small(config=HGATConfig.paper(heads=2)).relations

@@ -59,15 +59,6 @@ def test_selecting_states(lengths: list[int], data: st.DataObject) -> None:
     assert torch.equal(chosen.offsets, again.offsets)
 
 
-@given(LENGTHS, st.integers(0, 3))
-def test_appending_rows(lengths: list[int], count: int) -> None:
-    matrices, rows = matrices_of(lengths), torch.randn(count, 3)
-    longer = TokenStates.pack(matrices, torch.zeros(0, 3)).append(rows)
-    again = TokenStates.pack([torch.cat([matrix, rows]) for matrix in matrices], torch.zeros(0, 3))
-    assert torch.equal(longer.values, again.values)
-    assert torch.equal(longer.offsets, again.offsets)
-
-
 # --- TokenEncoder
 
 

@@ -111,17 +111,6 @@ class TokenStates:
         bounds, rows = ranges(self.offsets[nodes], self.lengths[nodes])
         return TokenStates(self.values[rows], bounds)
 
-    def append(self, rows: Tensor) -> TokenStates:
-        """The same rows, of shape (n, d), after those of every node, or other rows for each, of shape (nodes, n, d)."""
-        added = rows.shape[-2]
-        bounds = self.offsets + added * torch.arange(len(self.offsets), device=self.offsets.device)
-        new = (bounds[1:, None] - added + torch.arange(added, device=bounds.device)).flatten()
-        own = torch.arange(len(self.values), device=self.values.device) + added * self.row_index
-        values = self.values.new_empty(len(self.values) + added * len(self), self.values.shape[1])
-        values.index_copy_(0, own, self.values)
-        values.index_copy_(0, new, rows.to(values.dtype).expand(len(self), -1, -1).flatten(0, 1))
-        return TokenStates(values, bounds)
-
     def with_values(self, values: Tensor) -> TokenStates:
         """Other vectors for the same tokens."""
         return TokenStates(values, self.offsets)

@@ -74,7 +74,7 @@ def best_of_neighbors(maxima: Tensor, targets: Tensor, neighbors: Tensor, count:
     return best.scatter_reduce(0, targets[:, None].expand(-1, maxima.shape[1]), maxima[neighbors], "amax")
 
 
-def graph_maxsim(own: Tensor, context: Tensor, weights: Tensor) -> Tensor:
+def graph_maxima(own: Tensor, context: Tensor, weights: Tensor) -> Tensor:
     r"""Late interaction along a graph: each query token takes its best match in the passage or its neighborhood.
 
     .. math::
@@ -85,12 +85,16 @@ def graph_maxsim(own: Tensor, context: Tensor, weights: Tensor) -> Tensor:
     Args:
         own: Best matches in the passages themselves, shape (..., query tokens).
         context: Best matches per relation, shape (..., relations, query tokens); minus infinity where there is none.
-        weights: Weight per relation, at least 0; shape (relations,). Weight 0 switches a relation off.
+        weights: Weight per relation, at least 0, shape (relations, 1), or also per query token, shape (relations, query
+            tokens). Weight 0 switches a relation off.
+
+    Returns:
+        The terms of the sum, shape (..., query tokens).
     """
-    off = (weights == 0)[:, None] | context.isneginf()
+    off = (weights == 0) | context.isneginf()
     # (..., relations, query tokens); filled before multiplying, too: infinity would make the gradient of the weight NaN
-    weighted = (context.masked_fill(off, 0.0) * weights[:, None]).masked_fill(off, -torch.inf)
-    return torch.cat([own.unsqueeze(-2), weighted], dim=-2).amax(-2).sum(-1)
+    weighted = (context.masked_fill(off, 0.0) * weights).masked_fill(off, -torch.inf)
+    return torch.cat([own.unsqueeze(-2), weighted], dim=-2).amax(-2)
 
 
 class QueryPassages(NamedTuple):
@@ -123,6 +127,35 @@ class GraphTokens(NamedTuple):
     def texts(self, nodes: np.ndarray) -> list[str]:
         """Returns the texts that are encoded."""
         return self.graph.texts(nodes, titles=self.titles)
+
+
+def best_matches(
+    work: QueryPassages, vectors: Tensor, passages: np.ndarray, relations: Iterable[str], *, own: bool = True
+) -> tuple[Tensor, Tensor]:
+    """The best matches of a query's tokens in passages, and in their neighbors, as :func:`graph_maxima` needs them.
+
+    Shapes: (query tokens, d) of the vectors, (passages, query tokens) and (passages, relations, query tokens) of the
+    result. Without ``own``, the former has no rows.
+    """
+    edges = [work.graph.neighbors(passages, relation) for relation in relations]
+    given = passages if own else passages[:0]
+    nodes, index = np.unique(np.concatenate([given, *(found for _, found in edges)]), return_inverse=True)
+    row, neighbors = torch.from_numpy(index).split([len(given), len(index) - len(given)])
+    states = work.tokens._as_stored(nodes, vectors.device)
+    maxima = token_maxima(vectors, states)  # (nodes, query tokens)
+    # a neighbor without tokens, such as a section without a title, does not match, instead of matching with 0
+    found = maxima.masked_fill(states.lengths[:, None] == 0, -torch.inf)
+    # of each edge its passage and its relation, as one number
+    targets = [target * len(edges) + number for number, (target, _) in enumerate(edges)]
+    places = torch.from_numpy(np.concatenate([np.empty(0, np.int64), *targets])).to(found.device)
+    context = best_of_neighbors(found, places, neighbors, len(passages) * len(edges))
+    return maxima[row], context.view(len(passages), len(edges), len(vectors))
+
+
+def rows_of_each(values: np.ndarray) -> list[np.ndarray]:
+    """The rows of each value of an array, by ascending values."""
+    order = np.argsort(values, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(values[order])) + 1)
 
 
 class GraphReranker(Reranker):

@@ -17,9 +17,9 @@ from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graph_maxsim.graph_reranker import (
     GraphReranker,
     QueryPassages,
-    best_of_neighbors,
-    graph_maxsim,
-    token_maxima,
+    best_matches,
+    graph_maxima,
+    rows_of_each,
 )
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.relations import OWN, check_relations
@@ -129,23 +129,10 @@ class GraphMaxSim(GraphReranker):
 
         Their shapes are (rows,), (rows, query tokens) and (rows, relations, query tokens).
         """
-        order = np.argsort(work.query, kind="stable")
-        by_query = np.split(order, np.flatnonzero(np.diff(work.query[order])) + 1)
+        by_query = rows_of_each(work.query)
         for rows in progress(by_query, len(by_query), "query", verbose=self.verbose):
             query, passages = work.query[rows[0]], work.node[rows]
-            edges = [work.graph.neighbors(passages, relation) for relation in self.weights]
-            nodes, index = np.unique(np.concatenate([passages, *(n for _, n in edges)]), return_inverse=True)
-            own, neighbors = torch.from_numpy(index).split([len(passages), len(index) - len(passages)])
-            vectors = work.queries[query]  # (query tokens, d)
-            states = work.tokens._as_stored(nodes, vectors.device)
-            maxima = token_maxima(vectors, states)  # (nodes, query tokens)
-            # a neighbor without tokens, such as a section without a title, does not match, instead of matching with 0
-            found = maxima.masked_fill(states.lengths[:, None] == 0, -torch.inf)
-            # of each edge its row and its relation, as one number
-            targets = [row * len(edges) + number for number, (row, _) in enumerate(edges)]
-            places = torch.from_numpy(np.concatenate([np.empty(0, np.int64), *targets])).to(found.device)
-            context = best_of_neighbors(found, places, neighbors, len(rows) * len(edges))
-            yield rows, maxima[own], context.view(len(rows), len(edges), len(vectors))
+            yield rows, *best_matches(work, work.queries[query], passages, self.weights)
 
     def _learn(self, training: Judged, validation: Judged | None) -> None:
         measure = Validation(*(validation or training), self.training.measure, self)
@@ -204,4 +191,5 @@ class GraphMaxSim(GraphReranker):
 
 def _scores(own: torch.Tensor, context: torch.Tensor, weights: Mapping[str, float]) -> np.ndarray:
     """The scores of some rows, given a weight per relation."""
-    return graph_maxsim(own, context, torch.tensor([*weights.values()], device=own.device)).cpu().numpy()
+    factors = torch.tensor([*weights.values()], device=own.device)[:, None]
+    return graph_maxima(own, context, factors).sum(1).cpu().numpy()

@@ -119,19 +119,6 @@ def attend_along_edges(
     return total.index_add_(0, rows, sums)
 
 
-def attend_to_each(
-    queries: Tensor, keys: TokenStates, values: TokenStates, *, heads: int, dropout: float = 0.0
-) -> Tensor:
-    """The same queries, shape (n, d), attend to the tokens of each node: (nodes, n, d), float32; 0 for an empty one."""
-    total = queries.new_zeros(len(keys), *queries.shape, dtype=torch.float32)
-    filled = keys.lengths.nonzero()[:, 0]
-    for some in _batches(keys.lengths[filled]):
-        rows, mask = _padded_rows(keys, filled[some])
-        attended = _attend(queries[None], keys.values[rows], values.values[rows], mask, heads, dropout)
-        total.index_copy_(0, filled[some], attended.float())
-    return total
-
-
 def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, heads: int, dropout: float) -> Tensor:
     """Attention in a batch of matrices of shape (tokens, d); the mask, shape (batch, tokens), marks the keys."""
     q, k, v = (tensor.unflatten(2, (heads, -1)).transpose(1, 2) for tensor in (q, k, v))
@@ -220,10 +207,10 @@ class Propagation(NamedTuple):
 
 
 def plan_propagation(
-    graph: HeteroGraph, targets: np.ndarray, relations: Sequence[str], config: HGATConfig
+    graph: HeteroGraph, targets: np.ndarray, relations: Sequence[str], config: HGATConfig, layers: int
 ) -> Propagation:
     """Works backwards from the targets, which are node numbers, to the encoded texts; relations are without SELF."""
-    layers, no_out, no_self = config.layers, config.no_out, config.no_self
+    no_out, no_self = config.no_out, config.no_self
     unique, position = np.unique(np.asarray(targets, dtype=np.int64), return_inverse=True)
     target_dependent = no_out or no_self
     node, target = unique, np.arange(len(unique)) if target_dependent else np.full(len(unique), ALL_TARGETS)

@@ -30,7 +30,7 @@ and the score of a passage p, encoded as :math:`E_p` and represented as :math:`h
 
     &(1 - \alpha) * \text{maxsim}(E_q, E_p) + \alpha * \text{maxsim}(E_q, h_p) && (5)\ \text{late framework}
 
-with Eq. 6, :func:`~pyterrier_graph.graph_maxsim.graph_reranker.maxsim`.
+with Eq. 6, :func:`~pyterrier_graph.graph_maxsim.graph_reranker.maxsim`. Not in the paper: :class:`NeighborMatches`.
 """
 
 from __future__ import annotations
@@ -46,25 +46,25 @@ import torch
 from torch import Tensor, nn
 
 from pyterrier_graph.checks import check_fields, check_number, check_weights
+from pyterrier_graph.encoders.checkpoints import full_precision
 from pyterrier_graph.encoders.token_encoder import TokenStates
-from pyterrier_graph.graph_maxsim.graph_reranker import maxsim, normalized
+from pyterrier_graph.graph_maxsim.graph_reranker import (
+    best_of_neighbors,
+    graph_maxima,
+    maxsim,
+    normalized,
+    token_maxima,
+)
 from pyterrier_graph.graph_maxsim.reranker import TITLES_AND_NEIGHBORS
-from pyterrier_graph.graphs.csr import offsets, ranges
+from pyterrier_graph.graphs.csr import ranges
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.relations import SELF
-from pyterrier_graph.hgat.attention import (
-    EdgeBlocks,
-    Hop,
-    Propagation,
-    attend_along_edges,
-    attend_to_each,
-    plan_propagation,
-)
+from pyterrier_graph.hgat.attention import EdgeBlocks, Hop, Propagation, attend_along_edges, plan_propagation
 
 Variant = Literal["BASE", "NO", "LB", "NS", "NO_LB", "NO_NS", "LB_NS", "NO_LB_NS"]
 
 POSITION_FOCUS = 10.0
-REGISTERS = 32
+LARGEST = 3.0  # logarithm of how much a token of a query counts, at most
 # The titles of a passage, the passages before and after it, those of its section and of the section around that one.
 NEIGHBORHOOD = ("title", "title/title", "order", "order_i", "title/title_i", "title/title/title_i")
 
@@ -84,11 +84,6 @@ class HGATConfig:
         init: ``'identity'``, at which the network is plain MaxSim of the encoder, or ``'random'``, as in the paper; see
             :class:`HGAT`.
         aggregation: ``'sum'`` over all neighbors as in Eq. 1, or the ``'mean'`` over the neighbors of each relation.
-        registers: Rows that are added to the token matrix of every node. They hold what a node aggregates from its
-            neighbors, so that this need not be mixed into the vectors of its tokens. Each has a learned query vector.
-            None takes 32, or 0 where there are ``matches``: vectors have unit length, so registers match with full
-            weight from the first step of training on, however small lambda is, and the start at GraphMaxSim is lost.
-            (The paper's matrices always have 180 rows; it does not say what the rows beyond a short text hold.)
         relations: The relations along which nodes aggregate, or paths of them (``'title/title'``: the title above the
             nearest title). None takes all relations of the graph, without ``title``.
         titles: Whether passages are encoded with the titles of their sections in front. Stored tokens decide, where
@@ -96,10 +91,9 @@ class HGATConfig:
         dimension: Length of the query, key and value vectors of attention, all heads together, where token vectors are
             longer; None takes the length of token vectors. In the paper both are 128.
         matches: Weight per relation whose neighbors' tokens are matched directly, too, as GraphMaxSim does: see
-            :class:`NeighborMatches`. Without registers, the untrained network is the
-            :class:`~pyterrier_graph.GraphMaxSim` with these weights. Stored representations then have the tokens of
-            these neighbors, too. ``{}``, as in the paper, has no such matches. None takes the default weights of
-            GraphMaxSim if the framework is the standard one and ``init='identity'``, else ``{}``.
+            :class:`NeighborMatches`. The untrained network is the :class:`~pyterrier_graph.GraphMaxSim` with these
+            weights. ``{}``, as in the paper, has no such matches. None takes the default weights of GraphMaxSim if the
+            framework is the standard one and ``init='identity'``, else ``{}``.
         seed: Seed of the initial weights.
 
     Raises:
@@ -113,7 +107,6 @@ class HGATConfig:
     dropout: float = 0.0
     init: Literal["random", "identity"] = "identity"
     aggregation: Literal["sum", "mean"] = "sum"
-    registers: int | None = None
     relations: tuple[str, ...] | None = NEIGHBORHOOD
     titles: bool = False
     dimension: int | None = 128
@@ -121,7 +114,7 @@ class HGATConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_fields(self, layers=1, heads=1, registers=0, dimension=1, seed=0)
+        check_fields(self, layers=1, heads=1, dimension=1, seed=0)
         check_number("dropout", self.dropout, 0, 1, below=True)
         if self.framework is None:
             object.__setattr__(self, "framework", "late" if self.variant in ("NO_NS", "NO_LB_NS") else "standard")
@@ -134,15 +127,12 @@ class HGATConfig:
         object.__setattr__(self, "matches", check_weights(self.matches))
         if self.framework == "late" and self.matches:
             raise ValueError("matches= needs framework='standard'")
-        if self.registers is None:
-            object.__setattr__(self, "registers", 0 if self.matches else REGISTERS)
 
     @classmethod
     def paper(cls, variant: Variant = "NO_LB", **options: Any) -> HGATConfig:
         """The publication's shape (Sect. 5.2.1): three layers, eight heads, dropout 0.7, and a random start."""
         published: dict[str, Any] = {"layers": 3, "heads": 8, "dropout": 0.7, "init": "random", "aggregation": "sum"}
-        published |= {"registers": 0, "relations": None}
-        return cls(variant, **published | options)
+        return cls(variant, **published | {"relations": None} | options)
 
     @property
     def no_out(self) -> bool:
@@ -177,21 +167,16 @@ class NarrowAttention(nn.Module):
 
 
 class HGATLayer(nn.Module):
-    """One layer: Eq. 1, 2, 3, 7 or 8, by variant. The first layer adds the registers; later ones get them as input.
+    """One layer: Eq. 1, 2, 3, 7 or 8, by variant.
 
     For the other arguments see :class:`HGAT`. The :class:`~pyterrier_graph.hgat.attention.Hop` lists the neighbors
     that a node attends to (``j != tgt`` of Eq. 2, 7 and 8).
     """
 
-    def __init__(
-        self, config: HGATConfig, dimension: int, relations: Sequence[str], positions: int, *, first: bool
-    ) -> None:
+    def __init__(self, config: HGATConfig, dimension: int, relations: Sequence[str], positions: int) -> None:
         super().__init__()
-        self.config, self.positions = config, positions
+        self.config = config
         names = [SELF, *relations]
-        self.register_rows = config.registers or 0
-        vectors = nn.functional.normalize(torch.randn(self.register_rows, dimension), dim=1)
-        self.registers = nn.Parameter(vectors) if first and self.register_rows else None
         inner = min(config.dimension or dimension, dimension)
         if inner % config.heads:
             raise ValueError(f"{config.heads} heads do not divide {inner} dimensions: use HGATConfig(heads=...)")
@@ -200,8 +185,7 @@ class HGATLayer(nn.Module):
         self.attention: Any = nn.ModuleDict({r: make() for r in names})
         # W_r: a weight per token position (Sect. 5.2.1: "a vector of size 180"). Its initial values are not in the
         # paper; uniform in [0, 1], as those of lambda and alpha.
-        weights = {r: nn.Parameter(torch.rand(positions + self.register_rows)) for r in names}
-        self.weight = nn.ParameterDict(weights)
+        self.weight = nn.ParameterDict({r: nn.Parameter(torch.rand(positions)) for r in names})
         self.lambda_ = nn.Parameter(torch.rand(())) if config.lambda_ else None
         self.residual = config.init == "identity"
         if self.residual:
@@ -226,8 +210,13 @@ class HGATLayer(nn.Module):
         if self.lambda_ is not None:
             nn.init.zeros_(self.lambda_)
 
+    def unchanged(self) -> bool:
+        """Whether lambda is 0, and SELF adds nothing: a layer that starts as the identity, and was not trained."""
+        adds = self.attention[SELF].out_proj
+        return self.lambda_ is not None and not (self.lambda_.any() or adds.weight.any() or adds.bias.any())
+
     def relation_weights(self) -> dict[str, Tensor]:
-        """Softmax of W over the relations, at each position; shape (positions + registers,) per relation.
+        """Softmax of W over the relations, at each position; shape (positions,) per relation.
 
         In the Lambda variants it is without SELF, whose share is 1 - lambda (the columns of Table 6 add up to lambda
         without SELF). It is over all relations of the model, not only those of a node: ``softmax(W)`` has no index i.
@@ -241,16 +230,14 @@ class HGATLayer(nn.Module):
 
         With ``linear``, gradients take the attention weights for constants.
         """
-        before = own = states.select(hop.previous)  # h_i, values of shape (tokens of all states, d)
-        if self.registers is not None:
-            own = before.append(torch.zeros_like(self.registers))
-        share, position = self.relation_weights(), self._position_of(own)
+        own = states.select(hop.previous)  # h_i, values of shape (tokens of all states, d)
+        share, position = self.relation_weights(), own.position
         without_self = hop.without_self[own.row_index, None]  # (tokens, 1)
         context, content = torch.zeros_like(own.values), torch.zeros_like(own.values)
         if self.residual:
             content += own.values * ~without_self
         for relation, edges in hop.edges.items():
-            rows, message = self._messages(relation, states, before, edges, linear)
+            rows, message = self._messages(relation, states, own, edges, linear)
             if relation == SELF:
                 content.index_add_(0, rows, message)
             else:
@@ -261,23 +248,16 @@ class HGATLayer(nn.Module):
         scale = torch.where(without_self, 1.0, self.lambda_) if self.config.no_self else self.lambda_
         return own.with_values((1 - self.lambda_) * content + scale * context)
 
-    def _position_of(self, states: TokenStates) -> Tensor:
-        """Returns the index into W of each row, shape (tokens,): its position; registers have the last indices."""
-        position = states.position
-        tokens = states.lengths[states.row_index] - self.register_rows
-        return torch.where(position < tokens, position, position - tokens + self.positions)
-
     def _messages(
-        self, relation: str, states: TokenStates, before: TokenStates, edges: EdgeBlocks, linear: bool
+        self, relation: str, states: TokenStates, own: TokenStates, edges: EdgeBlocks, linear: bool
     ) -> tuple[Tensor, Tensor]:
         """Sum (or mean) over the neighbors j of ``MultiHead_r(h_i, h_j, h_j)``: rows of h', and their messages.
 
-        Keys and values are projected once per neighbor, queries once per node, the output after summing. Registers ask
-        every neighbor the same: their attention is computed once per neighbor.
+        Keys and values are projected once per neighbor, queries once per node, the output after summing.
         """
         attention = self.attention[relation]
         weights, biases = attention.in_proj_weight.chunk(3), attention.in_proj_bias.chunk(3)
-        sources, targets = states.select(edges.neighbors), before.select(edges.nodes)
+        sources, targets = states.select(edges.neighbors), own.select(edges.nodes)
         parts = sources.values, targets.values
         source_values, target_values = (part.detach() for part in parts) if linear else parts
         queries = targets.with_values(nn.functional.linear(target_values, weights[0], biases[0]))  # (tokens, d)
@@ -285,38 +265,38 @@ class HGATLayer(nn.Module):
         values = sources.with_values(nn.functional.linear(sources.values, weights[2], biases[2]))
         options: dict[str, Any] = {"heads": self.config.heads, "dropout": self.config.dropout if self.training else 0.0}
         attended = targets.with_values(attend_along_edges(queries, keys, values, edges, **options))
-        if self.registers is not None:
-            register_queries = nn.functional.linear(self.registers, weights[0], biases[0])
-            attended = attended.append(edges.sum(attend_to_each(register_queries, keys, values, **options)))
         number = edges.sum(sources.lengths > 0)[attended.row_index, None]
         message = nn.functional.linear(attended.values, attention.out_proj.weight).float()
         message.addcmul_(number, attention.out_proj.bias)
         if self.config.aggregation == "mean":
             message = message / number.clamp(min=1)
-        lengths = before.lengths + (0 if self.registers is None else len(self.registers))
-        return ranges(offsets(lengths)[edges.nodes], lengths[edges.nodes])[1], message
+        return ranges(own.offsets[edges.nodes], own.lengths[edges.nodes])[1], message
 
 
 class NeighborMatches(nn.Module):
-    r"""GraphMaxSim's matches in an HGAT: the tokens of neighbors are matched directly, as encoded.
+    r"""GraphMaxSim's matches in an HGAT: the tokens of neighbors are matched directly, with weights per query token.
 
     .. math::
 
-        \sum_{t \in q} \max\Big(\max_j q_t \cdot h'_j,\
-            w_1 \max_{n \in \mathcal N^1,\, j} q_t \cdot h_{nj},\ w_2 \ldots\Big)
+        \sum_{t \in q} e^{a \cdot q_t} \max\Big(\max_j q_t \cdot h'_j,\
+            w_1(q_t) \max_{n \in \mathcal N^1,\, j} q_t \cdot h_{nj},\ w_2(q_t) \ldots\Big),
+            \qquad w_r(q_t) = \max(0, w_r + b_r \cdot q_t)
 
-    h' is the representation of the passage in its context (Eq. 1 to 3), h_n the tokens of a neighbor by relation r,
-    w_r a learned weight. It is MaxSim of the query and one matrix: the rows of h', and those of the neighbors times
-    their weights. Where h' is the passage's own matrix, this is :class:`~pyterrier_graph.GraphMaxSim`.
+    h' is the representation of the passage in its context (Eq. 1 to 3), h_n the tokens of a neighbor by relation r, as
+    encoded. How much a token of the query counts, and how much each relation counts for it, are learned; a and b_r are
+    0 at first. Where h' is the passage's own matrix, this is then :class:`~pyterrier_graph.GraphMaxSim`.
 
     Args:
-        weights: Relations, or paths of them, and the weights that training starts at. A weight below 0 counts as 0.
+        weights: Relations, or paths of them, and the weights w_r that training starts at.
+        dimension: d, the length of token vectors.
     """
 
-    def __init__(self, weights: Mapping[str, float]) -> None:
+    def __init__(self, weights: Mapping[str, float], dimension: int) -> None:
         super().__init__()
         self.relations = (*weights,)
-        self.weights = nn.Parameter(torch.tensor([*weights.values()], dtype=torch.float32))
+        self.weights = nn.Parameter(torch.tensor([*weights.values()], dtype=torch.float32))  # w_r
+        self.by_token = nn.Parameter(torch.zeros(len(weights), dimension))  # b_r
+        self.importance = nn.Parameter(torch.zeros(dimension))  # a
 
     def plan(self, graph: HeteroGraph, targets: np.ndarray, propagation: Propagation) -> Propagation:
         """Returns a propagation for these targets that has their neighbors among its nodes, too."""
@@ -327,23 +307,26 @@ class NeighborMatches(nn.Module):
         matches = ((torch.from_numpy(row), torch.from_numpy(place_of(neighbor))) for row, neighbor in edges)
         return propagation._replace(nodes=nodes, matches=tuple(matches))
 
-    def forward(self, in_context: TokenStates, inputs: TokenStates, propagation: Propagation) -> TokenStates:
-        """Adds the rows to the representations of the distinct targets, in ascending order.
+    def maxima(self, query: Tensor, inputs: TokenStates, propagation: Propagation) -> Tensor:
+        """The best matches in the neighbors of each target, shape (targets, relations, query tokens).
 
         ``inputs`` are the texts of ``propagation.nodes``, as encoded.
         """
-        # a passage without tokens matches with 0, as in GraphMaxSim
-        empty = torch.nonzero(in_context.lengths == 0).flatten()
-        rows = [in_context.row_index, empty]
-        values = [in_context.values, in_context.values.new_zeros(len(empty), in_context.values.shape[1])]
-        for weight, (target, place) in zip(self.weights.clamp(min=0), propagation.matches, strict=True):
-            if weight.detach() > 0:
-                neighbors = inputs.select(place)
-                rows.append(target[neighbors.row_index])
-                values.append(weight * neighbors.values)
-        row, value = torch.cat(rows), torch.cat(values)
-        order = row.argsort(stable=True)
-        return TokenStates(value[order], offsets(torch.bincount(row, minlength=len(in_context))))
+        found = token_maxima(query, inputs).masked_fill(inputs.lengths[:, None] == 0, -torch.inf)
+        count = int(propagation.targets.max()) + 1  # of the distinct targets
+        maxima = [best_of_neighbors(found, target, place, count) for target, place in propagation.matches]
+        return torch.stack(maxima, 1)[propagation.targets]
+
+    def forward(self, query: Tensor, own: Tensor, context: Tensor) -> Tensor:
+        """Scores of passages, shape (passages,).
+
+        Shapes: (query tokens, d) of the query; (passages, query tokens) of ``own``, the best matches in h'; (passages,
+        relations, query tokens) of ``context``, those in neighbors, minus infinity where there are none.
+        """
+        with full_precision(query):
+            weights = (self.weights[:, None] + self.by_token @ query.T).clamp(min=0)  # (relations, query tokens)
+            importance = (query @ self.importance).clamp(-LARGEST, LARGEST).exp()  # (query tokens,)
+            return graph_maxima(own, context, weights) @ importance
 
 
 class HGAT(nn.Module):
@@ -353,7 +336,7 @@ class HGAT(nn.Module):
     Random projections keep nothing of what the encoder knows, and a small training set cannot bring it back.
 
     ``init='identity'`` starts at the encoder: without matches, the untrained network is plain MaxSim, where the best
-    similarities are positive (registers are empty, and have similarity 0 with everything). SELF passes a state on
+    similarities are positive. SELF passes a state on
     unchanged (by a residual connection, the one difference in form from the paper), and its attention starts at 0. The
     other relations pass the token vectors of the neighbors on, through a gate that starts at 0: lambda, alpha, or an
     output projection where the variant has neither. NS and LB_NS in the standard framework have no such start, because
@@ -373,24 +356,33 @@ class HGAT(nn.Module):
         super().__init__()
         self.config, self.dimension, self.positions = config, dimension, positions
         self.relations = tuple(relations)
-        layers = (HGATLayer(config, dimension, relations, positions, first=n == 0) for n in range(config.layers))
+        layers = (HGATLayer(config, dimension, relations, positions) for _ in range(config.layers))
         self.layers = cast(Iterable[HGATLayer], nn.ModuleList(layers))
         self.alpha = nn.Parameter(torch.rand(())) if config.framework == "late" else None
         if self.alpha is not None and config.init == "identity":
             nn.init.zeros_(self.alpha)
-        self.matches = NeighborMatches(config.matches) if config.matches else None
+        self.matches = NeighborMatches(config.matches, dimension) if config.matches else None
 
     def scalars(self) -> list[nn.Parameter]:
-        """The parameters that weight relations and context: W of every layer and relation, lambda, alpha, matches."""
+        """The parameters that weight relations and context: W of every layer and relation, lambda, alpha."""
         scalars = [weight for layer in self.layers for weight in layer.weight.values()]
         scalars += [layer.lambda_ for layer in self.layers if layer.lambda_ is not None]
-        scalars += [self.matches.weights] if self.matches is not None else []
         return scalars + ([self.alpha] if self.alpha is not None else [])
 
-    def plan(self, graph: HeteroGraph, targets: np.ndarray) -> Propagation:
-        """Plans which states have to be computed to represent some targets, which are node numbers of the graph."""
-        propagation = plan_propagation(graph, targets, self.relations, self.config)
-        return propagation if self.matches is None else self.matches.plan(graph, targets, propagation)
+    def unchanged(self) -> bool:
+        """Whether the layers are known to change nothing but the lengths of vectors: those of no training."""
+        return self.config.init == "identity" and all(layer.unchanged() for layer in self.layers)
+
+    def plan(self, graph: HeteroGraph, targets: np.ndarray, *, complete: bool = False) -> Propagation:
+        """Plans which states have to be computed to represent some targets, which are node numbers of the graph.
+
+        A ``complete`` plan has layers that change nothing, too, and the neighbors that are matched directly.
+        """
+        layers = self.config.layers if complete or not self.unchanged() else 0
+        propagation = plan_propagation(graph, targets, self.relations, self.config, layers)
+        if self.matches is None or not complete:
+            return propagation
+        return self.matches.plan(graph, targets, propagation)
 
     def forward(self, inputs: TokenStates, propagation: Propagation, *, linear: bool = False) -> TokenStates:
         """Represents the targets of a propagation in their context: token vectors of unit length, as Eq. 6 needs them.
@@ -400,18 +392,21 @@ class HGAT(nn.Module):
         input is the contribution of each input.
         """
         states = inputs
-        for layer, hop in zip(self.layers, propagation.hops, strict=True):
+        for layer, hop in zip(self.layers, propagation.hops, strict=bool(propagation.hops)):
             states = layer(states, hop, linear=linear)
-        states = normalized(states, linear=linear)
-        if self.matches is not None:
-            states = self.matches(states, inputs, propagation)
-        return states.select(propagation.targets)
+        return normalized(states, linear=linear).select(propagation.targets)
 
-    def score(self, query: Tensor, content: TokenStates, in_context: TokenStates) -> Tensor:
+    def score(
+        self, query: Tensor, content: TokenStates, in_context: TokenStates, neighbors: Tensor | None = None
+    ) -> Tensor:
         """Scores of passages, shape (passages,), for the token vectors E_q of one query, shape (query tokens, d).
 
-        ``content`` are the token vectors E_p of the passages, which the late framework uses.
+        ``content`` are the token vectors E_p of the passages, which the late framework uses, and ``neighbors`` the
+        best matches in the neighbors that are matched directly, shape (passages, relations, query tokens).
         """
+        if self.matches is not None:
+            assert neighbors is not None
+            return self.matches(query, token_maxima(query, in_context), neighbors)
         if self.alpha is None:
             return maxsim(query, in_context)  # Eq. 4
         return (1 - self.alpha) * maxsim(query, content) + self.alpha * maxsim(query, in_context)  # Eq. 5

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
@@ -16,19 +16,35 @@ import pandas as pd
 import torch
 from accelerate.utils import send_to_device
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
-from pyterrier_graph.checks import SpeedWarning, check_type, progress
+from pyterrier_graph.checks import QualityWarning, SpeedWarning, check_type, progress
 from pyterrier_graph.encoders.checkpoints import DType, dtype_name, precision
 from pyterrier_graph.encoders.model import Judged, ranked
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.token_encoder import TokenStates, stored_rows
 from pyterrier_graph.encoders.token_store import TokenStore
-from pyterrier_graph.graph_maxsim.graph_reranker import GraphReranker, GraphTokens, QueryPassages
+from pyterrier_graph.graph_maxsim.graph_reranker import (
+    GraphReranker,
+    GraphTokens,
+    QueryPassages,
+    best_matches,
+    rows_of_each,
+    token_maxima,
+)
 from pyterrier_graph.graphs.csr import offsets
 from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph
 from pyterrier_graph.graphs.relations import OWN, PAPER_RELATIONS, check_relations, paper_relations
 from pyterrier_graph.hgat.equations import HGAT, HGATConfig
-from pyterrier_graph.hgat.training import HGATTraining, copy_to_train, draw_triples, train_on_triples
+from pyterrier_graph.hgat.training import (
+    Candidates,
+    HGATTraining,
+    copy_to_train,
+    draw_triples,
+    labels_of,
+    train_matches,
+    train_on_triples,
+)
 from pyterrier_graph.storage.arrays import KeyedRows
 from pyterrier_graph.storage.artifact import weights_sha256
 from pyterrier_graph.storage.writer import Workers
@@ -140,7 +156,7 @@ class HGATReranker(GraphReranker):
             check_type("contextualized", store, TokenStore, "what reranker.contextualize(path) returns")
             if self.graph is None or store.meta.get("graph_sha256") != self.graph.fingerprint():
                 raise ValueError(f"{store!r} holds representations of other passages than those of {self.graph!r}")
-            if (store.meta.get("model_sha256"), store.meta.get("titles")) != (self._digest(), self._with_titles):
+            if (store.meta.get("model_sha256"), store.meta.get("titles")) != (self._layers_digest(), self._with_titles):
                 raise ValueError(f"{store!r} was computed with other weights or titles: contextualize again")
         self._contextualized = store
 
@@ -163,38 +179,74 @@ class HGATReranker(GraphReranker):
             )
         return out
 
+    @property
+    def weights(self) -> dict[str, float]:  # type: ignore[override]
+        """The weights of relations whose neighbors are matched directly, where the query does not change them."""
+        matches = self.network.matches
+        return {} if matches is None else dict(zip(matches.relations, matches.weights.tolist(), strict=True))
+
     def searched_tokens(self) -> TokenStore:
-        """Returns the stored representations, for a :class:`~pyterrier_graph.LateInteractionIndex`."""
-        if self.contextualized is None:
-            raise ValueError(f"{self!r} has nothing stored to search: reranker.contextualized = contextualize(path)")
-        return self.contextualized
+        """Returns what an index can contain: the tokens, or the representations if neighbors are not matched."""
+        stored, name = (self.tokens, "tokens") if self.config.matches else (self.contextualized, "contextualized")
+        if stored is None:
+            raise ValueError(f"{self!r} has nothing stored to search: give it {name}=")
+        return stored
 
     def _score(self, work: QueryPassages) -> np.ndarray:
         scores = np.zeros(len(work.rows))
+        for rows, vectors, *represented in self._represented(work):
+            with torch.inference_mode(), precision(self.dtype, self._device):
+                scores[rows] = self.network.score(vectors, *represented).cpu().numpy()
+        return scores
+
+    def _represented(
+        self, work: QueryPassages
+    ) -> Iterator[tuple[np.ndarray, Tensor, TokenStates, TokenStates, Tensor | None]]:
+        """Some rows of a query, its vectors, and of the passages what ``HGAT.score`` needs."""
         queries, stored = work.queries.to(self._device), self._stored_states()
-        chunks = self._chunks(np.unique(work.node))
-        for nodes in progress(chunks, len(np.unique(work.query)), "batch", verbose=self.verbose):
-            rows = np.flatnonzero((work.node >= nodes[0]) & (work.node <= nodes[-1]))
-            position = np.searchsorted(nodes, work.node[rows])
+        nodes = np.unique(work.node)
+        if stored is not None:
+            self._store_states(work.graph, work.tokens, nodes, stored)
+        if stored is not None or self.contextualized is not None or self.network.unchanged():
+            parts = rows_of_each(work.query)
+        else:  # each representation is computed once, for all queries
+            parts = rows_of_each(np.searchsorted(nodes, work.node) // self.batch_size)
+        for rows in progress(parts, len(parts), "batch", verbose=self.verbose):
+            nodes, position = np.unique(work.node[rows], return_inverse=True)
             with torch.inference_mode(), precision(self.dtype, self._device):
                 content, in_context = self._in_context(work.graph, work.tokens, nodes, stored)
-                for query, members in pd.Series(work.query[rows]).groupby(work.query[rows]).indices.items():
-                    passages = torch.from_numpy(position[members]).to(self._device)
-                    vectors = queries[query]
-                    relevance = self.network.score(vectors, content.select(passages), in_context.select(passages))
-                    scores[rows[members]] = relevance.cpu().numpy()
-        return scores
+            for members in rows_of_each(work.query[rows]):
+                passages = torch.from_numpy(position[members]).to(self._device)
+                vectors, neighbors = queries[work.query[rows[members[0]]]], None
+                with torch.inference_mode():
+                    if (matches := self.network.matches) is not None:
+                        own = nodes[position[members]]
+                        _, neighbors = best_matches(work, vectors, own, matches.relations, own=False)
+                    represented = content.select(passages), in_context.select(passages)
+                yield rows[members], vectors, *represented, neighbors  # not in inference mode, which would go on
 
     def _chunks(self, nodes: np.ndarray) -> list[np.ndarray]:
         return np.array_split(nodes, max(1, -(-len(nodes) // self.batch_size)))
 
     def _stored_states(self) -> KeyedRows | None:
         """The representations that this process has computed with these weights; None if they are not needed."""
-        if self.graph is None or self.contextualized is not None or not self._keep_states:
+        if self.graph is None or self.contextualized is not None or not self._keep_states or self.network.unchanged():
             return None
-        about = {"model": self._digest(), "graph": self.graph.fingerprint(), "titles": self._with_titles}
+        about = {"model": self._layers_digest(), "graph": self.graph.fingerprint(), "titles": self._with_titles}
         about |= {"tokens": self.tokens and self.tokens.meta, "dtype": dtype_name(self.dtype, self._device)}
         return stored_rows(None, about, self.network.dimension, "<f4")
+
+    def _store_states(
+        self, graph: HeteroGraph, tokens: TokenStore | GraphTokens, nodes: np.ndarray, stored: KeyedRows
+    ) -> None:
+        """Computes the representations of passages that are not stored yet."""
+        while new := stored.missing(keys_of(nodes)):
+            missing = np.array([int.from_bytes(key, "little") for key in new])
+            parts = self._chunks(missing)
+            for part in progress(parts, len(parts), "batch", verbose=self.verbose):
+                with torch.inference_mode(), precision(self.dtype, self._device):
+                    states = self._in_context(graph, tokens, part)[1]
+                stored.append(keys_of(part), states.arrays(stored.dtype))
 
     def _in_context(
         self, graph: HeteroGraph, tokens: TokenStore | GraphTokens, nodes: np.ndarray, stored: KeyedRows | None = None
@@ -203,11 +255,7 @@ class HGATReranker(GraphReranker):
         if self.contextualized is not None:
             in_context = self.contextualized.states(nodes, self._device)
         elif stored is not None:
-            keys = [node.to_bytes(16, "little") for node in nodes.tolist()]
-            while new := stored.missing(keys):
-                some = np.array([int.from_bytes(key, "little") for key in new])
-                stored.append(new, self._in_context(graph, tokens, some)[1].arrays(stored.dtype))
-            in_context = TokenStates.from_arrays(stored.get(keys), stored.width, self._device)
+            in_context = TokenStates.from_arrays(stored.get(keys_of(nodes)), stored.width, self._device)
         else:
             propagation = send_to_device(self.network.plan(graph, nodes), self._device)
             inputs = tokens.states(propagation.nodes, self._device)
@@ -216,11 +264,82 @@ class HGATReranker(GraphReranker):
         return tokens.states(nodes, self._device) if late else in_context, in_context
 
     def _learn(self, training: Judged, validation: Judged | None) -> None:
+        run, qrels = judged(*training, self)
+        measure = Validation(*validation, self.training.measure, self) if validation else None
+        start = {name: value.clone() for name, value in self.network.state_dict().items()}
+        identity = {  # of this training, for checkpoints
+            "config": json.loads(json.dumps(asdict(self.config))),
+            "weights at the start": self._digest() if self.training_log else "untrained",
+        }
+        try:
+            log = self._learn_matches(run, qrels, measure, identity)
+            with warnings.catch_warnings():
+                if any(entry.get("share", 0) for entry in log):  # training has improved the ranking already
+                    warnings.simplefilter("ignore", QualityWarning)
+                self.training_log = log + self._learn_layers(run, qrels, measure, identity)
+        except BaseException:
+            self.network.load_state_dict(start)
+            raise
+
+    def _learn_matches(
+        self, run: pd.DataFrame, qrels: pd.DataFrame, measure: Validation | None, identity: dict[str, Any]
+    ) -> list[dict[str, float]]:
+        """Trains the weights of direct matches, where there are such, and returns the log."""
+        matches, options = self.network.matches, self.training
+        if matches is None or not options.match_epochs:
+            return []
+        qids = run["qid"].unique()
+        if options.max_triples is not None and options.max_triples < len(qids):
+            drawn = np.random.default_rng(options.seed).choice(qids, options.max_triples, replace=False)
+            run = run[run["qid"].isin(drawn)].reset_index(drop=True)
+        labels = labels_of(run, qrels)
+        found = [(one, torch.from_numpy(labels[one.rows] > 0)) for one in self._candidates(run)]
+        lists = [(*one[1:], relevant) for one, relevant in found if relevant.any() and not relevant.all()]
+        if not lists:
+            return []
+        validate: Callable[[], np.ndarray] | None = None
+        if measure is not None:
+            candidates = self._candidates(measure.run)
+
+            def measured() -> np.ndarray:
+                scores = np.zeros(len(measure.run))
+                with torch.inference_mode():
+                    for rows, *matched in candidates:
+                        scores[rows] = matches(*(part.to(self._device) for part in matched)).cpu().numpy()
+                return measure.per_query(scores)
+
+            validate = measured
+        texts = run[["qid", "query", "docno"]].to_csv(index=False).encode()
+        identity = identity | {"encoder": self.encoder.fingerprint()}
+        identity |= {"training candidates": hashlib.sha256(texts + labels.tobytes()).hexdigest()}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", QualityWarning)  # the rest of the network is trained, too
+            return train_matches(matches, lists, options, **self._run(validate, identity))
+
+    def _candidates(self, run: pd.DataFrame) -> list[Candidates]:
+        """The best matches of each query's candidates, which do not depend on the weights of direct matches."""
+        found = []
+        for work in self._work(run):
+            parts: dict[int, list[Candidates]] = {}
+            for rows, vectors, _, in_context, neighbors in self._represented(work):
+                with torch.inference_mode():
+                    own = token_maxima(vectors, in_context)
+                assert neighbors is not None
+                part = Candidates(work.rows[rows], *(matched.cpu().clone() for matched in (vectors, own, neighbors)))
+                parts.setdefault(work.query[rows[0]], []).append(part)
+            for some in parts.values():
+                rows, (vectors, *_), own, neighbors = zip(*some, strict=True)
+                found.append(Candidates(np.concatenate(rows), vectors, torch.cat(own), torch.cat(neighbors)))
+        return found
+
+    def _learn_layers(
+        self, run: pd.DataFrame, qrels: pd.DataFrame, measure: Validation | None, identity: dict[str, Any]
+    ) -> list[dict[str, float]]:
+        """Trains the layers, and the encoder where it learns, on triples, and returns the log."""
         options: HGATTraining = self.training
         validate: Callable[[], np.ndarray] | None = None
         learned = options.encoder_learning_rate is not None
-        if validation:
-            measure = Validation(*validation, options.measure, self)
+        if measure is not None:
             work = None if learned else [*self._work(measure.run)]  # with the encoded queries
 
             def measured() -> np.ndarray:
@@ -228,11 +347,9 @@ class HGATReranker(GraphReranker):
                 return measure.per_query(ranked(measure.run, scores, self)["score"])
 
             validate = measured
-        queries, graphs, triples = draw_triples(*judged(*training, self), self.graph, options)
+        queries, graphs, triples = draw_triples(run, qrels, self.graph, options)
         encoder = copy_to_train(self.encoder, options.frozen_encoder_layers) if learned else self.encoder
-        identity = {  # of this training, for checkpoints; the weights of an encoder that learns are in them
-            "config": json.loads(json.dumps(asdict(self.config))),
-            "weights at the start": self._digest() if self.training_log else "untrained",
+        identity = identity | {  # the weights of an encoder that learns are in the checkpoints
             "encoder": encoder.name if learned else encoder.fingerprint(),
             "training triples": hashlib.sha256(json.dumps(queries).encode() + triples.tobytes()).hexdigest(),
         }
@@ -246,19 +363,23 @@ class HGATReranker(GraphReranker):
                     f"fit trains a copy of the encoder: the vectors in {before['tokens']!r} are not used any more. To "
                     "store new ones: reranker.tokens = TokenStore(path).build(graph, reranker.encoder)",
                     SpeedWarning,
-                    stacklevel=3,
+                    stacklevel=4,
                 )
         try:
             self._keep_tokens, self._keep_states = not learned, False
             tokens = [(graph, self._tokens_of(graph)) for graph in graphs]
-            given: dict[str, Any] = {"device": self._device, "dtype": self.dtype, "verbose": self.verbose}
-            given |= {"validate": validate, "identity": identity, "tied": not self.random_start}
-            self.training_log = train_on_triples(self.network, encoder, tokens, queries, triples, options, **given)
+            given = self._run(validate, identity)
+            return train_on_triples(self.network, encoder, tokens, queries, triples, options, **given)
         except BaseException:  # the trainer has given the network its weights back
             self.__dict__.update(before)
             raise
         finally:
             del self._keep_tokens, self._keep_states  # those of the class are True
+
+    def _run(self, validate: Callable[[], np.ndarray] | None, identity: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of a training besides its options."""
+        about: dict[str, Any] = {"device": self._device, "dtype": self.dtype, "verbose": self.verbose}
+        return about | {"validate": validate, "identity": identity, "tied": not self.random_start}
 
     def contextualize(self, path: str | os.PathLike[str], *, workers: Workers = 1) -> TokenStore:
         """Computes the representations of all passages once, so that reranking is a look-up and a MaxSim (Sect. 5.2.2).
@@ -296,7 +417,11 @@ class HGATReranker(GraphReranker):
             return TokenStates(torch.cat([part.values.cpu() for part in parts]), offsets(lengths))
 
         about: dict[str, Any] = {"encoder": self.encoder.name, "model": self.config.name}
-        about |= {"model_sha256": self._digest(), "graph_sha256": graph.fingerprint(), "titles": self._with_titles}
+        about |= {
+            "model_sha256": self._layers_digest(),
+            "graph_sha256": graph.fingerprint(),
+            "titles": self._with_titles,
+        }
         about["dtype"] = dtype_name(self.dtype, self._device)
         identity = {"encoder_sha256": self.encoder.fingerprint(), "batch_size": self.batch_size}
         options: dict[str, Any] = {"task": "contextualizing", "workers": workers}
@@ -329,13 +454,15 @@ class HGATReranker(GraphReranker):
             score: gradient times input), ``position`` (of the token in its node).
         """
         graph, target, tokens = self._explained(docno, graph)
-        propagation = send_to_device(self.network.plan(graph, target), self._device)
+        propagation = send_to_device(self.network.plan(graph, target, complete=True), self._device)
         inputs = tokens.states(propagation.nodes, self._device)
         vectors = inputs.values.detach().clone().requires_grad_(True)
         states = inputs.with_values(vectors)
         in_context = self.network(states, propagation, linear=True)
         query_vectors = self.encoder.encode_queries([query]).to(self._device)[0]
-        score = self.network.score(query_vectors, states.select(propagation.inputs), in_context)
+        matches = self.network.matches
+        neighbors = None if matches is None else matches.maxima(query_vectors, states, propagation)
+        score = self.network.score(query_vectors, states.select(propagation.inputs), in_context, neighbors)
         # a No self target without neighbors does not depend on any of them
         (gradient,) = torch.autograd.grad(score.sum() + 0 * vectors.sum(), vectors)
         relation_of = {int(target[0]): OWN}
@@ -367,5 +494,15 @@ class HGATReranker(GraphReranker):
         reranker.contextualized = contextualized
         return reranker
 
+    def _layers_digest(self) -> str:
+        """SHA-256 of what representations depend on: not the weights of direct matches."""
+        shape = json.dumps(asdict(replace(self.config, matches={})))
+        return weights_sha256(self.network.layers, before=self.encoder.fingerprint(), after=shape)
+
     def _digest(self) -> str:
         return weights_sha256(self.network, before=self.encoder.fingerprint(), after=json.dumps(asdict(self.config)))
+
+
+def keys_of(nodes: np.ndarray) -> list[bytes]:
+    """The keys of passages among the stored representations."""
+    return [node.to_bytes(16, "little") for node in nodes.tolist()]

@@ -12,6 +12,10 @@ with the pairwise softmax cross-entropy
 .. math::
 
     L(q, p^+, p^-) = -\log \frac{e^{s(q, p^+)}}{e^{s(q, p^+)} + e^{s(q, p^-)}}
+
+Before that, the weights of direct matches (:class:`~pyterrier_graph.hgat.equations.NeighborMatches`), which are not in
+the paper, learn from all candidates of a query at once, with the softmax cross-entropy over their scores
+(:class:`MatchModel`). What they are computed from, the best matches, stays the same meanwhile.
 """
 
 from __future__ import annotations
@@ -20,8 +24,8 @@ import copy
 import logging
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Self, cast
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, Self, cast
 
 import numpy as np
 import pandas as pd
@@ -37,7 +41,7 @@ from pyterrier_graph.graph_maxsim.graph_reranker import graph_of
 from pyterrier_graph.graphs.csr import CSR, offsets
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph, judged_ids, passage_qrels
 from pyterrier_graph.hgat.attention import Propagation
-from pyterrier_graph.hgat.equations import HGAT
+from pyterrier_graph.hgat.equations import HGAT, NeighborMatches
 from pyterrier_graph.training.trainer import L2SP, StartOptions, train
 
 logger = logging.getLogger(__name__)
@@ -46,6 +50,7 @@ Strategy = Literal["random", "same_doc", "relevant_docs", "shared_codes", "mixed
 ATTEMPTS = 20
 MIXED_ATTEMPTS = 200
 MIXED_RELEVANT_DOCS = 0.4  # and 0.6 of shared_codes
+LONGEST = 30.0  # MaxSim of a query is scaled to at most this, times a factor that is learned
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +63,11 @@ class HGATTraining(StartOptions):
     Attributes:
         negatives: How p- is drawn: see :class:`NegativeSampler`.
         repeats: How often a negative is drawn for each pair of a query and a relevant passage.
-        max_triples: At most so many triples are used, drawn at random; None takes all.
+        max_triples: At most so many triples are used, drawn at random; None takes all. So many queries, at most, are
+            used for the weights of direct matches.
+        match_epochs: Passes over the training queries for the weights of direct matches, at most: training stops after
+            three without improvement. With 0 these weights are not trained.
+        match_learning_rate: Learning rate of these weights.
         scalar_learning_rate: Of the relation weights W, lambda and alpha; None takes ``learning_rate``. At the rate of
             the matrices these scalars need thousands of steps.
         frozen_encoder_layers: If the encoder learns, so many of its first layers, and its embeddings, do not.
@@ -72,12 +81,14 @@ class HGATTraining(StartOptions):
     negatives: Strategy = "candidates"
     repeats: int = 1
     max_triples: int | None = 1000
+    match_epochs: int = 10
+    match_learning_rate: float = 0.01
     scalar_learning_rate: float | None = 0.03
     frozen_encoder_layers: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_fields(self, repeats=1, max_triples=1, frozen_encoder_layers=0)
+        check_fields(self, repeats=1, max_triples=1, match_epochs=0, match_learning_rate=0, frozen_encoder_layers=0)
 
     @classmethod
     def paper(cls, **options: Any) -> Self:
@@ -287,11 +298,16 @@ def draw_triples(
     return texts.tolist(), [source for source, *_ in sources], triples
 
 
-def _learnable(run: pd.DataFrame, qrels: pd.DataFrame) -> Iterator[tuple[HeteroGraph, pd.DataFrame, pd.DataFrame]]:
-    """Graph, judgments and passages of each query whose own passages are not all equally relevant."""
+def labels_of(run: pd.DataFrame, qrels: pd.DataFrame) -> np.ndarray:
+    """The judgment of each row of a run, of its passage or its document; 0 where there is none; shape (rows,)."""
     labels = qrels.drop_duplicates(["qid", "docno"]).set_index(["qid", "docno"])["label"]
     pairs = pd.MultiIndex.from_arrays([run["qid"], judged_ids(run["docno"], qrels)])
-    run = run.assign(label=labels.reindex(pairs, fill_value=0).to_numpy())
+    return labels.reindex(pairs, fill_value=0).to_numpy()
+
+
+def _learnable(run: pd.DataFrame, qrels: pd.DataFrame) -> Iterator[tuple[HeteroGraph, pd.DataFrame, pd.DataFrame]]:
+    """Graph, judgments and passages of each query whose own passages are not all equally relevant."""
+    run = run.assign(label=labels_of(run, qrels))
     for rows in run.groupby("qid", sort=False).indices.values():
         passages = run.iloc[rows].drop_duplicates("docno")
         if passages["label"].max() > max(passages["label"].min(), 0):
@@ -327,7 +343,7 @@ class TripleCollator:
         graph, tokens = self.graphs[number]
         queries, query = np.unique(rows[:, 1], return_inverse=True)
         passages, passage = np.unique(rows[:, 2:], return_inverse=True)
-        propagation = self.hgat.plan(graph, passages)
+        propagation = self.hgat.plan(graph, passages, complete=True)
         triples = torch.from_numpy(np.column_stack([query, passage.reshape(-1, 2)]))
         if self.encoded is None:
             return Group([self.queries[q] for q in queries], tokens.texts(propagation.nodes), propagation, triples)
@@ -358,11 +374,52 @@ class TripleModel(nn.Module):
             queries, inputs = (states.to(device) for states in given)
         propagation = send_to_device(group.propagation, device)
         in_context, content = self.hgat(inputs, propagation), inputs.select(propagation.inputs)
-        scores = []
+        matches, scores = self.hgat.matches, []
         for query, *passages in group.triples.tolist():
-            pair = torch.tensor(passages, device=device)
-            scores.append(self.hgat.score(queries[query], content.select(pair), in_context.select(pair)))  # (2,)
+            pair, vectors = torch.tensor(passages, device=device), queries[query]
+            neighbors = None if matches is None else matches.maxima(vectors, inputs, propagation)[pair]
+            scores.append(self.hgat.score(vectors, content.select(pair), in_context.select(pair), neighbors))  # (2,)
         return torch.stack(scores)
+
+
+class Candidates(NamedTuple):
+    """The candidates of one query, by their best matches."""
+
+    rows: np.ndarray  # their positions in the run
+    query: Tensor  # (query tokens, d)
+    own: Tensor  # (candidates, query tokens)
+    neighbors: Tensor  # (candidates, relations, query tokens)
+
+
+class MatchModel(nn.Module):
+    """The weights of direct matches, with their loss on all candidates of a query."""
+
+    def __init__(self, matches: NeighborMatches) -> None:
+        super().__init__()
+        self.matches, self.scale = matches, nn.Parameter(torch.zeros(()))
+
+    def forward(self, lists: list[tuple[Tensor, Tensor, Tensor, Tensor]]) -> dict[str, Tensor]:
+        """Softmax cross-entropy over the scores of the candidates, averaged over the relevant ones, then the queries.
+
+        A list has the query, its own and its neighbors' matches as in :class:`Candidates`, and which are relevant.
+        """
+        losses = []
+        for query, own, neighbors, relevant in lists:
+            scores = self.matches(query, own, neighbors) * (LONGEST / len(query) * self.scale.exp())
+            losses.append(-scores.log_softmax(0)[relevant].mean())
+        return {"loss": torch.stack(losses).mean()}
+
+
+def train_matches(
+    matches: NeighborMatches, lists: Sequence[tuple[Tensor, ...]], options: HGATTraining, **arguments: Any
+) -> list[dict[str, float]]:
+    """Trains the weights of direct matches in place; for the lists see :class:`MatchModel`, else train_on_triples."""
+    folder = options.output_dir and f"{options.output_dir}/matches"
+    options = replace(options, epochs=options.match_epochs, patience=3, output_dir=folder)
+    rates = [([*matches.parameters()], options.match_learning_rate)]
+    model = MatchModel(matches)
+    rates.append(([model.scale], options.match_learning_rate))
+    return train(model, cast(Dataset, lists), lambda some: {"lists": some}, options, rates=rates, **arguments)
 
 
 def train_on_triples(
@@ -380,7 +437,7 @@ def train_on_triples(
     those of :func:`pyterrier_graph.training.trainer.train`.
     """
     scalars = hgat.scalars()
-    others = [p for p in hgat.parameters() if all(p is not scalar for scalar in scalars)]
+    others = [weight for layer in hgat.layers for weight in layer.parameters() if all(weight is not s for s in scalars)]
     scalar_rate = options.learning_rate if options.scalar_learning_rate is None else options.scalar_learning_rate
     rates = [(others, options.learning_rate), (scalars, scalar_rate)]
     learned = options.encoder_learning_rate is not None
