@@ -63,7 +63,6 @@ SHAPE: dict[str, Any] = {
     "dropout": 0.0,
     "init": "identity",
     "aggregation": "sum",
-    "registers": 32,
     "matches": {},
 }
 TRAINING: dict[str, Any] = {
@@ -75,11 +74,10 @@ TRAINING: dict[str, Any] = {
     "patience": None,
 }
 # how an HGAT that starts at GraphMaxSim learns: changes of the network, changes of its training
-NO_REGISTERS = {"registers": 0, "aggregation": "mean"}
+MEAN = {"aggregation": "mean"}
 LEARNS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "slowly": (NO_REGISTERS, {"learning_rate": 1e-4, "scalar_learning_rate": 0.003, "evaluations": 2}),
-    "fast": (NO_REGISTERS, {"evaluations": 2}),
-    "with-registers": ({}, {"evaluations": 2}),
+    "slowly": (MEAN, {"learning_rate": 1e-4, "scalar_learning_rate": 0.003, "evaluations": 2}),
+    "fast": (MEAN, {"evaluations": 2}),
 }
 # the GraphMaxSim at which it starts: all weights 1 and tuned, or with the default weights, or these and tuned
 STARTS = {"tuned": "", "default": ", default weights", "default-tuned": ", default weights, tuned"}
@@ -87,13 +85,12 @@ STARTS = {"tuned": "", "default": ", default weights", "default-tuned": ", defau
 CHOICES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "scalars at the rate of the matrices, 1e-3": ({}, {"scalar_learning_rate": None}),
     "scalars at 5e-3": ({}, {"scalar_learning_rate": 0.005}),
-    "no registers": ({"registers": 0}, {}),
     "matrices at 1e-4": ({}, {"learning_rate": 1e-4}),
     "the eight relations, 1 layer": ({"relations": EIGHT}, {}),
     "the eight relations, 2 layers": ({"relations": EIGHT, "layers": 2}, {}),
     "the eight relations, 3 layers": ({"relations": EIGHT, "layers": 3}, {}),
     "the paper": (
-        {"relations": EIGHT, "layers": 3, "heads": 8, "init": "random", "dropout": 0.7, "registers": 0},
+        {"relations": EIGHT, "layers": 3, "heads": 8, "init": "random", "dropout": 0.7},
         {"scalar_learning_rate": None},
     ),
     "random start": ({"init": "random"}, {}),

@@ -60,7 +60,7 @@ class Fold:
         # all training queries, in the graph or not
         self.train = joined([self.in_graph, splits["extra"]] if "extra" in splits else [self.in_graph])
         self._pipelines: dict[tuple[str, int], pt.Transformer] = {}
-        self._hgats: dict[tuple[int, str], ptg.HGATReranker] = {}
+        self._hgats: dict[tuple[int, int, str], ptg.HGATReranker] = {}
         self._indexes = TemporaryDirectory(prefix="indexes-", dir=self.output)
 
     @cached_property
@@ -92,10 +92,11 @@ class Fold:
             return ptg.Hybrid(*parts, verbose=False)
         if system == names.GNN_PSEUDO:
             return self._titles_alone(self._searched(self._pseudo_gnn(seed)))
-        if system in (names.HGAT, names.HYBRID_HGAT, names.HGAT_PSEUDO):
+        if system in (names.HGAT, names.HYBRID_HGAT, names.HYBRID_MATCHES, names.HGAT_PSEUDO):
             pseudo = system == names.HGAT_PSEUDO
             hybrid = names.HYBRID_UNANSWERED if pseudo else names.HYBRID_CONTEXT
-            hgat = self.hgat(seed, hybrid, *(self.pseudo if pseudo else (self.train, self.dev)))
+            epochs = 0 if system == names.HYBRID_MATCHES else ptg.HGATTraining().epochs
+            hgat = self.hgat(seed, epochs, hybrid, *(self.pseudo if pseudo else (self.train, self.dev)))
             return self.pipeline(names.BM25 if system == names.HGAT else hybrid) % RERANKED >> hgat
         if system in (names.CROSS_ENCODER, names.LGRE):
             return self._text_reranker(ptg.LGReReranker if system == names.LGRE else ptg.CrossEncoderReranker, seed)
@@ -172,15 +173,15 @@ class Fold:
         options: dict[str, Any] = {"training": training, "config": config} | self._shared() | changes
         return ptg.GNNEncoder(self.corpus.graph, **options)
 
-    def hgat(self, seed: int, hybrid: str, train: Queries, dev: Queries) -> ptg.HGATReranker:
+    def hgat(self, seed: int, epochs: int, hybrid: str, train: Queries, dev: Queries) -> ptg.HGATReranker:
         """An HGAT with the token vectors of GraphMaxSim, trained behind a hybrid; it reranks BM25 as well."""
-        if (seed, hybrid) not in self._hgats:
-            start, training = self.corpus.maxsim, ptg.HGATTraining(seed=seed)
+        if (key := (seed, epochs, hybrid)) not in self._hgats:
+            start, training = self.corpus.maxsim, ptg.HGATTraining(seed=seed, epochs=epochs)
             shared: dict[str, Any] = {"tokens": start.tokens, "training": training, "verbose": False}
             hgat = ptg.HGATReranker(self.corpus.graph, start.encoder, config=ptg.HGATConfig(seed=seed), **shared)
             first = self.pipeline(hybrid)
-            self._hgats[seed, hybrid] = fitted(hgat, first % RERANKED, train, first % VALIDATED, dev)
-        return self._hgats[seed, hybrid]
+            self._hgats[key] = fitted(hgat, first % RERANKED, train, first % VALIDATED, dev)
+        return self._hgats[key]
 
     @cached_property
     def pseudo(self) -> tuple[Queries, Queries]:

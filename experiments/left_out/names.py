@@ -21,6 +21,7 @@ MAXSIM = "BM25@100 >> GraphMaxSim"
 HGAT = "BM25@100 >> HGAT"
 HYBRID_MAXSIM = "Hybrid, BM25 with context, @100 >> GraphMaxSim"
 HYBRID_HGAT = "Hybrid, BM25 with context, @100 >> HGAT"
+HYBRID_MATCHES = "Hybrid, BM25 with context, @100 >> HGAT, layers not trained"
 HYBRID_GNN = "Hybrid, BM25 with context and GNNEncoder"
 FUSED_MAXSIM = "Hybrid of the same and its @100 >> GraphMaxSim"
 FUSED_HGAT = "Hybrid of the same and its @100 >> HGAT"
@@ -80,6 +81,7 @@ FUSED = {FUSED_MAXSIM: HYBRID_MAXSIM, FUSED_HGAT: HYBRID_HGAT, FUSED_CROSS_ENCOD
 UNTRAINED = {
     HGAT: MAXSIM,
     HYBRID_HGAT: HYBRID_MAXSIM,
+    HYBRID_MATCHES: HYBRID_MAXSIM,
     FUSED_HGAT: FUSED_MAXSIM,
     HYBRID_GNN: HYBRID_CONTEXT,
     FUSED_CROSS_ENCODER: HYBRID_CONTEXT,

@@ -272,11 +272,15 @@ class HGATReranker(GraphReranker):
             "weights at the start": self._digest() if self.training_log else "untrained",
         }
         try:
-            log = self._learn_matches(run, qrels, measure, identity)
+            with warnings.catch_warnings():
+                if self.training.epochs:  # more is trained
+                    warnings.simplefilter("ignore", QualityWarning)
+                self.training_log = log = self._learn_matches(run, qrels, measure, identity)
             with warnings.catch_warnings():
                 if any(entry.get("share", 0) for entry in log):  # training has improved the ranking already
                     warnings.simplefilter("ignore", QualityWarning)
-                self.training_log = log + self._learn_layers(run, qrels, measure, identity)
+                if self.training.epochs:
+                    self.training_log = log + self._learn_layers(run, qrels, measure, identity)
         except BaseException:
             self.network.load_state_dict(start)
             raise
@@ -312,9 +316,7 @@ class HGATReranker(GraphReranker):
         texts = run[["qid", "query", "docno"]].to_csv(index=False).encode()
         identity = identity | {"encoder": self.encoder.fingerprint()}
         identity |= {"training candidates": hashlib.sha256(texts + labels.tobytes()).hexdigest()}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", QualityWarning)  # the rest of the network is trained, too
-            return train_matches(matches, lists, options, **self._run(validate, identity))
+        return train_matches(matches, lists, options, **self._run(validate, identity))
 
     def _candidates(self, run: pd.DataFrame) -> list[Candidates]:
         """The best matches of each query's candidates, which do not depend on the weights of direct matches."""

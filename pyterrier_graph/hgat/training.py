@@ -61,6 +61,7 @@ class HGATTraining(StartOptions):
     on two cores. By default the encoder does not learn, so that stored token vectors can be used.
 
     Attributes:
+        epochs: Passes over the triples; with 0 the layers are not trained.
         negatives: How p- is drawn: see :class:`NegativeSampler`.
         repeats: How often a negative is drawn for each pair of a query and a relevant passage.
         max_triples: At most so many triples are used, drawn at random; None takes all. So many queries, at most, are
@@ -75,6 +76,7 @@ class HGATTraining(StartOptions):
     For the other attributes see :class:`~pyterrier_graph.training.trainer.StartOptions`.
     """
 
+    _least_epochs = 0
     epochs: int = 2
     batch_size: int = 16
     patience: int | None = None

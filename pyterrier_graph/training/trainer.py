@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -74,9 +74,10 @@ class TrainerOptions:
     seed: int = 0
     attention_dropout: bool = True
     arguments: dict[str, Any] = field(default_factory=dict)
+    _least_epochs: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        check_fields(self, epochs=1, batch_size=1, evaluations=1, patience=1, learning_rate=0, seed=0)
+        check_fields(self, epochs=self._least_epochs, batch_size=1, evaluations=1, patience=1, learning_rate=0, seed=0)
         check_measure(self.measure)
         check_type("arguments", self.arguments, Mapping, "a dictionary of transformers.TrainingArguments")
 
