@@ -368,24 +368,19 @@ def encode_once(
 
 
 def stored_tokens(encoder: TokenEncoder, folder: Path | None) -> KeyedRows:
-    """The token vectors that an encoder has stored in a folder, by digests of texts; see :func:`stored_rows`.
+    """The token vectors that an encoder has stored in a folder, by digests of texts.
 
-    Encoders with the same weights, lengths and precision share them.
+    Without a folder they are kept until this process ends. Encoders with the same weights, lengths and precision share them.
     """
     about = {"name": encoder.name, "sha256": encoder.fingerprint()}
     about["dtype"] = dtype_name(encoder.dtype, encoder.network.device)
-    return stored_rows(folder, about, encoder.dimension)
-
-
-def stored_rows(folder: Path | None, about: dict[str, Any], width: int, dtype: str = "<f2") -> KeyedRows:
-    """The rows that depend on what ``about`` contains; without a folder they are kept until this process ends."""
     place = Path(_temporary().name) if folder is None else folder
-    return _rows_in(place.absolute() / f"tokens-{json_sha256(about)[:16]}", width, dtype)
+    return _rows_in(place.absolute() / f"tokens-{json_sha256(about)[:16]}", encoder.dimension)
 
 
 @lru_cache(maxsize=64)
-def _rows_in(folder: Path, width: int, dtype: str) -> KeyedRows:
-    return KeyedRows(folder, width, dtype)
+def _rows_in(folder: Path, width: int) -> KeyedRows:
+    return KeyedRows(folder, width)
 
 
 @lru_cache(maxsize=1)

@@ -22,7 +22,7 @@ from pyterrier_graph.checks import QualityWarning, SpeedWarning, check_type, pro
 from pyterrier_graph.encoders.checkpoints import DType, dtype_name, precision
 from pyterrier_graph.encoders.model import Judged, ranked
 from pyterrier_graph.encoders.names import DEFAULT
-from pyterrier_graph.encoders.token_encoder import TokenStates, stored_rows
+from pyterrier_graph.encoders.token_encoder import TokenStates
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graph_maxsim.graph_reranker import (
     GraphReranker,
@@ -45,12 +45,12 @@ from pyterrier_graph.hgat.training import (
     train_matches,
     train_on_triples,
 )
-from pyterrier_graph.storage.arrays import KeyedRows
 from pyterrier_graph.storage.artifact import weights_sha256
 from pyterrier_graph.storage.writer import Workers
 from pyterrier_graph.training.validation import Validation, judged
 
 WEIGHTS = "hgat.safetensors"
+EPOCHS = 2  # of training the layers, by default
 MANY_PASSAGES = 50  # from here on it is worth a warning that they are not looked up
 
 
@@ -68,11 +68,11 @@ class HGATReranker(GraphReranker):
     counterpart without a network, :class:`~pyterrier_graph.GraphMaxSim` with default weights, and :meth:`fit` leaves
     this start as far as validation queries support it. ``config=HGATConfig.paper(), training=HGATTraining.paper()`` is
     the publication's setting.
-    The weights of direct matches with neighbors, which the default configuration has, are trained first, on all
-    candidates of each query (:class:`~pyterrier_graph.hgat.equations.NeighborMatches`); ``training=
-    HGATTraining(epochs=0)`` trains nothing else, which was as good on eight collections and takes a tenth to a third of
-    the time. The layers are trained by pairwise softmax cross-entropy on triples <q, p+, p-> (Sect. 5.2.3); for
-    ``negatives='shared_codes'``
+    Where the tokens of neighbors are matched directly, as by default, ``fit`` learns how much each token of a query
+    counts, and how much each relation counts for it, from all candidates of a query
+    (:class:`~pyterrier_graph.hgat.equations.NeighborMatches`). ``training=HGATTraining(epochs=2)`` trains the layers as
+    well, which changed nothing on eight collections and takes three to ten times as long: by pairwise softmax
+    cross-entropy on triples <q, p+, p-> (Sect. 5.2.3). For ``negatives='shared_codes'``
     or ``'mixed'`` the training queries may have a column ``codes``. An encoder that learns is a copy: the caller's
     stays unchanged.
 
@@ -103,7 +103,6 @@ class HGATReranker(GraphReranker):
     KEEP_WEIGHTS = GraphReranker.KEEP_WEIGHTS | {"contextualized", "batch_size"}
 
     _contextualized: TokenStore | None = None
-    _keep_states = True  # not while the network changes
 
     def __init__(
         self,
@@ -160,7 +159,7 @@ class HGATReranker(GraphReranker):
             check_type("contextualized", store, TokenStore, "what reranker.contextualize(path) returns")
             if self.graph is None or store.meta.get("graph_sha256") != self.graph.fingerprint():
                 raise ValueError(f"{store!r} holds representations of other passages than those of {self.graph!r}")
-            if (store.meta.get("model_sha256"), store.meta.get("titles")) != (self._layers_digest(), self._with_titles):
+            if (store.meta.get("model_sha256"), store.meta.get("titles")) != (self._digest(), self._with_titles):
                 raise ValueError(f"{store!r} was computed with other weights or titles: contextualize again")
         self._contextualized = store
 
@@ -208,18 +207,16 @@ class HGATReranker(GraphReranker):
         self, work: QueryPassages
     ) -> Iterator[tuple[np.ndarray, Tensor, TokenStates, TokenStates, Tensor | None]]:
         """Some rows of a query, its vectors, and of the passages what ``HGAT.score`` needs."""
-        queries, stored = work.queries.to(self._device), self._stored_states()
-        nodes = np.unique(work.node)
-        if stored is not None:
-            self._store_states(work.graph, work.tokens, nodes, stored)
-        if stored is not None or self.contextualized is not None or self.network.unchanged():
+        queries = work.queries.to(self._device)
+        if self.contextualized is not None or self.network.unchanged():
             parts = rows_of_each(work.query)
         else:  # each representation is computed once, for all queries
-            parts = rows_of_each(np.searchsorted(nodes, work.node) // self.batch_size)
+            nodes, position = np.unique(work.node, return_inverse=True)
+            parts = rows_of_each(position // self.batch_size)
         for rows in progress(parts, len(parts), "batch", verbose=self.verbose):
             nodes, position = np.unique(work.node[rows], return_inverse=True)
             with torch.inference_mode(), precision(self.dtype, self._device):
-                content, in_context = self._in_context(work.graph, work.tokens, nodes, stored)
+                content, in_context = self._in_context(work.graph, work.tokens, nodes)
             for members in rows_of_each(work.query[rows]):
                 passages = torch.from_numpy(position[members]).to(self._device)
                 vectors, neighbors = queries[work.query[rows[members[0]]]], None
@@ -228,39 +225,17 @@ class HGATReranker(GraphReranker):
                         own = nodes[position[members]]
                         _, neighbors = best_matches(work, vectors, own, matches.relations, own=False)
                     represented = content.select(passages), in_context.select(passages)
-                yield rows[members], vectors, *represented, neighbors  # not in inference mode, which would go on
+                yield rows[members], vectors, *represented, neighbors  # not in inference mode, which would last
 
     def _chunks(self, nodes: np.ndarray) -> list[np.ndarray]:
         return np.array_split(nodes, max(1, -(-len(nodes) // self.batch_size)))
 
-    def _stored_states(self) -> KeyedRows | None:
-        """The representations that this process has computed with these weights; None if they are not needed."""
-        if self.graph is None or self.contextualized is not None or not self._keep_states or self.network.unchanged():
-            return None
-        about = {"model": self._layers_digest(), "graph": self.graph.fingerprint(), "titles": self._with_titles}
-        about |= {"tokens": self.tokens and self.tokens.meta, "dtype": dtype_name(self.dtype, self._device)}
-        return stored_rows(None, about, self.network.dimension, "<f4")
-
-    def _store_states(
-        self, graph: HeteroGraph, tokens: TokenStore | GraphTokens, nodes: np.ndarray, stored: KeyedRows
-    ) -> None:
-        """Computes the representations of passages that are not stored yet."""
-        while new := stored.missing(keys_of(nodes)):
-            missing = np.array([int.from_bytes(key, "little") for key in new])
-            parts = self._chunks(missing)
-            for part in progress(parts, len(parts), "batch", verbose=self.verbose):
-                with torch.inference_mode(), precision(self.dtype, self._device):
-                    states = self._in_context(graph, tokens, part)[1]
-                stored.append(keys_of(part), states.arrays(stored.dtype))
-
     def _in_context(
-        self, graph: HeteroGraph, tokens: TokenStore | GraphTokens, nodes: np.ndarray, stored: KeyedRows | None = None
+        self, graph: HeteroGraph, tokens: TokenStore | GraphTokens, nodes: np.ndarray
     ) -> tuple[TokenStates, TokenStates]:
         """Some passages as encoded (only if the framework needs them so, where they are stored), and in context."""
         if self.contextualized is not None:
             in_context = self.contextualized.states(nodes, self._device)
-        elif stored is not None:
-            in_context = TokenStates.from_arrays(stored.get(keys_of(nodes)), stored.width, self._device)
         else:
             propagation = send_to_device(self.network.plan(graph, nodes), self._device)
             inputs = tokens.states(propagation.nodes, self._device)
@@ -269,6 +244,9 @@ class HGATReranker(GraphReranker):
         return tokens.states(nodes, self._device) if late else in_context, in_context
 
     def _learn(self, training: Judged, validation: Judged | None) -> None:
+        options = self.training
+        if options.epochs is None:
+            options = replace(options, epochs=0 if self.network.matches else EPOCHS)
         run, qrels = judged(*training, self)
         measure = Validation(*validation, self.training.measure, self) if validation else None
         start = {name: value.clone() for name, value in self.network.state_dict().items()}
@@ -278,23 +256,28 @@ class HGATReranker(GraphReranker):
         }
         try:
             with warnings.catch_warnings():
-                if self.training.epochs:  # more is trained
+                if options.epochs:  # more is trained
                     warnings.simplefilter("ignore", QualityWarning)
-                self.training_log = log = self._learn_matches(run, qrels, measure, identity)
+                self.training_log = log = self._learn_matches(run, qrels, measure, options, identity)
             with warnings.catch_warnings():
                 if any(entry.get("share", 0) for entry in log):  # training has improved the ranking already
                     warnings.simplefilter("ignore", QualityWarning)
-                if self.training.epochs:
-                    self.training_log = log + self._learn_layers(run, qrels, measure, identity)
+                if options.epochs:
+                    self.training_log = log + self._learn_layers(run, qrels, measure, options, identity)
         except BaseException:
             self.network.load_state_dict(start)
             raise
 
     def _learn_matches(
-        self, run: pd.DataFrame, qrels: pd.DataFrame, measure: Validation | None, identity: dict[str, Any]
+        self,
+        run: pd.DataFrame,
+        qrels: pd.DataFrame,
+        measure: Validation | None,
+        options: HGATTraining,
+        identity: dict[str, Any],
     ) -> list[dict[str, float]]:
         """Trains the weights of direct matches, where there are such, and returns the log."""
-        matches, options = self.network.matches, self.training
+        matches = self.network.matches
         if matches is None or not options.match_epochs:
             return []
         qids = run["qid"].unique()
@@ -340,10 +323,14 @@ class HGATReranker(GraphReranker):
         return found
 
     def _learn_layers(
-        self, run: pd.DataFrame, qrels: pd.DataFrame, measure: Validation | None, identity: dict[str, Any]
+        self,
+        run: pd.DataFrame,
+        qrels: pd.DataFrame,
+        measure: Validation | None,
+        options: HGATTraining,
+        identity: dict[str, Any],
     ) -> list[dict[str, float]]:
         """Trains the layers, and the encoder where it learns, on triples, and returns the log."""
-        options: HGATTraining = self.training
         validate: Callable[[], np.ndarray] | None = None
         learned = options.encoder_learning_rate is not None
         if measure is not None:
@@ -373,7 +360,7 @@ class HGATReranker(GraphReranker):
                     stacklevel=4,
                 )
         try:
-            self._keep_tokens, self._keep_states = not learned, False
+            self._keep_tokens = not learned
             tokens = [(graph, self._tokens_of(graph)) for graph in graphs]
             given = self._run(validate, identity)
             return train_on_triples(self.network, encoder, tokens, queries, triples, options, **given)
@@ -381,7 +368,7 @@ class HGATReranker(GraphReranker):
             self.__dict__.update(before)
             raise
         finally:
-            del self._keep_tokens, self._keep_states  # those of the class are True
+            del self._keep_tokens  # that of the class is True
 
     def _run(self, validate: Callable[[], np.ndarray] | None, identity: dict[str, Any]) -> dict[str, Any]:
         """The arguments of a training besides its options."""
@@ -425,7 +412,7 @@ class HGATReranker(GraphReranker):
 
         about: dict[str, Any] = {"encoder": self.encoder.name, "model": self.config.name}
         about |= {
-            "model_sha256": self._layers_digest(),
+            "model_sha256": self._digest(),
             "graph_sha256": graph.fingerprint(),
             "titles": self._with_titles,
         }
@@ -501,15 +488,5 @@ class HGATReranker(GraphReranker):
         reranker.contextualized = contextualized
         return reranker
 
-    def _layers_digest(self) -> str:
-        """SHA-256 of what representations depend on: not the weights of direct matches."""
-        shape = json.dumps(asdict(replace(self.config, matches={})))
-        return weights_sha256(self.network.layers, before=self.encoder.fingerprint(), after=shape)
-
     def _digest(self) -> str:
         return weights_sha256(self.network, before=self.encoder.fingerprint(), after=json.dumps(asdict(self.config)))
-
-
-def keys_of(nodes: np.ndarray) -> list[bytes]:
-    """The keys of passages among the stored representations."""
-    return [node.to_bytes(16, "little") for node in nodes.tolist()]

@@ -1,6 +1,6 @@
 r"""Training of an HGAT (Albarede et al. 2023, Sect. 5.2.3).
 
-The loop, which ``transformers.Trainer`` runs in batches, is this::
+The loop over triples, which ``transformers.Trainer`` runs in batches, is this::
 
     for <q, p+, p-> in draw_triples(...):                    # negatives: NegativeSampler
         s+, s- = hgat.score(q, p+), hgat.score(q, p-)        # Eq. 4 or 5, over Eq. 1 to 3, 7 and 8
@@ -61,7 +61,8 @@ class HGATTraining(StartOptions):
     on two cores. By default the encoder does not learn, so that stored token vectors can be used.
 
     Attributes:
-        epochs: Passes over the triples; with 0 the layers are not trained.
+        epochs: Passes over the triples. With 0 the layers are not trained; None is 0 if the network has direct matches,
+            as by default, and else 2.
         negatives: How p- is drawn: see :class:`NegativeSampler`.
         repeats: How often a negative is drawn for each pair of a query and a relevant passage.
         max_triples: At most so many triples are used, drawn at random; None takes all. So many queries, at most, are
@@ -77,7 +78,7 @@ class HGATTraining(StartOptions):
     """
 
     _least_epochs = 0
-    epochs: int = 2
+    epochs: int | None = None  # type: ignore[assignment]
     batch_size: int = 16
     patience: int | None = None
     negatives: Strategy = "candidates"
