@@ -23,9 +23,6 @@ REWRITTEN = "applypipeline:"  # how Terrier's query language begins, which RM3, 
 class PyTerrierGraphWarning(UserWarning):
     """A warning of this package, whose message names a remedy."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-
 
 class DataWarning(PyTerrierGraphWarning):
     """Files or frames are inconsistent, and parts of them are left out."""
@@ -54,7 +51,6 @@ class Found(NamedTuple):
     docno: "np.ndarray"
     score: "np.ndarray"
     others: dict[str, Any]  # columns that the results have in addition
-    node: "np.ndarray | None" = None  # in the graph that has the texts, if it is known
 
     def at(self, places: "np.ndarray") -> "Found":
         """Some of the results."""
@@ -116,7 +112,7 @@ class Retrieves(WithSignature):
     def _with_texts(self, topics: "pd.DataFrame") -> Found:
         """The results, with the texts of a graph."""
         found = self._found(topics)
-        texts = {} if self._texts_of is None else self._texts_of._columns(self._fields, found.docno, found.node)
+        texts = {} if self._texts_of is None else self._texts_of._columns(self._fields, found.docno)
         return found._replace(others=found.others | texts)
 
     def transform(self, inp: "pd.DataFrame") -> "pd.DataFrame":

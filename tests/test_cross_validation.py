@@ -11,6 +11,7 @@ import tiny
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ir_measures import AP
 from pandas.testing import assert_frame_equal
 
 from pyterrier_graph.evaluation.cross_validation import cross_validate, query_folds
@@ -172,10 +173,9 @@ def test_passages_with_judgments_of_documents(tmp_path: Path):
         tiny.qrels().assign(docno=tiny.qrels()["docno"].str.partition("%p")[0]).drop_duplicates(["qid", "docno"])
     )
     arguments: Any = {"topics": tiny.run(), "folds": 3, "output_dir": tmp_path, "verbose": False}
-    with pytest.warns(UserWarning, match=r"^cross_validate: .* passages, such as 'd0%p0'.*pt.text.max_passage\(\)"):
-        cross_validate(lambda fold: DocumentEvidence(), qrels=documents, **arguments)
-    with pytest.warns(UserWarning, match="every measure is 0"):  # also of runs from before
-        cross_validate(lambda fold: DocumentEvidence(), qrels=documents, **arguments)
+    run = cross_validate(lambda fold: DocumentEvidence(), qrels=documents, **arguments)
+    with pytest.warns(UserWarning, match=r"passages, such as 'd0%p0'.*pt.text.max_passage\(\)"):
+        pt.Experiment([run], tiny.topics(), documents, [AP])
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         arguments["output_dir"] = None

@@ -29,7 +29,7 @@ from pyterrier_graph.gnn_encoder.equations import GNNEncoderConfig, PaperGNNEnco
 from pyterrier_graph.gnn_encoder.training import GNNEncoderTraining, LossQueries, MaskedGraph, MaskedGraphModel
 from pyterrier_graph.gnn_encoder.training import loss_queries as loss_queries_of
 from pyterrier_graph.graph_mean import tuning
-from pyterrier_graph.graph_mean.contextual_index import ContextualIndex
+from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, write_index
 from pyterrier_graph.graph_mean.graph_mean import GraphMean
 from pyterrier_graph.graph_mean.tuning import ISOLATED_NORMS, PassageValidation, passages_of
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph
@@ -161,14 +161,17 @@ def literal(small: Any, model: GNNEncoder, masked: set[int] = frozenset()) -> Te
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_fusing_equals_the_equations_on_the_whole_graph(small: Any, tmp_path: Path, name: str) -> None:
+def test_fusing_equals_the_equations_on_the_whole_graph(
+    small: Any, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(write_index.__kwdefaults__, "chunk_size", 7)
     model = randomized(gnn(small, NETWORKS[name]))
     with torch.no_grad():
         expected = literal(small, model).numpy()
     if name in ("papers", "queries"):
         targets = {p for _, p in edges_of(small.graph, "retrieved", set())[0]}
         assert len(targets) < COUNT, "passages without edges must be among them"
-    found = indexed(model, tmp_path / "index", chunk_size=7)
+    found = indexed(model, tmp_path / "index")
     np.testing.assert_allclose(found, expected, atol=2e-4)
     np.testing.assert_allclose(model.vectors_of(small.docnos), found, atol=1e-5)
     np.testing.assert_allclose(model.vectors_of(small.docnos[5:3:-1]), found[5:3:-1], atol=1e-5)

@@ -139,8 +139,8 @@ def check(graph: QueryPassageGraph, passages: list[str], topics: pd.DataFrame, e
 def test_graph_is_the_literal_one(collection, size, data):
     passages, topics, run, qrels, k = collection
     expected = literal(*collection)
-    with tempfile.TemporaryDirectory() as folder:
-        new, options = QueryPassageGraph(f"{folder}/graph"), {"k": k, "qrels": qrels, "batch_size": size}
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(query_passage_graph, "BATCH", size):
+        new, options = QueryPassageGraph(f"{folder}/graph"), {"k": k, "qrels": qrels}
         if not any(expected["relevant"]):
             with pytest.raises(ValueError, match="no relevant passage"):
                 new.build(topics, passages, retriever(run), **options)
@@ -294,9 +294,10 @@ def changed(frame: pd.DataFrame, row: int, **values) -> pd.DataFrame:
     ],
 )
 @pytest.mark.filterwarnings("error::ResourceWarning", "error::pytest.PytestUnraisableExceptionWarning")
-def test_bad_input_leaves_nothing(tmp_path, options, error, message):
+def test_bad_input_leaves_nothing(tmp_path, monkeypatch, options, error, message):
+    monkeypatch.setattr(query_passage_graph, "BATCH", 2)
     with pytest.raises(error, match=message):
-        built(tmp_path / "graph", **{"batch_size": 2} | options)
+        built(tmp_path / "graph", **options)
     gc.collect()
     assert not any(tmp_path.iterdir())
 
@@ -322,13 +323,14 @@ def contents(graph: QueryPassageGraph) -> dict[str, bytes]:
 
 
 def test_an_interrupted_build_goes_on(tmp_path, monkeypatch):
-    whole = contents(built(tmp_path / "whole", batch_size=1))
+    monkeypatch.setattr(query_passage_graph, "BATCH", 1)
+    whole = contents(built(tmp_path / "whole"))
     path = tmp_path / "graph"
     with pytest.raises(KeyboardInterrupt):
-        built(path, retriever=Retriever(2), batch_size=1)
+        built(path, retriever=Retriever(2))
     with pytest.raises(KeyboardInterrupt), monkeypatch.context() as patch:  # when all are retrieved
         patch.setattr(query_passage_graph, "_write", mock.Mock(side_effect=KeyboardInterrupt))
-        built(path, retriever=Retriever(), batch_size=1)
+        built(path, retriever=Retriever())
     for options, message in (
         ({"passages": PASSAGES[::-1]}, "docnos_sha256 was"),
         ({"k": 3}, "k was 25, and is 3"),
@@ -336,15 +338,16 @@ def test_an_interrupted_build_goes_on(tmp_path, monkeypatch):
         ({"retriever": retriever()}, "retriever was 'Retriever', and is "),
     ):
         with pytest.raises(ValueError, match=f"is unfinished work of something else: .*{message}"):
-            built(path, **{"retriever": Retriever(), "batch_size": 1} | options)
+            built(path, **{"retriever": Retriever()} | options)
     again = Retriever()
-    assert contents(built(path, retriever=again, batch_size=1)) == whole
+    assert contents(built(path, retriever=again)) == whole
     assert again.asked == []
     assert sorted(file.name for file in tmp_path.iterdir()) == ["graph", "whole"]
 
 
-def test_processes_build_the_same_graph(tmp_path, graph):
-    made = built(tmp_path / "graph", k=2, batch_size=1, workers=2)
+def test_processes_build_the_same_graph(tmp_path, graph, monkeypatch):
+    monkeypatch.setattr(query_passage_graph, "BATCH", 1)
+    made = built(tmp_path / "graph", k=2, workers=2)
     assert contents(made) == contents(graph)
 
 
@@ -369,9 +372,10 @@ class Encoder:
 TEXTS = pt.apply.text(lambda row: "text of " + row["docno"])
 
 
-def test_edge_features(tmp_path):
+def test_edge_features(tmp_path, monkeypatch):
+    monkeypatch.setattr(query_passage_graph, "BATCH", 3)
     graph, encoder = built(tmp_path / "graph"), Encoder()
-    assert graph.add_edge_features(encoder, TEXTS, batch_size=3) is graph
+    assert graph.add_edge_features(encoder, TEXTS) is graph
     pairs = [("alpha", "d0%p0"), ("alpha", "d0%p1"), ("alpha", "d2%p0"), ("gamma", "d2%p0")]
     pairs = [(query, f"text of {docno}") for query, docno in pairs]
     assert encoder.pairs == pairs + pairs  # the first ones are encoded in advance, to compare encoders
@@ -387,18 +391,19 @@ def test_edge_features(tmp_path):
 
 
 def test_interrupted_edge_features_go_on(tmp_path, monkeypatch):
-    monkeypatch.setattr("pyterrier_graph.graphs.query_passage_graph.COMPARED", 1)
+    monkeypatch.setattr(query_passage_graph, "COMPARED", 1)
+    monkeypatch.setattr(query_passage_graph, "BATCH", 1)
     graph = built(tmp_path / "graph")
     with pytest.raises(KeyboardInterrupt):
-        graph.add_edge_features(Encoder(stop=3), TEXTS, batch_size=1)
+        graph.add_edge_features(Encoder(stop=3), TEXTS)
     opened, encoder = QueryPassageGraph(graph.path), Encoder()
     with pytest.raises(KeyError, match="no features"):
         opened.edge_features()
     for other in Encoder(sign=-1), Encoder(width=2):
         with pytest.raises(ValueError, match=r"is unfinished work of something else: first vectors \(encoder, texts\)"):
-            opened.add_edge_features(other, TEXTS, batch_size=1)
+            opened.add_edge_features(other, TEXTS)
     (graph.path / "retrieved.features.f2").write_bytes(b"of a killed process")
-    opened.add_edge_features(encoder, TEXTS, batch_size=1)
+    opened.add_edge_features(encoder, TEXTS)
     assert len(encoder.pairs) == 1 + (4 - 2)
     whole = built(tmp_path / "whole").add_edge_features(Encoder(), TEXTS)
     assert opened.edge_features().tolist() == whole.edge_features().tolist()
@@ -420,10 +425,11 @@ def test_interrupted_edge_features_go_on(tmp_path, monkeypatch):
         ),
     ],
 )
-def test_bad_vectors(tmp_path, encode, message):
+def test_bad_vectors(tmp_path, monkeypatch, encode, message):
+    monkeypatch.setattr(query_passage_graph, "BATCH", 3)
     graph = built(tmp_path / "graph")
     with pytest.raises(ValueError, match=message):
-        graph.add_edge_features(encode, TEXTS, batch_size=3)
+        graph.add_edge_features(encode, TEXTS)
     assert QueryPassageGraph(graph.path).built()
 
 

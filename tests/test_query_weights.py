@@ -23,7 +23,7 @@ from tiny import WORDS, checkpoint
 import pyterrier_graph as ptg
 from pyterrier_graph.documents.document import Node, StructuredDocument
 from pyterrier_graph.graph_mean import contextual_index
-from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, QueryWeights
+from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, QueryWeights, write_index
 from pyterrier_graph.graph_mean.equations import SideBySide
 from pyterrier_graph.graph_mean.graph_mean import GraphMean
 from pyterrier_graph.graphs.csr import CSR
@@ -148,10 +148,11 @@ CASES: dict[str, tuple[list[str], Any, set[str]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_ranking_is_the_literal_one(small: Any, case: str, tmp_path: Path) -> None:
+def test_the_ranking_is_the_literal_one(small: Any, case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(write_index.__kwdefaults__, "chunk_size", 5)
     relations, options, masked = CASES[case]
     model = mean(small, **options(small))
-    index = model.index(tmp_path / "index", chunk_size=5)
+    index = model.index(tmp_path / "index")
     assert model.weights == "auto" and [*model.largest_weights] == relations
     stored = np.array(index.flex.payload(return_docnos=False)[0])
     passages = read(small)

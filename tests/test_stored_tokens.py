@@ -161,9 +161,6 @@ def test_each_text_is_encoded_once(graph: ptg.DocumentGraph, where: str, tmp_pat
     assert len(encoder.encoded) == len(set(encoder.encoded)) > len(set(over.texts(over.passage_nodes)))  # titles, too
     again = [make(over, other)(run)["score"] for make in models]
     np.testing.assert_array_equal(again, first)
-    hgat = models[1](over, other)
-    hgat._keep_states = False  # what passages are in context is computed again
-    np.testing.assert_array_equal(hgat(run)["score"], first[1])
     assert not other.encoded
     if where in ("next to the graph", "vectors_folder"):
         (folder,) = Path(graph.vectors_folder or f"{graph.path}.vectors").glob("tokens-*")
@@ -192,20 +189,6 @@ def test_vectors_of_an_encoder_that_learns_are_not_stored(graph: ptg.DocumentGra
     trained = hgat(run)["score"]
     assert len([*place.glob("tokens-*/keys")]) <= 2
     np.testing.assert_allclose(hgat(run)["score"], trained)
-
-
-def test_states_in_context_are_those_of_the_present_weights(graph: ptg.DocumentGraph) -> None:
-    hgat = ptg.HGATReranker(graph, tiny.encoder(), config=SMALL, verbose=False)
-    run, scores = run_of(graph), []
-    for added in (0.0, 0.3):
-        with torch.no_grad():
-            for weights in hgat.network.parameters():
-                weights.add_(added)
-        scores.append(hgat(run)["score"].to_numpy())
-        hgat._keep_states = False
-        np.testing.assert_allclose(hgat(run)["score"], scores[-1], atol=1e-5)
-        hgat._keep_states = True
-    assert not np.allclose(*scores)
 
 
 def test_many_texts_get_a_warning(graph: ptg.DocumentGraph, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ import pyterrier_graph as ptg
 from pyterrier_graph.checks import DataWarning
 from pyterrier_graph.documents.document import Node, StructuredDocument
 from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
+from pyterrier_graph.graph_mean.contextual_index import write_index
 from pyterrier_graph.graph_mean.graph_mean import Computed
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 
@@ -105,9 +106,10 @@ def model_of(kind: str, size: int = SIZE) -> Any:
 @pytest.mark.parametrize(
     ("kind", "most"), [("side by side", 3), ("fixed", 3), ("network", 3), ("bare", 3), ("bare", 1)]
 )
-def test_the_best_window_counts(kind: str, most: int, tmp_path: Path) -> None:
+def test_the_best_window_counts(kind: str, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(write_index.__kwdefaults__, "chunk_size", 5)
     model = model_of(kind)
-    index = model.index(tmp_path / "index", windows=most, chunk_size=5)
+    index = model.index(tmp_path / "index", windows=most)
     found = index.retriever()(QUERIES).set_index(["qid", "docno"])["score"].unstack()  # fails for a repeated passage
     vectors = model.query_encoder()(QUERIES)["query_vec"]
     rows = [[literal(kind, docno, most, query) for docno in TEXTS] for query in vectors]
@@ -145,8 +147,10 @@ def test_passages_that_are_cut_are_reported(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_index_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(write_index.__kwdefaults__, "chunk_size", 5)
+
     def index(name: str, windows: int = 8) -> dict[str, bytes]:
-        return files(model_of("bare").index(tmp_path / name, chunk_size=5, windows=windows).path)
+        return files(model_of("bare").index(tmp_path / name, windows=windows).path)
 
     def failing(self: Computed, passages: np.ndarray) -> Any:
         if passages[0]:
@@ -157,7 +161,7 @@ def test_an_interrupted_index_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(Computed, "of_windows", failing)
     with pytest.raises(KeyboardInterrupt):
         index("index")
-    monkeypatch.undo()
+    monkeypatch.setattr(Computed, "of_windows", of_windows)
     with pytest.raises(ValueError, match="is unfinished work of something else.*'windows': 8.*'windows': 9"):
         index("index", windows=9)
     assert index("index") == whole

@@ -12,6 +12,8 @@ import tiny
 
 import pyterrier_graph as ptg
 from pyterrier_graph.encoders import stored_vectors, token_store
+from pyterrier_graph.graph_mean.contextual_index import write_index
+from pyterrier_graph.graphs import query_passage_graph
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -28,6 +30,8 @@ EXACT: dict[str, Any] = {"device": "cpu", "dtype": "float32"}
 def test_two_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_store, "NODES_AT_ONCE", 16)
     monkeypatch.setattr(stored_vectors, "PASSAGES_AT_ONCE", 16)
+    monkeypatch.setattr(query_passage_graph, "BATCH", 12)
+    monkeypatch.setitem(write_index.__kwdefaults__, "chunk_size", 18)
     graph = ptg.DocumentGraph(tmp_path / "graph").index(tiny.documents(12))
     topics = tiny.topics(12)
     ranking = pt.Transformer.from_df(  # a query's own document is first
@@ -45,9 +49,9 @@ def test_two_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         hgat = ptg.HGATReranker(graph, tokens, config=ptg.HGATConfig(seed=1), tokens=store, verbose=False, **EXACT)
         hgat.contextualize(folder / "in_context", **options)
         queries = ptg.QueryPassageGraph(folder / "queries")
-        queries.build(topics, graph, ranking, batch_size=12, **options)
+        queries.build(topics, graph, ranking, **options)
         gnn = ptg.GNNEncoder(graph, dual, query_graph=queries, folder=folder / "vectors", verbose=False, **EXACT)
-        gnn.index(folder / "gnn.flex", chunk_size=18, **options)
+        gnn.index(folder / "gnn.flex", **options)
         miner = ptg.HardNegativeMiner(
             ranking, texts, teacher=teacher, folder=folder / "mined", batch_size=4, verbose=False
         )

@@ -95,7 +95,7 @@ class Fold:
         if system in (names.HGAT, names.HYBRID_HGAT, names.HYBRID_MATCHES, names.HGAT_PSEUDO):
             pseudo = system == names.HGAT_PSEUDO
             hybrid = names.HYBRID_UNANSWERED if pseudo else names.HYBRID_CONTEXT
-            epochs = 0 if system == names.HYBRID_MATCHES else ptg.HGATTraining().epochs
+            epochs = 2 if system in (names.HGAT, names.HYBRID_HGAT) else 0
             hgat = self.hgat(seed, epochs, hybrid, *(self.pseudo if pseudo else (self.train, self.dev)))
             return self.pipeline(names.BM25 if system == names.HGAT else hybrid) % RERANKED >> hgat
         if system in (names.CROSS_ENCODER, names.LGRE):

@@ -133,27 +133,13 @@ class _Package:
         return self._exports[module_name]
 
     def _exported_names(self, module: _Module) -> set[str]:
-        exported = [self._exported(module, expression) for expression in module.exports]
+        exported = [_listed(expression) for expression in module.exports]
         if exported and None not in exported:
             return {name for names in exported for name in names or ()}
         names = {*module.definitions, *module.assignments, *module.instances}
         if module.is_package:
             names |= module.imports.keys()
         return names.union(*(self._public_names(source) for source in module.star_imports))
-
-    def _exported(self, module: _Module, expression: ast.expr) -> set[str] | None:
-        """The names in a part of ``__all__``, or None if the source computes them in another way."""
-        match expression:
-            case ast.List(elts=elements) | ast.Tuple(elts=elements):
-                names = [str(element.value) for element in elements if isinstance(element, ast.Constant)]
-                return set(names) if len(names) == len(elements) else None
-            case ast.BinOp(left=left, op=ast.Add(), right=right):
-                sides = self._exported(module, left), self._exported(module, right)
-                return None if sides[0] is None or sides[1] is None else sides[0] | sides[1]
-            case ast.Attribute(value=value, attr="__all__"):
-                source = self._resolve(module.name, ast.unparse(value))
-                return self._public_names(source) if isinstance(source, str) else None
-        return None
 
     def _resolve(self, module_name: str, dotted: str) -> _Definition | str | None:
         """Resolves a name in a module to a definition, to the name of a module, or to None if it is elsewhere."""
@@ -188,6 +174,14 @@ class _Package:
                 return self._resolve(source, name)
         submodule = f"{module_name}.{name}"
         return submodule if submodule in self.modules else None
+
+
+def _listed(expression: ast.expr) -> set[str] | None:
+    """The names in a list of ``__all__``, or None if the source computes them in another way."""
+    if not isinstance(expression, ast.List | ast.Tuple):
+        return None
+    names = [str(element.value) for element in expression.elts if isinstance(element, ast.Constant)]
+    return set(names) if len(names) == len(expression.elts) else None
 
 
 def _is_public(dotted: str) -> bool:

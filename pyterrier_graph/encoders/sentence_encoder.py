@@ -144,12 +144,6 @@ class SentenceEncoder(Shown, WithSignature, BiEncoder):
         """A transformer that adds the column ``doc_vec`` to ``docno, text``."""
         return super().doc_encoder(False, batch_size)
 
-    def text_scorer(
-        self, verbose: bool | None = None, batch_size: int | None = None, sim_fn: Any = None
-    ) -> pt.Transformer:
-        """A transformer that scores pairs of a query and a passage, by their texts or vectors."""
-        return super().text_scorer(False, batch_size, sim_fn)
-
     def encode_queries(self, texts: Sequence[str], batch_size: int | None = None) -> np.ndarray:
         """Vectors of queries, float32 of shape (queries, dimensions)."""
         return self._encode(self.network.encode_query, texts, batch_size, "queries")

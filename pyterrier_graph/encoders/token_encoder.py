@@ -370,7 +370,8 @@ def encode_once(
 def stored_tokens(encoder: TokenEncoder, folder: Path | None) -> KeyedRows:
     """The token vectors that an encoder has stored in a folder, by digests of texts.
 
-    Without a folder they are kept until this process ends. Encoders with the same weights, lengths and precision share them.
+    Without a folder they are kept until this process ends. Encoders with the same weights, lengths and precision share
+    them.
     """
     about = {"name": encoder.name, "sha256": encoder.fingerprint()}
     about["dtype"] = dtype_name(encoder.dtype, encoder.network.device)

@@ -2,7 +2,6 @@
 
 import os
 import tempfile
-import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
@@ -12,8 +11,7 @@ from typing import Any
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.checks import DataWarning, check_count, check_frame
-from pyterrier_graph.documents.document import level_mismatch
+from pyterrier_graph.checks import check_count, check_frame
 from pyterrier_graph.storage.artifact import claim, frame_sha256, pipeline_identity
 from pyterrier_graph.training.validation import checked_qrels
 
@@ -64,9 +62,6 @@ def cross_validate(
         TypeError: If ``make_pipeline`` is a pipeline.
         ValueError: If the folds are wrong or without judgments; if the pipeline has no Estimator; if two folds have the
             same Estimator or network; or if ``output_dir`` holds runs of another cross-validation.
-
-    Warns:
-        UserWarning: If the pipeline ranks passages and the judgments are of documents, or the other way round.
     """
     if isinstance(make_pipeline, pt.Transformer):
         advice = "give a function that makes a new pipeline: lambda fold: ..."
@@ -102,8 +97,6 @@ def cross_validate(
                     out.write(run.to_csv(index=False).encode())
             # reading the file makes the result the same after a kill; pandas may round scores that it parses itself
             run = pd.read_csv(file, dtype=str, keep_default_na=False).astype({"score": float})
-            if number == 1 and (message := level_mismatch(run["docno"], qrels["docno"])):
-                warnings.warn(f"cross_validate: {message}", DataWarning, stacklevel=2)
             runs.append(pt.model.add_ranks(run).assign(fold=number))
     return pd.concat(runs, ignore_index=True)
 

@@ -34,9 +34,8 @@ def write_card(
     The card also has the code that loads the artifact, its seed, options and versions, the paper and, if the process
     that trained the model also saved it, the training. Missing arguments are "not stated".
 
-    ``artifact.to_hf(...)`` and ``artifact.to_zenodo(...)`` publish the card with an artifact of this package. A
-    FlexIndex, also a contextual one, is an artifact of pyterrier_dr: call
-    ``card.push_to_hub(repo, repo_type="dataset")`` after ``to_hf``.
+    ``artifact.to_hf(...)`` publishes the card with an artifact of this package. A FlexIndex, also a contextual one, is
+    an artifact of pyterrier_dr: call ``card.push_to_hub(repo, repo_type="dataset")`` after ``to_hf``.
 
     Args:
         artifact: An artifact that was saved, built or loaded.

@@ -154,9 +154,7 @@ class ContextualEncoder(LearnedModel):
         encode, weights = self.encoder.query_encoder(), self._query_weights
         return encode if weights is None else encode >> weights
 
-    def index(
-        self, path: str | os.PathLike[str], *, windows: int = WINDOWS, chunk_size: int = 16_384, workers: Workers = 1
-    ) -> ContextualIndex:
+    def index(self, path: str | os.PathLike[str], *, windows: int = WINDOWS, workers: Workers = 1) -> ContextualIndex:
         """Writes the index of the contextual vectors of all passages; its ``flex`` is an ordinary ``FlexIndex``.
 
         Memory does not grow with the passages. Until the index is complete there is none; a call that was killed
@@ -168,7 +166,6 @@ class ContextualEncoder(LearnedModel):
             windows: In how many windows a passage is read that is longer than the encoder's input, at most; the best
                 one counts, and a warning reports passages with more. 1 reads only the beginning, as encoders of other
                 packages always do; so do ``vectors`` that were given.
-            chunk_size: Passages per chunk.
             workers: Number of processes, for encoding as well, or ``'ray'``, a cluster that encodes texts, and whose
                 machines need no common files: see :mod:`~pyterrier_graph.storage.writer`.
 
@@ -177,7 +174,6 @@ class ContextualEncoder(LearnedModel):
             ValueError: If unfinished work at the path is of another model or of other graphs.
         """
         check_count("windows", windows)
-        check_count("chunk_size", chunk_size)
         check_workers(workers)
         self._warn_if_random()
         sampler = self._sampler(workers)
@@ -193,7 +189,6 @@ class ContextualEncoder(LearnedModel):
             compute,
             identity=identity | {"dtype": dtype_name(self.dtype, self._device)},
             width=self.network.width,
-            chunk_size=chunk_size,
             workers=workers,
             verbose=self.verbose,
             weights=self._query_weights,

@@ -204,9 +204,9 @@ class HeteroGraph(Shown, ABC):
         paths = zip(*(level.tolist() for level in reversed(levels)), strict=True)
         return [TITLE_SEPARATOR.join(title[section] for section in path if title.get(section)) for path in paths]
 
-    def _columns(self, names: Sequence[str], ids: Sequence[str], nodes: np.ndarray | None = None) -> dict[str, Any]:
-        """Columns ``text`` and ``title`` as asked for, of some passages, whose nodes may be known."""
-        nodes = self.nodes_of(ids) if nodes is None else nodes
+    def _columns(self, names: Sequence[str], ids: Sequence[str]) -> dict[str, Any]:
+        """Columns ``text`` and ``title`` as asked for, of some passages."""
+        nodes = self.nodes_of(ids)
         load = {"text": self.texts, "title": self.titles}
         return {name: pd.array(load[name](nodes), dtype="str") for name in names}
 
@@ -306,35 +306,27 @@ class HeteroGraph(Shown, ABC):
         """The codes of some documents: the position in ``documents``, and the code's number (see ``_code_names``)."""
         return self._adjacency("document_codes").select(documents)
 
-    def to_hetero_data(self, documents: Sequence[str] | None = None) -> HeteroData:
-        """The graph for PyTorch Geometric.
+    def to_hetero_data(self) -> HeteroData:
+        """The graph for PyTorch Geometric, whose ``HeteroData.subgraph`` takes a part of it.
 
         Node types are ``'passage'`` and ``'section'``; ``data[type].node`` has the graph's node numbers. Messages of
         PyTorch Geometric go from ``edge_index[0]`` to ``edge_index[1]``. Along an edge i -> j of this graph, node i
         aggregates from j. So the edge becomes a column (j, i) of the edge type ``(type of j, relation, type of i)``.
         Edge types without edges are left out.
-
-        Args:
-            documents: Docnos; nodes of other documents, and edges to them, are left out. None: all documents.
         """
         import torch
         from torch_geometric.data import HeteroData
 
-        nodes = np.arange(self.num_nodes)
-        if documents is not None:
-            nodes = np.flatnonzero(np.isin(self.document, self.document_of(list(documents))))
-        types = self.node_type[nodes]
-        number = np.zeros(len(nodes), dtype=np.int64)  # of a node among the nodes of its type
+        types = self.node_type
+        number = np.zeros(self.num_nodes, dtype=np.int64)  # of a node among the nodes of its type
         data = HeteroData()
         for kind, name in enumerate(NODE_TYPES):
             of_kind = np.flatnonzero(types == kind)
             number[of_kind] = np.arange(len(of_kind))
-            data[name].node = torch.from_numpy(nodes[of_kind])
+            data[name].node = torch.from_numpy(of_kind)
             data[name].num_nodes = len(of_kind)
         for relation in self.relations:
-            i, neighbor = self.neighbors(nodes, relation)  # edges i -> j; positions and nodes, shape (edges,) each
-            j = np.minimum(np.searchsorted(nodes, neighbor), len(nodes) - 1)
-            i, j = i[nodes[j] == neighbor], j[nodes[j] == neighbor]
+            i, j = self.neighbors(np.arange(self.num_nodes), relation)  # edges i -> j; nodes, shape (edges,) each
             for type_i, name_i in enumerate(NODE_TYPES):
                 for type_j, name_j in enumerate(NODE_TYPES):
                     chosen = (types[i] == type_i) & (types[j] == type_j)

@@ -51,7 +51,7 @@ from pyterrier_graph.storage.writer import RangeWriter, Workers, check_workers, 
 if TYPE_CHECKING:
     from pyterrier_dr import FlexIndex
 
-BATCH = 1024  # queries to retrieve for, or passages whose ids are read, at once
+BATCH = 256  # queries to retrieve for, edges to encode, or passages whose ids are read, at once
 QIDS = "qids.npids"
 QUERYGEN = "querygen"  # the column of pyterrier_doc2query
 PASSAGES = "a DocumentGraph, a FlexIndex, or docnos in the order of an index"
@@ -110,7 +110,6 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
         k: int = 25,
         qrels: pd.DataFrame | None = None,
         generated: pd.DataFrame | None = None,
-        batch_size: int = BATCH,
         workers: Workers = 1,
     ) -> Self:
         """Builds the graph from judgments, and by retrieving the best passages of each query.
@@ -132,7 +131,6 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
                 queries, as pyterrier_doc2query makes them, or ``docno`` and ``query``, a row per query. They become
                 nodes with ids such as ``generated:0``, whose edges are ``'generated'``, never ``'relevant'``. Equal
                 texts are one query. Nothing is retrieved for them.
-            batch_size: Queries to retrieve for at once.
             workers: Number of processes that retrieve, or ``'ray'``: see :mod:`~pyterrier_graph.storage.writer`.
 
         Raises:
@@ -141,7 +139,6 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
             ValueError: If queries or passages are missing or not unique, or a score is not finite.
         """
         check_count("k", k)
-        check_count("batch_size", batch_size)
         check_workers(workers)
         check_type("retriever", retriever, (pt.Transformer, type(None)), "a transformer that retrieves, or None")
         made, sources = (pd.DataFrame(columns=["qid", "query"]), None) if generated is None else _generated(generated)
@@ -162,7 +159,7 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
             if retriever is not None:
                 identity |= {"retriever": pipeline_identity(retriever), "topics_sha256": frame_sha256(topics), "k": k}
             rows = 0 if retriever is None else len(topics)
-            with unfinished(self.path, meta, rows, batch_size, identity=identity) as writer:
+            with unfinished(self.path, meta, rows, BATCH, identity=identity) as writer:
                 writer.prepare(lambda folder: shutil.copyfile(file, folder / DOCNOS))
                 with Lookup(writer.folder / DOCNOS) as docnos:
                     edges: dict[str, CSR] = {}
@@ -181,9 +178,7 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
                 meta["sha256"] = folder_sha256(writer.folder)
         return self
 
-    def add_edge_features(
-        self, encode: PairEncoder, texts: pt.Transformer, *, edge_type: str = RETRIEVED, batch_size: int = 1024
-    ) -> Self:
+    def add_edge_features(self, encode: PairEncoder, texts: pt.Transformer, *, edge_type: str = RETRIEVED) -> Self:
         """Stores a vector for each edge, such as a cross-encoder's state of [CLS] for its query and passage.
 
         After an interruption, a second call continues where the first one stopped. It encodes the first edges again, to
@@ -194,7 +189,6 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
                 pair must always get the same vector.
             texts: Adds a column ``text`` to a frame with ``docno``, as ``pt.text.get_text(dataset)`` does.
             edge_type: The type of the edges.
-            batch_size: Pairs to encode between two writes.
 
         Raises:
             FileExistsError: If these edges have features already.
@@ -203,12 +197,11 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
                 text, or an interrupted run used another encoder.
         """
         self._check_type(edge_type)
-        check_count("batch_size", batch_size)
         if edge_type in self.meta.get("features", {}):
             raise FileExistsError(f"{self!r} has features of {edge_type!r} edges already")
         if not self.num_edges[edge_type]:
             raise ValueError(f"{self!r} has no {edge_type!r} edges")
-        _write_features(self, edge_type, encode, texts, batch_size)
+        _write_features(self, edge_type, encode, texts)
         self.__dict__.pop("meta", None)
         return self
 
@@ -324,10 +317,8 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
             raise KeyError(f"no edges {edge_type!r}: this graph has {', '.join(map(repr, self.edge_types))}")
 
 
-def _write_features(
-    graph: QueryPassageGraph, edge_type: str, encode: PairEncoder, texts: pt.Transformer, batch_size: int
-) -> None:
-    """Writes a vector for each edge of a type into a graph's folder, computed ``batch_size`` edges at a time."""
+def _write_features(graph: QueryPassageGraph, edge_type: str, encode: PairEncoder, texts: pt.Transformer) -> None:
+    """Writes a vector for each edge of a type into a graph's folder, computed ``BATCH`` edges at a time."""
 
     def encoded(edges: np.ndarray, dimension: int | None = None) -> dict[str, np.ndarray]:
         queries, passages = graph._ends(edges, edge_type)
@@ -347,7 +338,7 @@ def _write_features(
     identity = {"graph": graph.meta["sha256"], "first vectors (encoder, texts)": sha256(first.tobytes()).hexdigest()}
     place = graph.path.with_name(f"{graph.path.name}.{edge_type}.unfinished")
     progress: dict[str, Any] = {"desc": "edge features", "unit": "edge", "delay": 1, "disable": not graph.verbose}
-    with kept(place, identity, total, batch_size) as writer:
+    with kept(place, identity, total, BATCH) as writer:
         writer.compute(partial(encoded, dimension=first.shape[1]), file.name, **progress)
         (writer.folder / file.name).replace(file)
         meta = read_meta(graph.path, {})

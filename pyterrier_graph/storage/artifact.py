@@ -16,7 +16,6 @@ import shutil
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
-from html import escape
 from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
@@ -28,7 +27,6 @@ from pyterrier_graph.checks import check_type
 
 if TYPE_CHECKING:
     import pandas as pd
-    from huggingface_hub import RepoCard
     from torch import nn
 
 META, CARD, LOCK = "pt_meta.json", "README.md", "lock"
@@ -38,7 +36,7 @@ SMALL = 1 << 20  # bytes; files up to this size are compared with their digests 
 OTHER_CONTENT = "has another content than when it was written"
 Opened = TypeVar("Opened")
 _sha256_of: dict[bytes, str] = {}  # of weights, by their XXH3
-LOAD = 'pt.Artifact.load("folder"'  # a card's code for loading; the name of the hub or record replaces it there
+LOAD = 'pt.Artifact.load("folder"'  # a card's code for loading; the name of the hub replaces it there
 
 
 def kind_of(artifact: OwnArtifact | type[OwnArtifact]) -> dict[str, Any]:
@@ -379,7 +377,7 @@ def _version(path: Path) -> int | None:
 
 
 class OwnArtifact(pt.Artifact):
-    """Base class of the package's artifacts: Hugging Face and Zenodo show an artifact's card, if it has one."""
+    """Base class of the package's artifacts: Hugging Face shows an artifact's card, if it has one."""
 
     ARTIFACT_TYPE: str
     ARTIFACT_FORMAT: str
@@ -394,25 +392,12 @@ class OwnArtifact(pt.Artifact):
         verify(Path(str(self.path)))
         return self
 
-    def _card(self, load: str) -> RepoCard | None:
-        """The artifact's card with other code for loading."""
-        from huggingface_hub import RepoCard
-
-        file = Path(str(self.path), CARD)
-        return RepoCard(file.read_text(encoding="utf-8").replace(LOAD, load)) if file.is_file() else None
-
     def _hf_readme(self, *, repo: str, branch: str | None = "main", **about: Any) -> str | None:
-        place = repo if branch == "main" else f"{repo}@{branch}"
-        card = self._card(f"pt.Artifact.from_hf({place!r}")
-        if card is None:
+        file = Path(str(self.path), CARD)
+        if not file.is_file():
             return super()._hf_readme(repo=repo, branch=branch, **about)
-        card.data["pretty_name"] = about.get("pretty_name")
-        return str(card)
-
-    def _zenodo_metadata(self, *, zenodo_id: str, **options: Any) -> dict[str, Any]:
-        about = super()._zenodo_metadata(zenodo_id=zenodo_id, **options)
-        card = self._card(f"pt.Artifact.from_zenodo({str(zenodo_id)!r}")
-        return about | ({"description": f"<pre>{escape(card.text)}</pre>"} if card else {})
+        place = repo if branch == "main" else f"{repo}@{branch}"
+        return file.read_text(encoding="utf-8").replace(LOAD, f"pt.Artifact.from_hf({place!r}")
 
 
 class BuiltArtifact(OwnArtifact):

@@ -38,10 +38,8 @@ _SETTINGS = {
     "traceback": True,  # errors are raised
     "input_encoding": "unicode",
     "line_length_limit": 10_000_000,
-    "smart_quotes": False,
     "syntax_highlight": "none",
     "toc_backlinks": False,
-    "footnote_backlinks": False,
     "doctitle_xform": False,
     "docinfo_xform": False,
 }
