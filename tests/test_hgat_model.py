@@ -20,8 +20,6 @@ from pyterrier_graph.encoders.token_encoder import TokenStates
 from pyterrier_graph.graph_maxsim.graph_reranker import maxsim
 from pyterrier_graph.graph_maxsim.reranker import GraphMaxSim
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph
-from pyterrier_graph.hgat import attention
-from pyterrier_graph.hgat.attention import EdgeBlocks
 from pyterrier_graph.hgat.equations import HGAT, HGATConfig, Variant
 from pyterrier_graph.hgat.reranker import HGATReranker
 
@@ -131,37 +129,18 @@ def test_gradients_equal_those_of_the_equations(
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_nodes_with_the_same_neighbors(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A section whose passages attend to one another, and one without a title; computed in small parts, too."""
-    monkeypatch.setattr(attention, "QUERIES_AT_ONCE", 3)
-    monkeypatch.setattr(attention, "KEYS_AT_ONCE", 5)
+def test_nodes_with_the_same_neighbors(variant: str) -> None:
+    """A section whose passages attend to one another, and one without a title."""
     passages = range(1, 6)
     beside = [(i, j) for i in passages for j in passages if i != j and (i, j) != (1, 4)] + [(1, 6), (6, 0)]
     graph = EdgeGraph(7, {"order": beside, "structural": [(i, j) for i in passages for j in (0, 6)]})
     model = model_of(graph, variant, layers=2)
-    assert any(edges.blocks for edges in model.plan(graph, np.arange(7)).hops[-1].edges.values())
     found = []
     for scores_of in BOTH:
         texts = texts_of(graph, 1, empty=False)
         texts[6] = texts[6][:0]
         found.append(gradients_of(model, graph, texts, texts_of(graph, 2)[0], [1, 3], scores_of))
     torch.testing.assert_close(found[1], found[0], atol=2e-4, rtol=1e-3)
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.sets(st.tuples(st.integers(0, 12), st.integers(0, 9)), min_size=1))
-def test_each_edge_is_in_one_block_or_a_pair(given_edges: set[tuple[int, int]]) -> None:
-    node, neighbor = np.array(sorted(given_edges), dtype=np.int64).reshape(-1, 2).T
-    edges = EdgeBlocks.of(node, neighbor)
-    found = [*zip(*edges.pairs.tolist(), strict=True)]
-    for block in edges.blocks:
-        for row, column in block.allowed.nonzero().tolist():
-            found.append((int(block.nodes[column]), int(block.neighbors[row])))
-    assert sorted((int(edges.nodes[i]), int(edges.neighbors[j])) for i, j in found) == sorted(given_edges)
-    values = torch.randn(len(edges.neighbors), 2, 3)
-    of_edge = values[torch.searchsorted(edges.neighbors, torch.from_numpy(neighbor))]
-    sums = torch.zeros(13, 2, 3).index_add(0, torch.from_numpy(node), of_edge)
-    torch.testing.assert_close(edges.sum(values), sums[edges.nodes], atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("init", ["random", "identity"])

@@ -4,12 +4,10 @@ In the No out and No self variants, the state of a node depends on the target th
 2023, Sect. 3.3: j != tgt). A state is therefore identified by a node and a target. Only nodes near a target have a
 state that depends on it; the states of all other nodes are computed once for all targets.
 
-Scaled dot-product attention is computed between token matrices of unequal lengths.
-The attention of one edge is independent of all others: the softmax is over the tokens of one neighbor, and the results
-are summed over the neighbors. Where nodes have the same neighbors, the tokens of these neighbors are one below the
-other, and the product of attention weights and values sums over the neighbors, too. The tokens of the nodes are in the
-last dimension, because a softmax along short rows is slow on CPUs (``scaled_dot_product_attention`` takes two to three
-times as long for passages of 40 tokens).
+Scaled dot-product attention is computed between token matrices of unequal lengths. The attention of one edge is
+independent of all others: the softmax is over the tokens of one neighbor, and the results are summed over the
+neighbors. The tokens of the nodes are in the last dimension, because a softmax along short rows is slow on CPUs
+(``scaled_dot_product_attention`` takes two to three times as long for passages of 40 tokens).
 """
 
 from __future__ import annotations
@@ -19,13 +17,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 from torch.nn import functional
 
 from pyterrier_graph.encoders.token_encoder import TokenStates
-from pyterrier_graph.graphs.csr import ranges
 from pyterrier_graph.graphs.relations import SELF, inverse_path
 
 if TYPE_CHECKING:
@@ -33,71 +28,31 @@ if TYPE_CHECKING:
     from pyterrier_graph.hgat.equations import HGATConfig
 
 ALL_TARGETS = -1
-SMALLEST_BLOCK = 4  # edges; fewer are cheaper one by one
 PADDED_TOKENS_AT_ONCE = 2_048
-# of a block: tokens of its nodes and of their neighbors, so that their scores stay in the cache of a CPU
-QUERIES_AT_ONCE = 128
-KEYS_AT_ONCE = 768
 
 
-class Block(NamedTuple):
-    """Nodes that have nearly the same neighbors, such as the passages of one section."""
-
-    nodes: Tensor  # positions in the nodes of the edges, ascending; shape (n,)
-    neighbors: Tensor  # positions in their neighbors, ascending; shape (k,)
-    allowed: Tensor  # which pairs are edges, bool of shape (k, n)
-
-
-class EdgeBlocks(NamedTuple):
-    """Edges from nodes to the neighbors that they attend to: each is in one block, or is a pair of its own."""
+class Edges(NamedTuple):
+    """Edges from nodes to the neighbors that they attend to."""
 
     nodes: Tensor  # the nodes that have neighbors, distinct and ascending
     neighbors: Tensor  # the nodes that they attend to, likewise
-    blocks: tuple[Block, ...]
-    pairs: Tensor  # the other edges: positions in ``nodes`` and in ``neighbors``, shape (2, edges)
+    pairs: Tensor  # the edges: positions in ``nodes`` and in ``neighbors``, shape (2, edges)
 
     @classmethod
-    def of(cls, node: np.ndarray, neighbor: np.ndarray) -> EdgeBlocks:
-        """Groups distinct edges.
-
-        Nodes and neighbors fall into parts that no edge joins. In each part, the neighbors that at least half of the
-        nodes attend to make a block with all its nodes.
-        """
+    def of(cls, node: np.ndarray, neighbor: np.ndarray) -> Edges:
+        """Numbers the ends of distinct edges."""
         nodes, node = np.unique(node, return_inverse=True)
         neighbors, neighbor = np.unique(neighbor, return_inverse=True)
-        size = len(nodes) + len(neighbors)
-        graph = coo_array((np.ones(len(node), dtype=bool), (node, neighbor + len(nodes))), shape=(size, size))
-        count, part = connected_components(graph, directed=False)
-        of_nodes, of_neighbors = part[: len(nodes)], part[len(nodes) :]
-        frequent = 2 * np.bincount(neighbor) >= np.bincount(of_nodes, minlength=count)[of_neighbors]
-        in_block = frequent[neighbor]
-        sizes = np.bincount(of_nodes[node[in_block]], minlength=count)
-        in_block &= sizes[of_nodes[node]] >= SMALLEST_BLOCK
-        order = np.flatnonzero(in_block)[np.argsort(of_nodes[node[in_block]], kind="stable")]
-        blocks = []
-        for edges in np.split(order, np.flatnonzero(np.diff(of_nodes[node[order]])) + 1) if len(order) else ():
-            members, row = np.unique(node[edges], return_inverse=True)
-            shared, column = np.unique(neighbor[edges], return_inverse=True)
-            allowed = np.zeros((len(shared), len(members)), dtype=bool)
-            allowed[column, row] = True
-            blocks.append(Block(*map(torch.from_numpy, (members, shared, allowed))))
-        pairs = torch.from_numpy(np.stack([node[~in_block], neighbor[~in_block]]))
-        return cls(torch.from_numpy(nodes), torch.from_numpy(neighbors), tuple(blocks), pairs)
+        return cls(*map(torch.from_numpy, (nodes, neighbors, np.stack([node, neighbor]))))
 
     def sum(self, values: Tensor) -> Tensor:
-        """Per node the sum over its neighbors' values, float32; shapes (neighbors, ...) and (nodes, ...)."""
-        rows = values.float().reshape(len(values), -1)
-        node, neighbor = self.pairs
-        total = rows.new_zeros(len(self.nodes), rows.shape[1])
-        with torch.autocast(rows.device.type, enabled=False):  # adding up in half precision loses too much
-            total.index_add_(0, node, rows[neighbor])
-            for block in self.blocks:
-                total.index_add_(0, block.nodes, block.allowed.T.to(rows.dtype) @ rows[block.neighbors])
-        return total.reshape(-1, *values.shape[1:])
+        """Per node the sum over its neighbors' values, float32; shapes (neighbors,) and (nodes,)."""
+        total = torch.zeros(len(self.nodes), device=values.device)
+        return total.index_add_(0, self.pairs[0], values.float()[self.pairs[1]])
 
 
 def attend_along_edges(
-    queries: TokenStates, keys: TokenStates, values: TokenStates, edges: EdgeBlocks, *, heads: int, dropout: float = 0.0
+    queries: TokenStates, keys: TokenStates, values: TokenStates, edges: Edges, *, heads: int, dropout: float = 0.0
 ) -> Tensor:
     """Each node's tokens attend to the tokens of each of its neighbors; returns the sums over the neighbors, float32.
 
@@ -111,7 +66,6 @@ def attend_along_edges(
         key_rows, key_mask = _padded_rows(keys, pairs[1, some])
         q, k, v = queries.values[query_rows], keys.values[key_rows], values.values[key_rows]  # (pairs, tokens, d)
         parts.append((query_rows[query_mask], _attend(q, k, v, key_mask, heads, dropout)[query_mask].float()))
-    parts += [_attend_in_block(queries, keys, values, block, heads, dropout) for block in edges.blocks]
     total = torch.zeros_like(queries.values, dtype=torch.float32)
     if not parts:
         return total
@@ -126,34 +80,6 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, heads: int, dropout: 
     return (v.transpose(2, 3) @ weights).permute(0, 3, 1, 2).flatten(2)
 
 
-def _attend_in_block(
-    queries: TokenStates, keys: TokenStates, values: TokenStates, block: Block, heads: int, dropout: float
-) -> tuple[Tensor, Tensor]:
-    """Attention of some nodes to the same neighbors: returns rows of the queries, and the values to add to them."""
-    bounds, rows = ranges(queries.offsets[block.nodes], queries.lengths[block.nodes])
-    node = torch.repeat_interleave(bounds.diff())
-    filled = keys.lengths[block.neighbors] > 0
-    neighbors, allowed = block.neighbors[filled], block.allowed[filled]
-    q = _scaled(queries.values[rows].unflatten(1, (heads, -1))).permute(1, 2, 0)  # (heads, d_h, queries)
-    parts = [part.contiguous() for part in q.split(QUERIES_AT_ONCE, dim=2)]
-    nodes = node.split(QUERIES_AT_ONCE)
-    sums = [torch.zeros_like(part, dtype=torch.float32) for part in parts]
-    for some in _batches(keys.lengths[neighbors], KEYS_AT_ONCE):
-        key_rows, mask = _padded_rows(keys, neighbors[some])
-        tokens = key_rows.shape  # (neighbors, tokens)
-        k, v = (
-            states.values[key_rows.flatten()].unflatten(1, (heads, -1)).transpose(0, 1).contiguous()
-            for states in (keys, values)
-        )
-        for number, part in enumerate(parts):
-            weights = _weights((k @ part).unflatten(1, tokens), mask[None, :, :, None], dropout)
-            edge = allowed[some][:, nodes[number]]
-            if not edge.all():
-                weights = weights * edge[None, :, None, :]
-            sums[number] = sums[number] + v.transpose(1, 2) @ weights.flatten(1, 2)
-    return rows, torch.cat(sums, dim=2).permute(2, 0, 1).flatten(1)
-
-
 def _scaled(queries: Tensor) -> Tensor:
     return queries * queries.shape[-1] ** -0.5
 
@@ -166,12 +92,12 @@ def _weights(scores: Tensor, mask: Tensor, dropout: float) -> Tensor:
     return functional.dropout(weights, dropout) if dropout else weights
 
 
-def _batches(lengths: Tensor, tokens: int = PADDED_TOKENS_AT_ONCE) -> Iterator[Tensor]:
+def _batches(lengths: Tensor) -> Iterator[Tensor]:
     """Groups positions of similar lengths, so that little is padded."""
     if not len(lengths):
         return
     order = torch.argsort(lengths, stable=True)
-    spent = lengths[order].cumsum(0) // tokens
+    spent = lengths[order].cumsum(0) // PADDED_TOKENS_AT_ONCE
     sizes = torch.unique_consecutive(spent, return_counts=True)[1]
     yield from order.split(sizes.tolist())
 
@@ -191,7 +117,7 @@ class Hop(NamedTuple):
     """The work of one layer: new states are computed from the states of the layer before."""
 
     previous: Tensor  # for each new state the earlier state of the same node, shape (states,)
-    edges: dict[str, EdgeBlocks]  # per relation and SELF: new states, and the earlier ones that they attend to
+    edges: dict[str, Edges]  # per relation and SELF: new states, and the earlier ones that they attend to
     without_self: Tensor  # whether a new state is that of a target that does not attend to itself (Eq. 8), (states,)
 
 
@@ -234,7 +160,7 @@ def plan_propagation(
         without_self = (node == target_node) & no_self
         with_self = np.flatnonzero(~without_self)
         pairs = [(SELF, with_self, previous[with_self]), *zip(relations, rows, sources, strict=True)]
-        edges = {name: EdgeBlocks.of(row, source) for name, row, source in pairs if len(row)}
+        edges = {name: Edges.of(row, source) for name, row, source in pairs if len(row)}
         hops.append(Hop(torch.from_numpy(previous), edges, torch.from_numpy(without_self)))
         node, target = numbers % graph.num_nodes, numbers // graph.num_nodes - 1
     inputs = np.searchsorted(node, unique)[position]

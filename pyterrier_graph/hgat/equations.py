@@ -59,7 +59,7 @@ from pyterrier_graph.graph_maxsim.reranker import TITLES_AND_NEIGHBORS
 from pyterrier_graph.graphs.csr import ranges
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.relations import SELF
-from pyterrier_graph.hgat.attention import EdgeBlocks, Hop, Propagation, attend_along_edges, plan_propagation
+from pyterrier_graph.hgat.attention import Edges, Hop, Propagation, attend_along_edges, plan_propagation
 
 Variant = Literal["BASE", "NO", "LB", "NS", "NO_LB", "NO_NS", "LB_NS", "NO_LB_NS"]
 
@@ -249,7 +249,7 @@ class HGATLayer(nn.Module):
         return own.with_values((1 - self.lambda_) * content + scale * context)
 
     def _messages(
-        self, relation: str, states: TokenStates, own: TokenStates, edges: EdgeBlocks, linear: bool
+        self, relation: str, states: TokenStates, own: TokenStates, edges: Edges, linear: bool
     ) -> tuple[Tensor, Tensor]:
         """Sum (or mean) over the neighbors j of ``MultiHead_r(h_i, h_j, h_j)``: rows of h', and their messages.
 
