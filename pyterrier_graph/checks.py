@@ -23,6 +23,9 @@ REWRITTEN = "applypipeline:"  # how Terrier's query language begins, which RM3, 
 class PyTerrierGraphWarning(UserWarning):
     """A warning of this package, whose message names a remedy."""
 
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+
 
 class DataWarning(PyTerrierGraphWarning):
     """Files or frames are inconsistent, and parts of them are left out."""

@@ -31,7 +31,6 @@ from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.graphs.hetero_graph import documents_of
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.hgat.reranker import HGATReranker
-from pyterrier_graph.hgat.training import HGATTraining
 from pyterrier_graph.pair.dual_encoder import DualEncoder
 from pyterrier_graph.search.graph_index import GraphIndex
 from pyterrier_graph.search.hybrid import Hybrid
@@ -46,8 +45,7 @@ MEASURES = (nDCG @ 10, RR @ 10)
 PASSAGE_TOKENS = 96
 DIMENSIONS = 128  # of a token vector: its principal directions, as late-interaction models have them
 RERANKED = 10  # documents whose passages are reranked
-TRAINING = HGATTraining(max_triples=400, epochs=1)
-TRAINED, VALIDATED = 100, 30  # queries of rerankers
+VALIDATED = 30  # queries of rerankers
 
 SIGNIFICANCE = f"+ and -: better and worse than {BM25} (paired t-test, Holm-corrected, p < 0.05)."
 
@@ -147,11 +145,10 @@ def build_systems(data: Data, output: Path) -> dict[str, pt.Transformer]:
     train, judged = data.train, dev.document_qrels
     rerankers: dict[str, Any] = {"MaxSim": GraphMaxSim(graph, token_encoder, {}, tokens=tokens)}
     rerankers["GraphMaxSim"] = GraphMaxSim(graph, token_encoder, tokens=tokens)
-    rerankers["HGAT"] = hgat = HGATReranker(graph, token_encoder, tokens=tokens, training=TRAINING)
-    for reranker in (rerankers["GraphMaxSim"], hgat):
+    rerankers["HGAT"] = HGATReranker(graph, token_encoder, tokens=tokens)
+    for reranker in (rerankers["GraphMaxSim"], rerankers["HGAT"]):
         pipeline: Any = first >> reranker
-        pipeline.fit(train.topics.head(TRAINED), train.qrels, dev.topics.head(VALIDATED), judged)
-    hgat.contextualized = hgat.contextualize(fresh(output / "hgat.tokens"))
+        pipeline.fit(train.topics, train.qrels, dev.topics.head(VALIDATED), judged)
     torch.set_num_threads(threads)
 
     mean = GraphMean(graph, encoder, query_graph=data.query_graph)
