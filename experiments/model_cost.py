@@ -29,7 +29,7 @@ from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 from pyterrier_graph.lgre.equations import LGRe
 
-HGATS = {"BASE": HGATConfig("BASE"), "NO_LB": HGATConfig("NO_LB"), "paper, NO_LB_NS": HGATConfig.paper("NO_LB_NS")}
+HGATS = {"BASE": HGATConfig("BASE"), "paper, NO_LB_NS": HGATConfig.paper("NO_LB_NS")}
 LGRES: dict[str, dict[str, Any]] = {
     "last layer, T = 1": {"layers": (-1,), "steps": 1},
     "last layer, T = 2": {"layers": (-1,), "steps": 2},

@@ -135,7 +135,7 @@ TOY = {
     "tools.py": '''
         from ._impl import also_twice, undocumented
 
-        __all__ = ["scale"] + ["also_twice"]
+        __all__ = ["scale", "also_twice"]
 
         def scale(x, factor):
             """Multiply all entries by a factor.

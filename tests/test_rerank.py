@@ -419,6 +419,8 @@ def test_titles_in_front_of_passages(make: Callable[..., Any], tmp_path: Path) -
 def test_slow_scoring_is_named(tmp_path: Path) -> None:
     frame = tiny.run(18)
     reranker = small(tiny.graph(18))
+    with torch.no_grad():
+        reranker.network.layers[0].lambda_.fill_(0.1)  # untrained layers are not computed
     with pytest.warns(UserWarning, match=r"54 passages.* reranker.contextualized = reranker.contextualize\(path\)"):
         slow = reranker(frame)
     reranker.contextualized = reranker.contextualize(tmp_path / "in_context")

@@ -76,12 +76,8 @@ def attend_along_edges(
 def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, heads: int, dropout: float) -> Tensor:
     """Attention in a batch of matrices of shape (tokens, d); the mask, shape (batch, tokens), marks the keys."""
     q, k, v = (tensor.unflatten(2, (heads, -1)).transpose(1, 2) for tensor in (q, k, v))
-    weights = _weights(k @ _scaled(q).transpose(2, 3), mask[:, None, :, None], dropout)
+    weights = _weights(k @ (q * q.shape[-1] ** -0.5).transpose(2, 3), mask[:, None, :, None], dropout)
     return (v.transpose(2, 3) @ weights).permute(0, 3, 1, 2).flatten(2)
-
-
-def _scaled(queries: Tensor) -> Tensor:
-    return queries * queries.shape[-1] ** -0.5
 
 
 def _weights(scores: Tensor, mask: Tensor, dropout: float) -> Tensor:

@@ -246,7 +246,8 @@ class HGATReranker(GraphReranker):
     def _learn(self, training: Judged, validation: Judged | None) -> None:
         options = self.training
         if options.epochs is None:
-            options = replace(options, epochs=0 if self.network.matches else EPOCHS)
+            layers = self.network.matches is None or options.encoder_learning_rate is not None
+            options = replace(options, epochs=EPOCHS if layers else 0)
         run, qrels = judged(*training, self)
         measure = Validation(*validation, self.training.measure, self) if validation else None
         start = {name: value.clone() for name, value in self.network.state_dict().items()}
@@ -258,12 +259,15 @@ class HGATReranker(GraphReranker):
             with warnings.catch_warnings():
                 if options.epochs:  # more is trained
                     warnings.simplefilter("ignore", QualityWarning)
-                self.training_log = log = self._learn_matches(run, qrels, measure, options, identity)
+                log = self._learn_matches(run, qrels, measure, options, identity)
             with warnings.catch_warnings():
                 if any(entry.get("share", 0) for entry in log):  # training has improved the ranking already
                     warnings.simplefilter("ignore", QualityWarning)
                 if options.epochs:
-                    self.training_log = log + self._learn_layers(run, qrels, measure, options, identity)
+                    last = {name: log[-1][name] if log else 0 for name in ("epoch", "step")}
+                    more = self._learn_layers(run, qrels, measure, options, identity)
+                    log += [entry | {name: entry[name] + before for name, before in last.items()} for entry in more]
+            self.training_log = log
         except BaseException:
             self.network.load_state_dict(start)
             raise

@@ -62,7 +62,7 @@ class HGATTraining(StartOptions):
 
     Attributes:
         epochs: Passes over the triples. With 0 the layers are not trained; None is 0 if the network has direct matches,
-            as by default, and else 2.
+            as by default, and the encoder does not learn; else 2.
         negatives: How p- is drawn: see :class:`NegativeSampler`.
         repeats: How often a negative is drawn for each pair of a query and a relevant passage.
         max_triples: At most so many triples are used, drawn at random; None takes all. So many queries, at most, are

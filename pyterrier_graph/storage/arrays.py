@@ -73,15 +73,16 @@ class KeyedRows:
     """
 
     ENTRY = np.dtype([("key", "V16"), ("start", "<i8"), ("end", "<i8")])
+    dtype = np.dtype("<f2")
 
-    def __init__(self, folder: Path | None, width: int, dtype: str = "<f2") -> None:
-        self.folder, self.width, self.dtype = folder, width, np.dtype(dtype)
+    def __init__(self, folder: Path | None, width: int) -> None:
+        self.folder, self.width = folder, width
         self._unwritten: dict[bytes, np.ndarray] = {}
         self._lock = Lock()  # of the threads of this process
         self._forget()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.folder, self.width, self.dtype.str)
+        return type(self), (self.folder, self.width)
 
     def _forget(self) -> None:
         self._places: dict[bytes, slice] = {}
