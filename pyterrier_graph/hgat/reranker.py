@@ -82,7 +82,7 @@ class HGATReranker(GraphReranker):
         config: Variant and shape of the network, its relations, and the seed of its initial weights.
         tokens: Stored token vectors of the graph's nodes; without them see :class:`~pyterrier_graph.GraphMaxSim`.
         contextualized: The store that :meth:`contextualize` returned for these weights: reranking is then a look-up
-            and a MaxSim. Without it, representations are computed once per process.
+            and a MaxSim. Untrained layers change nothing, so that there is nothing to store.
         training: Options of :meth:`fit`.
         batch_size: Number of passages represented at once.
         device, dtype, verbose: See :class:`~pyterrier_graph.GraphMaxSim`, which also lists the columns.
