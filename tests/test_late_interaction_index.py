@@ -13,6 +13,7 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 import tiny
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -99,6 +100,18 @@ def test_hgat_retrieves(tmp_path: Path, variant: str) -> None:
     made = ptg.LateInteractionIndex(tmp_path / "index", verbose=False).index(reranker.contextualized)
     found = made.retriever(reranker, 18, nearest=ALL)
     assert_same_ranking(found(tiny.topics()), reranker, 18)
+
+
+def test_hgat_with_direct_matches_retrieves_by_its_tokens() -> None:
+    reranker = hgat(init="identity", matches=WEIGHTS)
+    with torch.no_grad():
+        reranker.network.matches.importance.normal_()  # learned
+        reranker.network.matches.by_token.normal_(std=0.1)
+    found = index().retriever(reranker, 18, nearest=ALL)
+    assert_same_ranking(found(tiny.topics()), reranker, 18)
+    reranker.tokens = None
+    with pytest.raises(ValueError, match="nothing stored to search: give it tokens="):
+        index().retriever(reranker)
 
 
 @settings(max_examples=8, deadline=None)
