@@ -10,7 +10,7 @@ MaxSim (Albarede et al. 2023, Eq. 6; Khattab and Zaharia 2020) of a query and a 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
@@ -72,6 +72,21 @@ def best_of_neighbors(maxima: Tensor, targets: Tensor, neighbors: Tensor, count:
     """
     best = maxima.new_full((count, maxima.shape[1]), -torch.inf)
     return best.scatter_reduce(0, targets[:, None].expand(-1, maxima.shape[1]), maxima[neighbors], "amax")
+
+
+def neighbor_maxima(maxima: Tensor, lengths: Tensor, edges: Sequence[tuple[Tensor, Tensor]], count: int) -> Tensor:
+    """Per target and relation the best match among its neighbors, shape (targets, relations, query tokens).
+
+    A neighbor without tokens, such as a section without a title, does not match, instead of matching with 0.
+    ``lengths`` are the tokens of the nodes of ``maxima``, ``edges`` per relation those of :func:`best_of_neighbors`.
+    """
+    found = maxima.masked_fill(lengths[:, None] == 0, -torch.inf)
+    none = torch.empty(0, dtype=torch.long, device=maxima.device)
+    # of each edge its target and its relation, as one number
+    targets = torch.cat([none, *(target * len(edges) + number for number, (target, _) in enumerate(edges))])
+    neighbors = torch.cat([none, *(neighbor for _, neighbor in edges)])
+    best = best_of_neighbors(found, targets, neighbors, count * len(edges))
+    return best.view(count, len(edges), maxima.shape[1])
 
 
 def graph_maxima(own: Tensor, context: Tensor, weights: Tensor) -> Tensor:
@@ -140,16 +155,13 @@ def best_matches(
     edges = [work.graph.neighbors(passages, relation) for relation in relations]
     given = passages if own else passages[:0]
     nodes, index = np.unique(np.concatenate([given, *(found for _, found in edges)]), return_inverse=True)
-    row, neighbors = torch.from_numpy(index).split([len(given), len(index) - len(given)])
+    rows = torch.from_numpy(index).to(vectors.device)
+    row, *neighbors = rows.split([len(given), *(len(found) for _, found in edges)])
     states = work.tokens._as_stored(nodes, vectors.device)
     maxima = token_maxima(vectors, states)  # (nodes, query tokens)
-    # a neighbor without tokens, such as a section without a title, does not match, instead of matching with 0
-    found = maxima.masked_fill(states.lengths[:, None] == 0, -torch.inf)
-    # of each edge its passage and its relation, as one number
-    targets = [target * len(edges) + number for number, (target, _) in enumerate(edges)]
-    places = torch.from_numpy(np.concatenate([np.empty(0, np.int64), *targets])).to(found.device)
-    context = best_of_neighbors(found, places, neighbors, len(passages) * len(edges))
-    return maxima[row], context.view(len(passages), len(edges), len(vectors))
+    targets = (torch.from_numpy(target).to(vectors.device) for target, _ in edges)
+    pairs = [*zip(targets, neighbors, strict=True)]
+    return maxima[row], neighbor_maxima(maxima, states.lengths, pairs, len(passages))
 
 
 def rows_of_each(values: np.ndarray) -> list[np.ndarray]:

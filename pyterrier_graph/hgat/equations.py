@@ -49,9 +49,9 @@ from pyterrier_graph.checks import check_fields, check_number, check_weights
 from pyterrier_graph.encoders.checkpoints import full_precision
 from pyterrier_graph.encoders.token_encoder import TokenStates
 from pyterrier_graph.graph_maxsim.graph_reranker import (
-    best_of_neighbors,
     graph_maxima,
     maxsim,
+    neighbor_maxima,
     normalized,
     token_maxima,
 )
@@ -312,10 +312,9 @@ class NeighborMatches(nn.Module):
 
         ``inputs`` are the texts of ``propagation.nodes``, as encoded.
         """
-        found = token_maxima(query, inputs).masked_fill(inputs.lengths[:, None] == 0, -torch.inf)
         count = int(propagation.targets.max()) + 1  # of the distinct targets
-        maxima = [best_of_neighbors(found, target, place, count) for target, place in propagation.matches]
-        return torch.stack(maxima, 1)[propagation.targets]
+        found = neighbor_maxima(token_maxima(query, inputs), inputs.lengths, propagation.matches, count)
+        return found[propagation.targets]
 
     def forward(self, query: Tensor, own: Tensor, context: Tensor) -> Tensor:
         """Scores of passages, shape (passages,).

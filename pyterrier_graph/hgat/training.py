@@ -419,9 +419,8 @@ def train_matches(
     """Trains the weights of direct matches in place; for the lists see :class:`MatchModel`, else train_on_triples."""
     folder = options.output_dir and f"{options.output_dir}/matches"
     options = replace(options, epochs=options.match_epochs, patience=3, output_dir=folder)
-    rates = [([*matches.parameters()], options.match_learning_rate)]
     model = MatchModel(matches)
-    rates.append(([model.scale], options.match_learning_rate))
+    rates = [([*model.parameters()], options.match_learning_rate)]
     return train(model, cast(Dataset, lists), lambda some: {"lists": some}, options, rates=rates, **arguments)
 
 
