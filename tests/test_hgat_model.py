@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -285,6 +286,15 @@ def test_weights_learn() -> None:
     fixed.training = ptg.HGATTraining(epochs=1, match_epochs=0)
     fixed.fit(run, tiny.qrels())
     assert fixed.network.matches.weights.tolist() == start and not fixed.network.matches.importance.any()
+
+
+def test_a_store_of_the_weights_before_is_dropped(tmp_path: Path) -> None:
+    """Also by a training that leaves the layers as they are; else a copy of the model would refuse the store."""
+    reranker = hgat(tiny.graph(), {"title": 0.2, "order": 0.9})
+    reranker.contextualized = reranker.contextualize(tmp_path / "untrained")
+    reranker.fit(tiny.run(), tiny.qrels())
+    assert reranker.network.unchanged() and reranker.contextualized is None
+    assert reranker.apply_attributes(batch_size=3).contextualized is None
 
 
 def test_explanation_adds_up() -> None:

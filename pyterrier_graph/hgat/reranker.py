@@ -234,12 +234,11 @@ class HGATReranker(GraphReranker):
         self, graph: HeteroGraph, tokens: TokenStore | GraphTokens, nodes: np.ndarray
     ) -> tuple[TokenStates, TokenStates]:
         """Some passages as encoded (only if the framework needs them so, where they are stored), and in context."""
-        if self.contextualized is not None:
-            in_context = self.contextualized.states(nodes, self._device)
-        else:
+        if self.contextualized is None:
             propagation = send_to_device(self.network.plan(graph, nodes), self._device)
             inputs = tokens.states(propagation.nodes, self._device)
             return inputs.select(propagation.inputs), self.network(inputs, propagation)
+        in_context = self.contextualized.states(nodes, self._device)
         late = self.config.framework == "late"
         return tokens.states(nodes, self._device) if late else in_context, in_context
 
@@ -248,7 +247,7 @@ class HGATReranker(GraphReranker):
         if options.epochs is None:
             layers = self.network.matches is None or options.encoder_learning_rate is not None
             options = replace(options, epochs=EPOCHS if layers else 0)
-        run, qrels = judged(*training, self)
+        training = judged(*training, self)
         measure = Validation(*validation, self.training.measure, self) if validation else None
         start = {name: value.clone() for name, value in self.network.state_dict().items()}
         identity = {  # of this training, for checkpoints
@@ -259,31 +258,27 @@ class HGATReranker(GraphReranker):
             with warnings.catch_warnings():
                 if options.epochs:  # more is trained
                     warnings.simplefilter("ignore", QualityWarning)
-                log = self._learn_matches(run, qrels, measure, options, identity)
+                log = self._learn_matches(training, measure, options, identity)
             with warnings.catch_warnings():
                 if any(entry.get("share", 0) for entry in log):  # training has improved the ranking already
                     warnings.simplefilter("ignore", QualityWarning)
                 if options.epochs:
                     last = {name: log[-1][name] if log else 0 for name in ("epoch", "step")}
-                    more = self._learn_layers(run, qrels, measure, options, identity)
+                    more = self._learn_layers(training, measure, options, identity)
                     log += [entry | {name: entry[name] + before for name, before in last.items()} for entry in more]
-            self.training_log = log
+            self.training_log, self.contextualized = log, None  # a store is of the weights before
         except BaseException:
             self.network.load_state_dict(start)
             raise
 
     def _learn_matches(
-        self,
-        run: pd.DataFrame,
-        qrels: pd.DataFrame,
-        measure: Validation | None,
-        options: HGATTraining,
-        identity: dict[str, Any],
+        self, training: Judged, measure: Validation | None, options: HGATTraining, identity: dict[str, Any]
     ) -> list[dict[str, float]]:
         """Trains the weights of direct matches, where there are such, and returns the log."""
         matches = self.network.matches
         if matches is None or not options.match_epochs:
             return []
+        run, qrels = training
         qids = run["qid"].unique()
         if options.max_triples is not None and options.max_triples < len(qids):
             drawn = np.random.default_rng(options.seed).choice(qids, options.max_triples, replace=False)
@@ -327,12 +322,7 @@ class HGATReranker(GraphReranker):
         return found
 
     def _learn_layers(
-        self,
-        run: pd.DataFrame,
-        qrels: pd.DataFrame,
-        measure: Validation | None,
-        options: HGATTraining,
-        identity: dict[str, Any],
+        self, training: Judged, measure: Validation | None, options: HGATTraining, identity: dict[str, Any]
     ) -> list[dict[str, float]]:
         """Trains the layers, and the encoder where it learns, on triples, and returns the log."""
         validate: Callable[[], np.ndarray] | None = None
@@ -345,7 +335,7 @@ class HGATReranker(GraphReranker):
                 return measure.per_query(ranked(measure.run, scores, self)["score"])
 
             validate = measured
-        queries, graphs, triples = draw_triples(run, qrels, self.graph, options)
+        queries, graphs, triples = draw_triples(*training, self.graph, options)
         encoder = copy_to_train(self.encoder, options.frozen_encoder_layers) if learned else self.encoder
         identity = identity | {  # the weights of an encoder that learns are in the checkpoints
             "encoder": encoder.name if learned else encoder.fingerprint(),
