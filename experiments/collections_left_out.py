@@ -87,7 +87,7 @@ def command_line() -> argparse.ArgumentParser:
         trained_on=(str, "the collection that the encoder was trained on", COLLECTIONS),
         max_tokens=(256, "tokens of a passage, or of each of its windows"),
         windows=(1, "windows of a longer passage; those of the tables are 1 unless they say otherwise"),
-        per_query=(False, "each query has weights of its own in a GNNEncoder"),
+        fixed_weights=(False, "a GNNEncoder has fixed weights, in place of those of each query"),
         masked=(0.3, "share of the queries that give a GNNEncoder its loss in an epoch"),
     )
     return command

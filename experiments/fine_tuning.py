@@ -79,7 +79,7 @@ class Bench(dual_encoders.Bench):
 
     def __init__(self, collection: Collection, options: argparse.Namespace) -> None:
         super().__init__(collection, options)
-        unused = {"cross_encoder": DEFAULT, "per_query": False, "masked": None}  # the teacher has no such models
+        unused = {"cross_encoder": DEFAULT, "fixed_weights": False, "masked": None}  # the teacher has no such models
         about = {**vars(options), "max_tokens": CHECKPOINT_TOKENS, "windows": 1, **unused}
         self.searched = Corpus(options.collection, collection, options.output / "teacher", argparse.Namespace(**about))
         self.graph = self.searched.graph

@@ -152,7 +152,7 @@ def build_systems(data: Data, output: Path) -> dict[str, pt.Transformer]:
     torch.set_num_threads(threads)
 
     mean = GraphMean(graph, encoder, query_graph=data.query_graph)
-    configs = [GNNEncoderConfig(mean.fixed_weights, edges=edges) for edges in (False, True)]
+    configs = [GNNEncoderConfig(edges=edges) for edges in (False, True)]
     gnns = [GNNEncoder(graph, encoder, config=config, query_graph=data.query_graph) for config in configs]
     without, gnn = (model.fit(train.topics, train.qrels, dev.topics, judged) for model in gnns)
     with_titles = base_vectors(data.index.path / ENCODED, graph, encoder, titles=True)  # the index has encoded them

@@ -236,7 +236,7 @@ def test_the_norm_of_isolated_passages_is_tuned(small: Any, tmp_path: Path) -> N
 def test_weights_per_query(small: Any, tmp_path: Path) -> None:
     """It starts as the mean; its weights per query stay the mean's, and a query is not its own evidence in training."""
     start = mean(small, graph=small.documents)
-    model = gnn(small, GNNEncoderConfig(per_query=True), graph=small.documents)
+    model = gnn(small, graph=small.documents)
     assert model.largest_weights == start.largest_weights == {"titles": 1.0, "relevant": 1.0}
     np.testing.assert_allclose(model.vectors_of(small.docnos), start.vectors_of(small.docnos), atol=1e-6)
     queries = small.topics[["qid", "query"]]
@@ -263,10 +263,9 @@ def test_weights_per_query(small: Any, tmp_path: Path) -> None:
     )
     assert loaded.largest_weights == tuned and loaded.config.per_query
     np.testing.assert_array_equal(loaded.vectors_of(small.docnos), model.vectors_of(small.docnos))
-    config = GNNEncoderConfig.starting_at(start, per_query=True)
-    assert config == GNNEncoderConfig(start.largest_weights, per_query=True)
-    assert GNNEncoderConfig.starting_at(start) == GNNEncoderConfig(start.fixed_weights)
-    fixed = gnn(small, GNNEncoderConfig(per_query=True), graph=small.documents, edges=False)
+    assert GNNEncoderConfig.starting_at(start) == GNNEncoderConfig(start.largest_weights, per_query=True)
+    assert not GNNEncoderConfig(start.fixed_weights).per_query and GNNEncoderConfig().per_query
+    fixed = gnn(small, graph=small.documents, edges=False)
     assert not fixed.largest_weights and fixed.weights == {"title": 1.0, "relevant": 0.5}
 
 
@@ -276,10 +275,11 @@ def test_default_weights(small: Any, tmp_path: Path) -> None:
     both = mean(small, graph=small.documents)
     assert both.weights == "auto" and both.largest_weights == {"titles": 1.0, "relevant": 1.0}
     assert both.fixed_weights == {"title": 1.0, "relevant": 0.5}
-    assert gnn(small, graph=small.documents).weights == {"title": 1.0, "relevant": 0.5}
+    assert gnn(small, graph=small.documents).weights == {"titles": 1.0, "relevant": 1.0}
+    assert gnn(small, graph=small.documents, edges=False).weights == {"title": 1.0, "relevant": 0.5}
     assert mean(small).largest_weights == {"relevant": 1.0}
     assert mean(small, query_graph=bare).largest_weights == {"retrieved": 1.0}
-    assert mean(small, query_graph=bare).fixed_weights == gnn(small, query_graph=bare).weights == {"retrieved": 0.5}
+    assert mean(small, query_graph=bare).fixed_weights == {"retrieved": 0.5}
     with pytest.warns(UserWarning, match="has no titles: passages aggregate from nothing; give weights=") as said:
         alone = GraphMean(plain, small.encoder, verbose=False)
     assert len(said) == 1
@@ -450,7 +450,7 @@ def test_a_query_graph_without_retrieved_passages(small: Any, tmp_path: Path) ->
     inside = small.topics[:20]
     graph = QueryPassageGraph(tmp_path / "graph").build(inside, small.index, qrels=small.qrels)
     model = gnn(small, graph=small.documents, query_graph=graph, training={"masked": 0.5})
-    assert model.weights == {"title": 1.0, "relevant": 0.5}
+    assert model.weights == {"titles": 1.0, "relevant": 1.0}
     with pytest.warns(UserWarning, match="no training query has a positive that is relevant to another") as caught:
         queries = masked_graph(model, loss_queries_of(model, inside, small.qrels, model.training))
         assert model.fit(inside, small.qrels, small.dev, small.qrels).training_log
@@ -713,7 +713,7 @@ def test_the_encoder_learns_too(small: Any, tmp_path: Path) -> None:
 
 
 def test_frames(small: Any) -> None:
-    model = gnn(small)
+    model = gnn(small, NETWORKS["queries"])
     encoded = model(small.topics[:3])
     np.testing.assert_allclose(
         np.stack(encoded["query_vec"]), small.encoder.encode_queries(small.topics["query"][:3].tolist()), atol=1e-5

@@ -40,7 +40,8 @@ class Corpus:
 
     def __init__(self, name: str, collection: Collection, output: Path, options: argparse.Namespace) -> None:
         self.name, self.collection, self.output, self.engine = name, collection, output, options.first_stage
-        self.cross_encoder, self.per_query, self.masked = options.cross_encoder, options.per_query, options.masked
+        self.cross_encoder, self.masked = options.cross_encoder, options.masked
+        self.per_query = not options.fixed_weights
         self._encoder, self.max_tokens, self.windows = options.encoder, options.max_tokens, options.windows
         self.vectors = output / "vectors"
         self.passage_words = NO_LIMIT if name in WHOLE else 120

@@ -131,8 +131,8 @@ class GNNEncoderConfig:
     """Shape of the project's own network, which starts as a GraphMean; :meth:`paper` is the papers' network.
 
     Attributes:
-        weights: The relations, each with the weight that it starts with: ``{'title': 1.0, 'relevant': 0.5}``. None
-            takes the defaults of :class:`~pyterrier_graph.GraphMean` for the graphs.
+        weights: Fixed weights to start with, by relation: ``{'title': 1.0, 'relevant': 0.5}``. None gives each query
+            weights of its own, and takes the relations of :class:`~pyterrier_graph.GraphMean` for the graphs.
         heads: Attention heads, which divide the dimensions.
         isolated_norm: Length of the vector of a passage without a relevant query, where other passages have some.
         edges: Whether passages aggregate at all. The same network without edges has as many parameters: comparing the
@@ -140,7 +140,7 @@ class GNNEncoderConfig:
         seed: Seed of the first weights.
         per_query: Whether each query has weights of its own, as with GraphMean's ``weights='auto'``: a
             :class:`GNNEncoderSideBySide`, for which ``weights`` are the largest ones. Else weights are fixed: a
-            :class:`GNNEncoderNetwork`, and so without edges.
+            :class:`GNNEncoderNetwork`, and so without edges. None: where no ``weights`` are given.
     """
 
     weights: Mapping[str, float] | None = None
@@ -148,22 +148,22 @@ class GNNEncoderConfig:
     isolated_norm: float = 1.0
     edges: bool = True
     seed: int = 0
-    per_query: bool = False
+    per_query: bool | None = None
 
     def __post_init__(self) -> None:
         check_count("heads", self.heads)
         check_number("isolated_norm", self.isolated_norm, 1e-6)
+        if self.per_query is None:
+            object.__setattr__(self, "per_query", self.weights is None)
         if self.weights is not None:
             object.__setattr__(self, "weights", check_weights(self.weights))
 
     @classmethod
     def starting_at(cls, mean: GraphMean, **options: Any) -> GNNEncoderConfig:
-        """The configuration of a network that starts as a GraphMean, with the numbers that its ``fit`` has found.
-
-        Without ``per_query=True``, the default fixed weights take the place of ``weights='auto'``.
-        """
-        largest = options.get("per_query") and mean.largest_weights
-        return cls(largest or mean.fixed_weights, isolated_norm=mean.isolated_norm, **options)
+        """The configuration of a network that starts as a GraphMean, with the numbers that its ``fit`` has found."""
+        per_query = bool(mean.largest_weights)
+        weights = mean.largest_weights if per_query else mean.fixed_weights
+        return cls(weights, isolated_norm=mean.isolated_norm, per_query=per_query, **options)
 
     @staticmethod
     def paper(**ablations: Any) -> PaperGNNEncoderConfig:
