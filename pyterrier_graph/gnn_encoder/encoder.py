@@ -57,8 +57,8 @@ class GNNEncoder(ContextualEncoder):
         gnn = ptg.GNNEncoder(graph, query_graph=queries).fit(train_topics, train_qrels, dev_topics, dev_qrels)
         retriever = gnn.index("corpus.flex").retriever()
 
-    The untrained network is a :class:`~pyterrier_graph.GraphMean`; ``config=GNNEncoderConfig.starting_at(mean)`` starts
-    at a mean that was tuned.
+    The untrained network is a :class:`~pyterrier_graph.GraphMean`, with weights per query by default;
+    ``config=GNNEncoderConfig.starting_at(mean)`` starts at a mean that was tuned.
 
     A trained network serves other collections, too: ``gnn.apply_attributes(graph=other, query_graph=queries)``, with
     ``vectors=None`` where ``gnn`` was given vectors, or ``GNNEncoder.load(path, graph=other, query_graph=queries)``.
