@@ -455,7 +455,8 @@ def test_graph_mean_and_gnn_encoder(tmp_path: Path) -> None:
     fixed = ptg.GraphMean(graph, tiny.checkpoint(), {"title": 2.0}, verbose=False)
     config = ptg.GNNEncoderConfig(weights={"title": 1.0, "order": 0.5})
     gnn = ptg.GNNEncoder(graph, tiny.checkpoint(), config=config, verbose=False)
-    for name, model in {"fixed": fixed, "gnn": gnn}.items():
+    per_query = ptg.GNNEncoder(graph, tiny.checkpoint(), verbose=False)
+    for name, model in {"fixed": fixed, "gnn": gnn, "per query": per_query}.items():
         index = made(tmp_path / name, encoder=model)
         expected = model.index(tmp_path / f"{name}.flex").retriever()(TOPICS)
         for opened in (index, ptg.GraphIndex(tmp_path / name, verbose=False)):
