@@ -147,7 +147,7 @@ class TokenEncoder:
         ValueError: If a length that is given is more than the checkpoint can read.
     """
 
-    _compiled: tuple[Any, ...] | None = None  # places and last numbers of weights, and the program for queries
+    _compiled: tuple[str, Any] | None = None  # the fingerprint, and the program for queries
 
     def __init__(
         self,
@@ -274,22 +274,14 @@ class TokenEncoder:
         return features, kept["attention_mask"].bool()
 
     def _program(self, *, convert: bool = False) -> Any:
-        """The program by which OpenVINO encodes queries with these weights, if there is one: see ``compiled_queries``.
-
-        Training moves weights or changes their last numbers, which are compared sooner than all are digested.
-        """
+        """OpenVINO's program for queries with these weights, if there is one: see ``compiled_queries``."""
         known = self._compiled
-        if known is not None and known[-1] is None and not convert:
+        if known is not None and known[1] is None and not convert:
             return None
-        modules: list[nn.Module] = [self.network]
-        for module in modules:  # ``network.parameters()`` would take four times as long
-            modules += filter(None, module._modules.values())
-        weights = [each for module in modules for each in module._parameters.values() if each is not None]
-        places = [each.data_ptr() for each in weights]
-        if convert or known is None or places != known[0] or not torch.equal(torch.stack(known[1]), known[2]):
-            last = [each.detach()[(-1,) * each.dim()] for each in weights]  # they keep the places from being reused
-            known = self._compiled = places, last, torch.stack(last), compiled_queries(self, convert=convert)
-        return known[-1]
+        fingerprint = self.fingerprint()
+        if convert or known is None or fingerprint != known[0]:
+            known = self._compiled = fingerprint, compiled_queries(self, convert=convert)
+        return known[1]
 
     def _pack(self, texts: Sequence[str], matrices: Iterable[Tensor]) -> TokenStates:
         """Packs the matrices of the texts that are not empty, at unit length, which not every model gives them."""

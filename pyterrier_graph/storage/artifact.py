@@ -20,6 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
 from typing import TYPE_CHECKING, Any, Self, TypeVar
+from weakref import WeakKeyDictionary
 
 import pyterrier as pt
 
@@ -35,7 +36,7 @@ SIZES, DIGESTS, OWN_DIGEST = "files", "file_sha256", "meta_sha256"
 SMALL = 1 << 20  # bytes; files up to this size are compared with their digests whenever an artifact is opened
 OTHER_CONTENT = "has another content than when it was written"
 Opened = TypeVar("Opened")
-_sha256_of: dict[bytes, str] = {}  # of weights, by their XXH3
+_sha256_of: WeakKeyDictionary[nn.Module, tuple[tuple[Any, ...], str]] = WeakKeyDictionary()  # with the weights' state
 LOAD = 'pt.Artifact.load("folder"'  # a card's code for loading; the name of the hub replaces it there
 
 
@@ -97,23 +98,24 @@ def frame_sha256(frame: pd.DataFrame) -> str:
 def weights_sha256(module: nn.Module, before: str = "", after: str = "") -> str:
     """SHA-256 of the names and weights of a module, preceded and followed by a text.
 
-    Weights that have not changed since are recognized by a faster digest (XXH3, 128 bits).
+    It is computed again after PyTorch has changed a weight. Writes to ``weight.data``, which PyTorch does not count,
+    are noticed by up to 64 numbers of each weight.
     """
     import torch
-    from xxhash import xxh3_128
 
-    def digested(digest: Any) -> Any:
-        digest.update(before.encode())
-        for name, tensor in sorted(module.state_dict().items()):
+    weights = dict(sorted(module.state_dict().items()))
+    places = [(name, each.data_ptr(), each.is_inference() or each._version) for name, each in weights.items()]
+    numbers = [each.flatten()[:: each.numel() // 64 + 1].cpu() for each in weights.values()]
+    state = before, after, places, torch.cat([torch.empty(0), *numbers]).double().numpy().tobytes()
+    known = _sha256_of.get(module)
+    if known is None or known[0] != state:
+        digest = hashlib.sha256(before.encode())
+        for name, weight in weights.items():
             digest.update(name.encode())
-            digest.update(tensor.detach().cpu().flatten().view(torch.uint8).numpy().data)
+            digest.update(weight.cpu().flatten().view(torch.uint8).numpy().data)
         digest.update(after.encode())
-        return digest
-
-    quick = digested(xxh3_128()).digest()
-    if quick not in _sha256_of:
-        _sha256_of[quick] = digested(hashlib.sha256()).hexdigest()
-    return _sha256_of[quick]
+        known = _sha256_of[module] = state, digest.hexdigest()
+    return known[1]
 
 
 def pipeline_identity(pipeline: Any) -> str:
