@@ -66,7 +66,7 @@ CARDS: dict[str, Callable[[Path], Any]] = {
     "reads 24 tokens of query and 'text' together": lambda path: ptg.LGReReranker(
         tiny.checkpoint(), config=ptg.LGReConfig(layers=(0, -1)), max_tokens=24, **QUIET
     ),
-    "aggregates from section title, query that it answers": lambda path: ptg.GNNEncoder(
+    "aggregates from titles above, query that it answers": lambda path: ptg.GNNEncoder(
         tiny.graph(), dual(), query_graph=query_graph(path), **QUIET
     ),
     "passages 18": lambda path: ptg.GraphMean(tiny.graph(), dual(), **QUIET).index(path / "flex"),
