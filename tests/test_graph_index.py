@@ -34,7 +34,7 @@ from pyterrier_graph.storage import artifact
 from pyterrier_graph.storage.artifact import META, locked, meta_text
 
 COLUMNS = ["qid", "docno", "query", "score", "rank", "text", "title"]
-STRESSES = ["processes 12", "disk 8 readers 60 writers 4 store 6"]  # a minute
+STRESSES = ["processes 8", "disk 5 readers 30 writers 3 store 5"]  # a minute
 TOPICS = pd.DataFrame({"qid": ["1", "2"], "query": ["alpha mu", "kappa iota"]})
 
 

@@ -110,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         module = [python, "-m", PACKAGE]
         search = [*module, "search", str(pages), "when does the toaster switch itself off"]
         commands = {
-            "install": [python, "-m", "pip", "install", "--quiet", *constraint, f"{wheel}[demo]"],
+            "install": [python, "-m", "pip", "install", "--quiet", "--no-compile", *constraint, f"{wheel}[demo]"],
             "requirements": [python, "-m", "pip", "check"],
             "names and entry points": [python, "-c", NAMES],
             "search": [*search, "-n", "1", "--quiet"],
