@@ -86,6 +86,7 @@ def home(miniature: Miniature, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 NOTEBOOKS = "test_notebooks.py"
+LONGEST = (NOTEBOOKS, "test_graph_index.py", "test_workers.py", "test_examples.py")  # a few tests of a minute or more
 
 
 class FilesAndNotebooks(LoadFileScheduling):
@@ -104,7 +105,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesAn
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The files that take longest come first, so that no process waits for another one in the end."""
     sizes = Counter(item.path for item in items)
-    items.sort(key=lambda item: (item.path.name != NOTEBOOKS, -sizes[item.path]))
+    items.sort(key=lambda item: (item.path.name not in LONGEST, -sizes[item.path]))
 
 
 def pytest_collection_finish() -> None:
