@@ -24,7 +24,7 @@ from functools import partial
 from multiprocessing.forkserver import _forkserver as server
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
-from threading import Lock, RLock
+from threading import Lock
 from typing import Any
 
 import lancedb  # noqa: F401  # once for all processes
@@ -35,7 +35,6 @@ import torch
 from joblib.externals.loky.backend import context, resource_tracker
 from s3 import Server
 from tiny import WORDS, checkpoint
-from tqdm import tqdm
 from trainings import FORK
 
 import pyterrier_graph as ptg
@@ -120,7 +119,6 @@ def forked(work: Callable[[], Any], kill_after: float | None = None, phase: int 
 
     def run() -> None:
         changes.commit = commit  # type: ignore[assignment]
-        tqdm.set_lock(RLock())  # forks share the former one, which a process that is killed may hold forever
         try:
             theirs.send((work(), None))
         except BaseException as error:

@@ -9,16 +9,20 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from threading import RLock
 from typing import Any, TypeVar
 
 import pyterrier as pt
 import pytest
 import torch
 from accelerate.state import AcceleratorState
+from tqdm import tqdm
 
 Reranker = TypeVar("Reranker", bound=pt.Transformer)
 
 FORK: Any = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
+if hasattr(os, "register_at_fork"):  # else forks share a lock, which one that is killed may hold forever
+    os.register_at_fork(after_in_child=lambda: tqdm.set_lock(RLock()))
 forks = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked, so that each need not import torch")
 
 
