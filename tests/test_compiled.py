@@ -89,6 +89,7 @@ def test_queries_of_a_token_encoder_are_those_of_torch_until_it_is_trained(torch
     np.testing.assert_allclose(encoder.encode_queries(queries).values, expected.values, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_question_loads_no_model(torch_encoder: SentenceEncoder, tmp_path: Path, capsys: Any) -> None:
     calls = []
     for name, text in {"docs": "# Kappa\n\nalpha mu\n\n# Beta\n\ngamma\n", "others": "# Mu\n\nalpha\n"}.items():

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import tiny
 
 DOCUMENTS = """
@@ -47,6 +48,7 @@ def run(code: str, folder: Path) -> list[set[str]]:
     return [{*line.split()} for line in done.stdout.strip().splitlines()[-2:]]
 
 
+@pytest.mark.slow
 def test_first_programs(tmp_path: Path) -> None:
     """Documents to GraphMean to search, then HGAT's fit and reranking."""
     imported, crossed = run(DOCUMENTS + GRAPH_MEAN + HGAT, tmp_path)

@@ -44,6 +44,7 @@ def elsewhere(url: str | Path, tmp_path: Path) -> ptg.GraphIndex:
         return ptg.GraphIndex(url, encoder=tiny.checkpoint(), verbose=False)
 
 
+@pytest.mark.slow
 def test_two_machines(url: str, server: Server, tmp_path: Path) -> None:
     index, new = made(url), [document("d9", "alpha mu")]
     assert_same(index, made(tmp_path / "local"))
@@ -61,6 +62,7 @@ def test_two_machines(url: str, server: Server, tmp_path: Path) -> None:
     assert server.failed > 10
 
 
+@pytest.mark.slow
 def test_two_writers(url: str, tmp_path: Path, encoded: list[str]) -> None:
     def docs(new: str) -> Iterator[dict[str, str]]:
         theirs = elsewhere(url, tmp_path)
