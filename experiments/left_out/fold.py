@@ -20,7 +20,6 @@ from experiments.harness.collection import Queries, joined
 from experiments.harness.judgments import relevant_passages
 from experiments.left_out import names
 from experiments.left_out.corpus import Corpus
-from pyterrier_graph.graphs.relations import TITLE
 from pyterrier_graph.search.graph_index import SETTINGS
 
 DEPTH = 1000
@@ -130,9 +129,6 @@ class Fold:
             names.TITLED_EVIDENCE: lambda: self.pipeline(names.HYBRID_TITLED) >> ptg.DocumentEvidence(),
             names.TITLED_HOME: self._titled_home,
             names.HYBRID_UNANSWERED: lambda: self._titles_alone(self._searched(self.mean(query_graph=None))),
-            names.FIXED_UNANSWERED: lambda: self._titles_alone(
-                self._searched(self.mean(query_graph=None, weights={TITLE: 1.0}))
-            ),
             names.TITLED_UNANSWERED: lambda: self._titles_alone(self.pipeline(names.TITLE_IN_TEXT)),
             names.LATE_UNANSWERED: lambda: self._titles_alone(self.pipeline(names.LATE)),
             names.HYBRID_FIELD: lambda: self._titles_alone(self._searched(self.mean(query_graph=None)), 3),

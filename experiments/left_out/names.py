@@ -43,7 +43,6 @@ HYBRID_UNANSWERED = "Hybrid, titles alone, BM25 and GraphMean"  # no queries hav
 HYBRID_FIELD = "Hybrid, titles alone, three times, BM25 and GraphMean"  # titles as a field with weight 3
 TITLED_UNANSWERED = "Hybrid, titles alone, BM25 and title in the text"
 LATE_UNANSWERED = "Hybrid, titles alone, BM25 and late chunking"
-FIXED_UNANSWERED = "Hybrid, titles alone, BM25 and GraphMean, fixed default weights"
 GNN_PSEUDO = "Hybrid, titles alone, BM25 and GNNEncoder, pseudo queries"
 MAXSIM_UNANSWERED = "Hybrid, titles alone, @100 >> GraphMaxSim"
 HGAT_PSEUDO = "Hybrid, titles alone, @100 >> HGAT, pseudo queries"
