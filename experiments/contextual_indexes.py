@@ -67,7 +67,9 @@ ABLATIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 MAIN = (DUAL, MEAN, WITHOUT_EDGES, WITHOUT_EDGES_MEAN, GNN, PAPERS)
 NOT_MASKED = (DUAL, MEAN, WITHOUT_EDGES, WITHOUT_EDGES_MEAN, f"{PAPERS}, w/o mask")
 CHOICES = {choice(name): name for name in (*MAIN, JOINT, JOINT_WITHOUT_GNN, *[*ABLATIONS][1:])}
-START = {"title": 1.0, RELEVANT: 0.5}  # weights that tuning starts at; all others start at 0
+# weights that tuning and training start at; all others start at 0.1, since what starts with 0 stays without effect
+START = {RELEVANT: 1.0, RETRIEVED: 0.3, "title": 1.0, "structural": 1.0, "structural/structural": 1.0}
+ISOLATED_NORM = 1.1
 K, MASKED = 25, 0.05  # the papers'
 QUERY_TOKENS = 32
 PASSAGES = dict.fromkeys(("numpydoc", "numpydoc-numpy", "medquad", "trec-car"), {"passage_words": 120})
@@ -242,10 +244,13 @@ class Bench:
             self._graphs[k] = graph
         return self._graphs[k]
 
+    @property
+    def _start(self) -> dict[str, float]:
+        return {name: START.get(name, 0.1) for name in self.options.relations}
+
     def mean(self, k: int) -> ptg.GraphMean:
         """GraphMean, tuned on the validation queries."""
-        weights = {name: START.get(name, 0.0) for name in self.options.relations}
-        mean = ptg.GraphMean(self.documents, self.encoder, weights, **self._shared(k)).fit(*self.dev)
+        mean = ptg.GraphMean(self.documents, self.encoder, self._start, **self._shared(k)).fit(*self.dev)
         logger.info("%r", mean)
         return mean
 
@@ -261,24 +266,26 @@ class Bench:
         """The network that was trained without edges, with GraphMean's numbers tuned on top of it."""
         key = (WITHOUT_EDGES_MEAN, seed, k)
         if key not in self._models:
-            trained = self.without_edges(seed, k)
-            weights = dict.fromkeys(self.options.relations, 0.0)
-            model = self._gnn(seed, k, trained.training, weights=weights)
-            model.network.load_state_dict(trained.network.state_dict())
-            self._models[key] = model.tune(*self.dev)
+            self._models[key] = self._with_edges(seed, k, self._unmasked(seed)).tune(*self.dev)
             logger.info("%s: %s", WITHOUT_EDGES_MEAN, self._models[key].network.weights)
         return self._models[key]
 
     def gnn(self, seed: int, k: int, masked: float) -> ptg.GNNEncoder:
-        """The GNN-encoder, which starts at the network without edges with GraphMean on top."""
+        """The GNN-encoder, which starts at the network without edges. Its weights are not tuned: see START."""
         key = (GNN, seed, k, masked)
         if key not in self._models:
             training = self._training(seed, masked=masked)
             if not {RELEVANT, RETRIEVED} & {*self.options.relations}:  # without edges of queries, none is masked
                 training = self._unmasked(seed, learning_rate=self.options.learning_rate)
-            self._models[key] = self._fit(self.without_edges_mean(seed, k).apply_attributes(training=training))
-            logger.info("%s: %s", GNN, self._models[key].network.weights)
+            self._models[key] = self._fit(self._with_edges(seed, k, training))
         return self._models[key]
+
+    def _with_edges(self, seed: int, k: int, training: ptg.GNNEncoderTraining) -> ptg.GNNEncoder:
+        """The network that was trained without edges, with the weights that all others start at."""
+        model = self._gnn(seed, k, training, weights=self._start, isolated_norm=ISOLATED_NORM)
+        trained = self.without_edges(seed, k).network.state_dict()
+        model.network.load_state_dict({name: trained[name] for name in trained if name.startswith("own")}, strict=False)
+        return model
 
     def papers(self, system: str, seed: int, k: int, masked: float) -> ptg.GNNEncoder:
         """The papers' network, or an ablation of it."""
