@@ -271,13 +271,13 @@ class Bench:
         return self._models[key]
 
     def gnn(self, seed: int, k: int, masked: float) -> ptg.GNNEncoder:
-        """The GNN-encoder, which starts at the network without edges. Its weights are not tuned: see START."""
+        """The GNN-encoder, which starts at the network without edges. Its weights are tuned afterwards: see START."""
         key = (GNN, seed, k, masked)
         if key not in self._models:
             training = self._training(seed, masked=masked)
             if not {RELEVANT, RETRIEVED} & {*self.options.relations}:  # without edges of queries, none is masked
                 training = self._unmasked(seed, learning_rate=self.options.learning_rate)
-            self._models[key] = self._fit(self._with_edges(seed, k, training))
+            self._models[key] = self._fit(self._with_edges(seed, k, training)).tune(*self.dev)
         return self._models[key]
 
     def _with_edges(self, seed: int, k: int, training: ptg.GNNEncoderTraining) -> ptg.GNNEncoder:
