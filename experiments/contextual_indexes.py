@@ -258,8 +258,7 @@ class Bench:
         """Our network without edges, trained. Passages do not aggregate from queries, so all queries give the loss."""
         key = (WITHOUT_EDGES, seed, k)
         if key not in self._models:
-            weights = dict.fromkeys(self.options.relations, 0.0)
-            self._models[key] = self._fit(self._gnn(seed, k, self._unmasked(seed), weights=weights, edges=False))
+            self._models[key] = self._fit(self._gnn(seed, k, self._unmasked(seed), edges=False))
         return self._models[key]
 
     def without_edges_mean(self, seed: int, k: int) -> ptg.GNNEncoder:
@@ -278,13 +277,13 @@ class Bench:
             if not {RELEVANT, RETRIEVED} & {*self.options.relations}:  # without edges of queries, none is masked
                 training = self._unmasked(seed, learning_rate=self.options.learning_rate)
             self._models[key] = self._fit(self._with_edges(seed, k, training)).tune(*self.dev)
+            logger.info("%s: %s", GNN, self._models[key].network.weights)
         return self._models[key]
 
     def _with_edges(self, seed: int, k: int, training: ptg.GNNEncoderTraining) -> ptg.GNNEncoder:
-        """The network that was trained without edges, with the weights that all others start at."""
-        model = self._gnn(seed, k, training, weights=self._start, isolated_norm=ISOLATED_NORM)
-        trained = self.without_edges(seed, k).network.state_dict()
-        model.network.load_state_dict({name: trained[name] for name in trained if name.startswith("own")}, strict=False)
+        """The network that was trained without edges, with edges."""
+        model = self._gnn(seed, k, training)
+        model.network.load_state_dict(self.without_edges(seed, k).network.state_dict())
         return model
 
     def papers(self, system: str, seed: int, k: int, masked: float) -> ptg.GNNEncoder:
@@ -312,8 +311,9 @@ class Bench:
     def _gnn(
         self, seed: int, k: int, training: ptg.GNNEncoderTraining, config: Any = None, **network: Any
     ) -> ptg.GNNEncoder:
-        """An untrained network: by a configuration, or ours with options."""
-        config = config or ptg.GNNEncoderConfig(heads=self.options.heads, **network)
+        """An untrained network: by a configuration, or ours with options, which starts at the weights of START."""
+        ours = {"heads": self.options.heads, "isolated_norm": ISOLATED_NORM} | network
+        config = config or ptg.GNNEncoderConfig(self._start, **ours)
         config = replace(config, seed=seed)
         return ptg.GNNEncoder(self.documents, self.encoder, config=config, training=training, **self._shared(k))
 
