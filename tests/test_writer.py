@@ -292,8 +292,8 @@ def test_ray(tmp_path: Path, whole: dict[str, bytes], monkeypatch: pytest.Monkey
     paths = os.pathsep.join(map(str, [Path(__file__).parent, Path(writer.__file__).parents[2]]))
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
     try:
-        node = cluster.add_node(num_cpus=1)
         ray.init(address=cluster.address, runtime_env={"env_vars": {"PYTHONPATH": paths}}, log_to_driver=False)
+        node = cluster.add_node(num_cpus=1)  # later, so that this process is connected to the other one
         cluster.wait_for_nodes()
 
         def remove() -> None:
