@@ -363,6 +363,7 @@ def workers_of(pid: int) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_process_that_is_ended(how: signal.Signals, tmp_path: Path, whole: dict[str, bytes]) -> None:
     """The lock and the workers end with it, and the next call continues."""
