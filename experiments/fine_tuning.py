@@ -80,7 +80,7 @@ class Bench(dual_encoders.Bench):
     def __init__(self, collection: Collection, options: argparse.Namespace) -> None:
         super().__init__(collection, options)
         unused = {"cross_encoder": DEFAULT, "fixed_weights": False, "masked": None}  # the teacher has no such models
-        about = {**vars(options), "max_tokens": CHECKPOINT_TOKENS, "windows": 1, **unused}
+        about = {**vars(options), "max_tokens": CHECKPOINT_TOKENS, "windows": 1, "titled_share": 2 / 3, **unused}
         self.searched = Corpus(options.collection, collection, options.output / "teacher", argparse.Namespace(**about))
         self.graph = self.searched.graph
         if options.pseudo:

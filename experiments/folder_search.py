@@ -94,9 +94,8 @@ def rivals(index: ptg.GraphIndex, output: Path) -> dict[str, pt.Transformer]:
     """Systems that users would try first, over the same passages; they rank passages."""
     graph, encoder = index.graph, index._contextual.encoder
     rows = ((row["docno"], row["text"]) for row in graph.get_corpus_iter())
-    bm25 = FullText(
-        output / "rivals", "passages", write_table(output / "rivals", "passages", None, rows, searched=True)
-    )
+    place = output / "rivals"
+    bm25 = FullText(place, "passages", write_table(place, "passages", None, rows, searched=True))
     titled = index._parts(1000)[0]
     flex = base_vectors(index.path / ENCODED, graph, encoder, titles=True).flex
     dense = encoder.query_encoder() >> flex.np_retriever(num_results=1000, drop_query_vec=True)

@@ -243,6 +243,24 @@ def test_overwrite(index: ptg.GraphIndex, tmp_path: Path) -> None:
     }
 
 
+def test_passages_that_are_read_once(tmp_path: Path, encoded: list[str]) -> None:
+    index = ptg.GraphIndex(tmp_path / "index", encoder=tiny.checkpoint(), verbose=False)
+    with pytest.raises(ValueError, match="titled must be from 0 to 1, got 2"):
+        index.index(DOCUMENTS, titled=2)
+    assert not index.path.exists()
+    index.index(DOCUMENTS, passage_words=4, titled=1).update([document("d9", "alpha mu", "beta")])
+    texts, titles = index.graph.texts(index.graph.passage_nodes), {row["title"] for row in DOCUMENTS}
+    assert {*encoded} == {*index.graph.texts(index.graph.passage_nodes, titles=True)} | titles
+    assert not {*encoded} & {*texts}
+    queries, relevant = TOPICS[:1], pd.DataFrame({"qid": TOPICS["qid"][:1], "docno": "d9", "label": 1})
+    index.fit(queries, relevant)  # with the same vectors
+    assert not {*encoded} & {*texts}
+    mean = ptg.GraphMean(index.graph, tiny.checkpoint(), verbose=False)
+    mean.titled = 1
+    vectors, _ = index._contextual.flex.payload(return_docnos=False)
+    np.testing.assert_allclose(vectors, mean.vectors_of(index.graph.ids_of(index.graph.passage_nodes)), atol=1e-6)
+
+
 def test_names_in_metadata_are_not_paths(index: ptg.GraphIndex) -> None:
     meta = index.meta | {"tables": index.meta["tables"] | {"passages": ("../../elsewhere", 1)}}
     (index.path / META).write_text(meta_text(meta))

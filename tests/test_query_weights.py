@@ -82,18 +82,21 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def mean(small: Any, **options: Any) -> GraphMean:
     graph, encoder = options.pop("graph", small.documents), options.pop("encoder", small.encoder)
-    return GraphMean(graph, encoder, **{"query_graph": small.queries, "device": "cpu", "verbose": False} | options)
+    titled = options.pop("titled", 2 / 3)
+    made = GraphMean(graph, encoder, **{"query_graph": small.queries, "device": "cpu", "verbose": False} | options)
+    made.titled = titled
+    return made
 
 
 # --- the literal definition: one passage, one source, one query at a time
 
 
-def read(small: Any) -> list[np.ndarray]:
-    """The vectors of the passages: a third is read alone, and the rest with the title in front."""
+def read(small: Any, share: float = 2 / 3) -> list[np.ndarray]:
+    """The vectors of the passages, of which a share is read with the title in front."""
     titles = [document(int(docno[1])).nodes[0].text for docno in small.docnos]
     titled = [f"{title}: {text}" if title else text for title, text in zip(titles, small.texts, strict=True)]
     alone, after = (small.encoder.encode_docs(texts).astype(float) for texts in (small.texts, titled))
-    return [one / 3 + 2 * other / 3 for one, other in zip(alone, after, strict=True)]
+    return [(1 - share) * one + share * other for one, other in zip(alone, after, strict=True)]
 
 
 def chance(answered: list[int]) -> float:
@@ -137,7 +140,10 @@ def sources_of(small: Any, relation: str, passage: int, masked: set[str]) -> lis
 
 CASES: dict[str, tuple[list[str], Any, set[str]]] = {
     "titles": (["titles"], lambda small: {"query_graph": None}, set()),
+    "titles read in front only": (["titles"], lambda small: {"query_graph": None, "titled": 1}, set()),
+    "passages read alone only": (["titles"], lambda small: {"query_graph": None, "titled": 0}, set()),
     "titles and relevant queries": (["titles", "relevant"], lambda small: {}, set()),
+    "titles in front, and relevant queries": (["titles", "relevant"], lambda small: {"titled": 1}, set()),
     "retrieved queries": (["titles", "retrieved"], lambda small: {"query_graph": small.retrieved}, set()),
     "masked queries": (
         ["titles", "relevant"],
@@ -155,7 +161,7 @@ def test_the_ranking_is_the_literal_one(small: Any, case: str, tmp_path: Path, m
     index = model.index(tmp_path / "index")
     assert model.weights == "auto" and [*model.largest_weights] == relations
     stored = np.array(index.flex.payload(return_docnos=False)[0])
-    passages = read(small)
+    passages = read(small, model.titled)
     beta = chance([len(sources_of(small, "relevant", p, masked)) for p in range(len(passages))])
     parts: list[list[np.ndarray]] = [
         [added(x, sources_of(small, name, p, masked), name, beta) for name in relations] for p, x in enumerate(passages)
@@ -322,6 +328,11 @@ def test_a_reopened_index(small: Any, tmp_path: Path) -> None:
     assert before["titles"].max() > 0 and before["relevant"].max() > 0 and not weights["relevant"].any()
     loaded = GraphMean.load(model.save(tmp_path / "mean").path, device="cpu")  # without graphs
     assert loaded.largest_weights == model.largest_weights and loaded.weights == "auto"
+    halves = model.apply_attributes(verbose=False)
+    halves.titled = 0.5
+    again = GraphMean.load(halves.save(tmp_path / "halves").path, graph=corpus, query_graph=small.queries, device="cpu")
+    assert again.titled == 0.5 and model.titled == loaded.titled == 2 / 3
+    np.testing.assert_array_equal(again.vectors_of(small.docnos), halves.vectors_of(small.docnos))
     opened = ContextualIndex(tmp_path / "index", corpus, loaded)
     pd.testing.assert_frame_equal(opened.retriever(10)(small.topics), tuned.retriever(10)(small.topics))
     whole = GraphMean.load(model.path, graph=corpus, query_graph=small.queries, device="cpu", verbose=False)

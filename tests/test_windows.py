@@ -78,6 +78,9 @@ def test_pieces_of_a_word_stay_together() -> None:
 # --- the literal definition: each window by itself, and the best one counts
 
 
+AUTO = {"side by side": "auto", "titles in front": "auto"}
+
+
 def literal(kind: str, docno: str, most: int, query: np.ndarray) -> float:
     """The score of a passage for a query, whose weights are part of its vector; each word is a token."""
     words, scores = TEXTS[docno].split(), []
@@ -88,9 +91,9 @@ def literal(kind: str, docno: str, most: int, query: np.ndarray) -> float:
         z = own + (0 if kind == "bare" else 0.7 * title)
         # with the title in front, the first window is cut at the same length, and the others are cut at their ends
         titled = f"{TITLES[docno]}: {' '.join(words if start == 0 else words[start : start + SIZE])}"
-        x = own / 3 + 2 / 3 * vector(titled)
+        x = vector(titled) if kind == "titles in front" else own / 3 + 2 / 3 * vector(titled)
         side_by_side = np.concatenate([x, (np.linalg.norm(x) - x @ m) * m])
-        scores.append((side_by_side if kind == "side by side" else z / np.linalg.norm(z)) @ query)
+        scores.append((side_by_side if kind in AUTO else z / np.linalg.norm(z)) @ query)
     return max(scores)
 
 
@@ -98,13 +101,16 @@ def model_of(kind: str, size: int = SIZE) -> Any:
     options: Any = {"device": "cpu", "verbose": False}
     if kind == "network":
         return ptg.GNNEncoder(graph(), encoder(size), config=ptg.GNNEncoderConfig(weights={"title": 0.7}), **options)
-    weights: Any = {"side by side": "auto", "fixed": {"title": 0.7}, "bare": {}}[kind]
-    return ptg.GraphMean(graph(), encoder(size), weights, **options)
+    weights: Any = AUTO.get(kind) or {"fixed": {"title": 0.7}, "bare": {}}[kind]
+    model = ptg.GraphMean(graph(), encoder(size), weights, **options)
+    model.titled = 1 if kind == "titles in front" else model.titled
+    return model
 
 
 @pytest.mark.filterwarnings("ignore:2 of 12 passages")
 @pytest.mark.parametrize(
-    ("kind", "most"), [("side by side", 3), ("fixed", 3), ("network", 3), ("bare", 3), ("bare", 1)]
+    ("kind", "most"),
+    [("side by side", 3), ("titles in front", 3), ("fixed", 3), ("network", 3), ("bare", 3), ("bare", 1)],
 )
 def test_the_best_window_counts(kind: str, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(write_index.__kwdefaults__, "chunk_size", 5)

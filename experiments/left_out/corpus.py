@@ -40,7 +40,7 @@ class Corpus:
 
     def __init__(self, name: str, collection: Collection, output: Path, options: argparse.Namespace) -> None:
         self.name, self.collection, self.output, self.engine = name, collection, output, options.first_stage
-        self.cross_encoder, self.masked = options.cross_encoder, options.masked
+        self.cross_encoder, self.masked, self.share = options.cross_encoder, options.masked, options.titled_share
         self.per_query = not options.fixed_weights
         self._encoder, self.max_tokens, self.windows = options.encoder, options.max_tokens, options.windows
         self.vectors = output / "vectors"
@@ -125,7 +125,8 @@ class Corpus:
         if not index.built():
             self.vectors.mkdir(parents=True, exist_ok=True)
             shutil.copytree(self.vectors, index.path / ENCODED, dirs_exist_ok=True)  # texts are not encoded twice
-            index.index(self.collection.get_corpus_iter(), passage_words=self.passage_words, windows=self.windows)
+            options: dict[str, Any] = {"passage_words": self.passage_words, "windows": self.windows}
+            index.index(self.collection.get_corpus_iter(), titled=self.share, **options)
         return index
 
     @cached_property

@@ -143,20 +143,19 @@ class Fold:
 
     def transferred(self, model: Path) -> pt.Transformer:
         """A saved GNN-encoder, over this collection."""
-        shared = {"query_graph": self.query_graph, "folder": self.corpus.vectors, "verbose": False}
-        gnn = ptg.GNNEncoder.load(model, graph=self.corpus.graph, encoder=self.corpus.encoder, **shared)
-        return self._searched(gnn)
+        return self._searched(ptg.GNNEncoder.load(model, graph=self.corpus.graph, **self._shared()))
 
     def mean(self, **options: Any) -> ptg.GraphMean:
         """GraphMean, by default with its own weights."""
-        return ptg.GraphMean(self.corpus.graph, **self._shared() | options)
+        mean = ptg.GraphMean(self.corpus.graph, **self._shared() | options)
+        mean.titled = self.corpus.share
+        return mean
 
     def gnn(self, seed: int) -> ptg.GNNEncoder:
         """A GNN-encoder trained on this collection; that of the first fold is saved, for other collections."""
         path = self.model_path(seed)
         if path.exists():
-            options = self._shared()
-            return ptg.GNNEncoder.load(path, graph=self.corpus.graph, encoder=options.pop("encoder"), **options)
+            return ptg.GNNEncoder.load(path, graph=self.corpus.graph, **self._shared())
         gnn = self._untrained(ptg.GNNEncoderTraining(seed=seed, masked=self.corpus.masked))
         timed(gnn, *self.train, *self.dev)
         if not self.number:
@@ -213,8 +212,7 @@ class Fold:
         return index.retriever(DEPTH)
 
     def _retriever(self, index: FlexIndex) -> pt.Transformer:
-        retriever = index.np_retriever(num_results=DEPTH, drop_query_vec=True)
-        return self.corpus.encoder.query_encoder() >> retriever
+        return self.corpus.encoder.query_encoder() >> index.np_retriever(num_results=DEPTH, drop_query_vec=True)
 
     def _bm25_context(self) -> pt.Transformer:
         """Titles and the answered training queries stand in the text of a passage."""

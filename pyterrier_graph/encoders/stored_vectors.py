@@ -39,6 +39,7 @@ VECTORS, DIGESTS = "vecs.f4", "digests.u8"
 FLOAT, DIGEST = np.dtype("<f4"), np.dtype("<u8")  # the digest of a text is two numbers
 SOURCE, ROW = np.dtype("<i2"), np.dtype("<i8")
 WINDOWS = 5  # of a long passage
+TITLED = 2 / 3  # the share of the vector of a passage that is read after its titles, in weights per query
 PASSAGES_AT_ONCE, TEXTS_AT_ONCE = 256, 65_536
 TIMED, SOON = 32, 10  # passages that are encoded for an estimate, and seconds that need none
 MANY = 500  # passages for which converting the encoder is worth it
@@ -95,11 +96,6 @@ class Mixed:
     alone: np.ndarray  # shape (texts, d)
     titled: np.ndarray  # shape (texts, d)
     share: float  # of ``titled``
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(texts, d)."""
-        return self.alone.shape
 
     def __len__(self) -> int:
         return len(self.alone)
@@ -195,8 +191,8 @@ def base_vectors(
     return Flex(path)
 
 
-def encoding_time(folder: Path, graph: HeteroGraph, encoder: BiEncoder) -> str:
-    """How long encoding all passages takes, with and without titles; empty if it is quick, or there are vectors."""
+def encoding_time(folder: Path, graph: HeteroGraph, encoder: BiEncoder, times: int) -> str:
+    """How long encoding all passages so many times takes; empty if it is quick, or there are vectors."""
     nodes = graph.passage_nodes
     if len(nodes) < 2 * TIMED or any(folder.glob("passages-*")):
         return ""
@@ -205,7 +201,7 @@ def encoding_time(folder: Path, graph: HeteroGraph, encoder: BiEncoder) -> str:
     quiet.encode_docs(texts[:1])  # the first call takes longer
     started = perf_counter()
     quiet.encode_docs(texts)
-    seconds = 2 * len(nodes) * (perf_counter() - started) / TIMED
+    seconds = times * len(nodes) * (perf_counter() - started) / TIMED
     needed = f"{seconds / 60:.0f} minutes" if seconds > 90 else f"{seconds:.0f} seconds"
     return f"Encoding {len(nodes):,} passages takes about {needed}." if seconds > SOON else ""
 
@@ -253,8 +249,7 @@ def window_vectors(
             folder, "windows", identity, count, read, quiet.encode_docs, workers=workers, verbose=verbose
         )
 
-    alone = encoded(False)
-    return Windows(bounds, Mixed(alone, encoded(True), share) if share else alone)
+    return Windows(bounds, Mixed(encoded(False), encoded(True), share) if 0 < share < 1 else encoded(share == 1))
 
 
 def further_windows(

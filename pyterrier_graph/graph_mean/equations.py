@@ -41,11 +41,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pyterrier_graph.checks import check_number
+from pyterrier_graph.encoders.stored_vectors import TITLED
 from pyterrier_graph.graph_mean.neighbors import NeighborBatch
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED, TITLES
-
-TITLED = 2 / 3  # the share of the vector of a passage that is read after its titles, in weights per query
 
 
 class Parts(NamedTuple):
@@ -194,16 +193,20 @@ class SideBySide(FixedMean):
         weights: The relations, each with its largest weight. The weights are part of the queries, not of the vectors.
         dimension: d.
         isolated: Beta, see :func:`isolated_share`.
+        share: The share of x that is read with the titles in front, if they are a relation.
     """
 
-    def __init__(self, weights: Mapping[str, float], dimension: int, isolated: float = 0.5) -> None:
+    def __init__(
+        self, weights: Mapping[str, float], dimension: int, isolated: float = 0.5, share: float = TITLED
+    ) -> None:
         super().__init__(weights, dimension)
-        self.isolated = isolated
+        check_number("titled", share, 0, 1)
+        self.isolated, self.share = isolated, share
 
     @property
     def titled(self) -> float:  # type: ignore[override]
         """The share of x that is read with the titles in front."""
-        return TITLED if TITLES in self.relations else 0.0
+        return self.share if TITLES in self.relations else 0.0
 
     @property
     def width(self) -> int:

@@ -33,6 +33,7 @@ from pyterrier_graph.encoders.checkpoints import DType, dtype_name, precision
 from pyterrier_graph.encoders.model import LearnedModel
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.stored_vectors import (
+    TITLED,
     VECTORS,
     WINDOWS,
     Mixed,
@@ -303,8 +304,8 @@ class ContextualEncoder(LearnedModel):
             if self.graph is None:
                 raise ValueError("passages need vectors: give graph=DocumentGraph(path) or vectors=FlexIndex(path)")
             read = partial(base_vectors, self._place, self.graph, self.encoder, workers=workers, verbose=self.verbose)
-            index = read()
-            titled = read(titles=True) if self._share else None
+            index = read(titles=self._share == 1)
+            titled = read(titles=True) if 0 < self._share < 1 else None
         sampler = NeighborSampler(
             index,
             self.encoder,
@@ -448,8 +449,7 @@ class GraphMean(ContextualEncoder):
     passage, followed by what each relation adds to it, so that one search has a weight per query and relation: see
     :class:`~pyterrier_graph.graph_mean.equations.SideBySide` for the vectors, and
     :class:`~pyterrier_graph.graph_mean.contextual_index.QueryWeights` for the weights. The index is larger: with titles
-    it has two vectors per passage, with relevant queries as well it has three. A passage with titles is encoded twice,
-    alone and after its titles, unless its ``vectors`` are given.
+    it has two vectors per passage, with relevant queries as well it has three.
 
     With fixed weights the vector of a passage is as large as the encoder's:
     ``normalize(x + sum over relations of weight * mean of the neighbors)``, see
@@ -477,14 +477,12 @@ class GraphMean(ContextualEncoder):
 
     Attributes:
         largest_weights: With ``weights='auto'``, the weight of each relation for a query that matches its sources well.
+        titled: With ``'auto'``, the share in :meth:`GraphIndex.index <pyterrier_graph.GraphIndex.index>`, 2/3 if not set.
         isolated_norm: With fixed weights, the length of the vector of a passage without a relevant query, where other
             passages have some; 1 unless :meth:`fit` finds a better one.
 
     Raises:
         ValueError: If a relation is not in the graphs, or ``vectors`` are of other passages or of another encoder.
-
-    Warns:
-        UserWarning: If the graphs have none of the default relations: passages then keep their vectors.
     """
 
     schematic = {"label": "GraphMean", "help_url": "https://pypi.org/project/pyterrier-graph/"}
@@ -510,7 +508,7 @@ class GraphMean(ContextualEncoder):
         verbose: bool = True,
     ) -> None:
         super().__init__(graph, encoder, query_graph, vectors, folder, device, dtype, verbose)
-        self.training, self.largest_weights, self.isolated_norm = training, {}, 1.0
+        self.training, self.largest_weights, self.titled, self.isolated_norm = training, {}, TITLED, 1.0
         self.weights = weights
 
     @property
@@ -527,7 +525,7 @@ class GraphMean(ContextualEncoder):
     def network(self) -> FixedMean | SideBySide:
         """The function that computes the vectors, with the present weights."""
         if self.weights == AUTO:
-            return SideBySide(self.largest_weights, self._dimension, self._isolated)
+            return SideBySide(self.largest_weights, self._dimension, self._isolated, self.titled)
         return FixedMean(self.weights, self._dimension, self.isolated_norm)
 
     @property
@@ -597,12 +595,13 @@ class GraphMean(ContextualEncoder):
 
     def _write(self, folder: Path) -> dict[str, Any]:
         about = {"weights": self.weights, "largest_weights": self.largest_weights, "isolated_norm": self.isolated_norm}
-        return super()._write(folder) | about
+        return super()._write(folder) | about | {"titled": self.titled}
 
     @classmethod
     def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
         given: dict[str, Any] = {"graph": None, "weights": about["weights"]}
         model = cls(**given | options | {"encoder": cls._read_encoder(folder, about, options)})
         model.largest_weights, model.isolated_norm = about["largest_weights"], about["isolated_norm"]
+        model.titled = about.get("titled", TITLED)
         model._check()
         return model

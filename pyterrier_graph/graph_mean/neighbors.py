@@ -88,9 +88,9 @@ class NeighborSampler:
         folder: Path,
         verbose: bool,
     ) -> None:
-        self.docnos, vectors, _ = index.payload()
+        self.docnos, vectors, about = index.payload()
         self.vectors = vectors if titled is None else Mixed(vectors, titled.payload()[1], share)
-        self.index, self.titled = index, titled
+        self.index, self.titled, self.dimension = index, titled, about["vec_size"]
         self.encoder, self.graph, self.query_graph = encoder, graph, query_graph
         self.two_hops, self.edge_features = two_hops, edge_features
         self.folder, self.verbose = folder, verbose
@@ -232,7 +232,7 @@ class NeighborSampler:
         nodes, (rows,) = _joined([edges.indices])
         place = self.rows[nodes]
         passage = place < len(self)
-        vectors = np.empty((len(place), self.vectors.shape[1]), dtype=np.float32)
+        vectors = np.empty((len(place), self.dimension), dtype=np.float32)
         vectors[passage] = self.vectors[place[passage]]
         if not passage.all():
             vectors[~passage] = self.section_vectors[place[~passage] - len(self)]

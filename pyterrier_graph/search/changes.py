@@ -137,7 +137,8 @@ class Change:
             queries = QueryPassageGraph(self.folder / layout.QUERIES, verbose=False).build(topics, graph, qrels=qrels)
         self._save_encoder()
         encoder = bi_encoder(self.index._encoder)
-        if self.index.verbose and (text := encoding_time(self.path / layout.ENCODED, graph, encoder)):
+        times = 2 if 0 < self.meta.get("titled", 0.5) < 1 else 1
+        if self.index.verbose and (text := encoding_time(self.path / layout.ENCODED, graph, encoder, times)):
             pt.tqdm.write(text, file=sys.stderr)
         own = isinstance(self.index.lexical, pt.Transformer)
         self.meta["lexical"] = None if own else self.index.lexical or self.meta.get("lexical") or "lance"
@@ -178,7 +179,7 @@ class Change:
         verbose: bool,
     ) -> tuple[ContextualIndex, int | None]:
         """Writes the vectors, and what BM25 searches; returns the index, and the version of Lance's table."""
-        model = self.index._model(graph, queries, verbose=verbose)
+        model = self.index._model(graph, queries, self.meta, verbose=verbose)
         vectors = model.index(folder / layout.VECTORS, windows=self.meta["windows"], workers=self.workers)
         context = [TITLES] * bool(len(graph._adjacency(TITLE).indices)) + [RELEVANT] * (queries is not None)
         passages = graph.get_corpus_iter(context=context, query_graph=queries)

@@ -9,9 +9,9 @@ from typing import Any, Self
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.checks import Shown, View, check_count, check_type
+from pyterrier_graph.checks import Shown, View, check_count, check_number, check_type
 from pyterrier_graph.documents.document import StructuredDocument
-from pyterrier_graph.encoders.stored_vectors import WINDOWS
+from pyterrier_graph.encoders.stored_vectors import TITLED, WINDOWS
 from pyterrier_graph.graphs.builder import DocumentOf
 from pyterrier_graph.html import schematic
 from pyterrier_graph.search.changes import Answered, Change, commit
@@ -71,6 +71,7 @@ class GraphIndex(Shown, StoredIndex):
         document: str | DocumentOf | None = None,
         passage_words: int = 120,
         windows: int = WINDOWS,
+        titled: float = TITLED,
         answered: tuple[pd.DataFrame, pd.DataFrame] | None = None,
         overwrite: bool = False,
         workers: Workers = 1,
@@ -82,12 +83,14 @@ class GraphIndex(Shown, StoredIndex):
             document: For a corpus of passages, the document of a row: the name of a field, or a function of the row.
             passage_words: Words per passage where texts are split.
             windows: Windows of a long passage, at most; the best one counts: see :meth:`GraphMean.index`.
+            titled: The share of a passage's vector that comes from its text with the titles in front; the rest is that of
+                the text alone. With 1 or 0, a passage is encoded once, in half of the time. An ``encoder`` that is a
+                GraphMean or GNNEncoder has its own share.
             answered: Topics (``qid, query``) and judgments (``qid, docno, label``, of passages, or of documents for all
                 their passages) of queries whose answers are known. They are context of the passages, and set the
                 numbers of :meth:`fit` unless it has been called: some of them at a time are left out of the context and
                 ranked. Do not evaluate with them.
-            overwrite: Whether to replace all documents of an index that exists at this path. This also deletes files
-                that changes have left.
+            overwrite: Whether to replace an index that exists at this path, with all files that changes have left.
             workers: Number of processes that encode, or ``'ray'``, a cluster: see :meth:`GraphMean.index`.
 
         Raises:
@@ -96,11 +99,12 @@ class GraphIndex(Shown, StoredIndex):
         """
         check_count("passage_words", passage_words)
         check_count("windows", windows)
+        check_number("titled", titled, 0, 1)
         check_type("overwrite", overwrite, bool, "True or False")
         if self.built() and not overwrite:
             advice = f"{self!r} opens it, update(docs) changes documents, index(..., overwrite=True) replaces all"
             raise FileExistsError(f"{str(self.path)!r} exists already: {advice}")
-        about = {"passage_words": passage_words, "windows": windows}
+        about = {"passage_words": passage_words, "windows": windows, "titled": titled}
         answered = _checked(answered)
         Change(self, docs, document, about, keep_others=False, answered=answered, workers=workers).write()
         return self
@@ -156,7 +160,7 @@ class GraphIndex(Shown, StoredIndex):
         """
         qrels = self.graph.passage_qrels(qrels) if self.graph._own_ids else qrels
         settings: dict[str, Any] = {"judged": True}
-        model: Any = self._model(self.graph, self._queries, verbose=self.verbose)
+        model: Any = self._model(self.graph, self._queries, self.meta, verbose=self.verbose)
         if getattr(model, "weights", None) == "auto":
             model.training = self.training
             settings["largest_weights"] = model.fit(topics, qrels).largest_weights

@@ -82,10 +82,10 @@ def results(index: StoredIndex, question: str, num_results: int, per: Per | None
         found = found.head(num_results)
     wanted = content_stems(question)
     shares = np.stack([*parts.values()], axis=1)[found["place"]]
-    snippets = [snippet(text, wanted) for text in found["text"]]
-    reasons = _reasons(index, found, wanted, vector[0], [*parts], shares)
+    new: dict[str, Any] = {"snippet": [snippet(text, wanted) for text in found["text"]]}
+    new["why"] = _reasons(index, found, wanted, vector[0], [*parts], shares)
     names = ["title", *(["file", "line"] if files else []), "snippet", "why", "score", "docno", "text"]
-    found = found.assign(snippet=snippets, why=reasons)[names].reset_index(drop=True)
+    found = pd.DataFrame({name: new[name] if name in new else found[name].array for name in names})
     if files and not any(wanted <= {*stems(text)} for text in (found["title"] + " " + found["text"]).tolist()):
         nearby = index._similarities([question])[0]
         if nearby < index._unrelated:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeGuard, get_args
@@ -15,7 +16,7 @@ import pyterrier as pt
 from pyterrier_graph.checks import WithSignature, check_choice, check_count, check_training
 from pyterrier_graph.encoders.compiled import find_compiled
 from pyterrier_graph.encoders.names import checkpoint_name, checkpoint_state
-from pyterrier_graph.encoders.stored_vectors import encoder_name
+from pyterrier_graph.encoders.stored_vectors import TITLED, encoder_name
 from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, ContextualRetriever, encoder_of, nearest
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
@@ -146,13 +147,17 @@ class StoredIndex(WithSignature, BuiltArtifact):
             raise ValueError(f"{about['name']} is not part of {self!r}: give encoder=")
         return pt.Artifact.load(str(self.path / layout.ENCODER))
 
-    def _model(self, graph: DocumentGraph, queries: QueryPassageGraph | None, *, verbose: bool) -> ContextualEncoder:
-        """The model that computes the vectors of a graph."""
+    def _model(
+        self, graph: DocumentGraph, queries: QueryPassageGraph | None, about: Mapping[str, Any], *, verbose: bool
+    ) -> ContextualEncoder:
+        """The model that computes the vectors of a graph, for an index with this ``pt_meta.json``."""
         options: dict[str, Any] = {"query_graph": queries, "folder": self.path / layout.ENCODED, "verbose": verbose}
         if not is_contextual(encoder := self._encoder):
             from pyterrier_graph.graph_mean.graph_mean import GraphMean
 
-            return GraphMean(graph, encoder, **options)
+            model = GraphMean(graph, encoder, **options)
+            model.titled = about.get("titled", TITLED)
+            return model
         return type(encoder).load(self.path / layout.ENCODER, graph=graph, encoder=encoder.encoder, **options)
 
     # --- pipelines
