@@ -83,7 +83,7 @@ class GraphIndex(Shown, StoredIndex):
             document: For a corpus of passages, the document of a row: the name of a field, or a function of the row.
             passage_words: Words per passage where texts are split.
             windows: Windows of a long passage, at most; the best one counts: see :meth:`GraphMean.index`.
-            titled: The share of a passage's vector that comes from its text with the titles in front; the rest is that of
+            titled: The share of a passage's vector that comes from its text with titles in front; the rest is that of
                 the text alone. With 1 or 0, a passage is encoded once, in half of the time. An ``encoder`` that is a
                 GraphMean or GNNEncoder has its own share.
             answered: Topics (``qid, query``) and judgments (``qid, docno, label``, of passages, or of documents for all
