@@ -477,7 +477,7 @@ class GraphMean(ContextualEncoder):
 
     Attributes:
         largest_weights: With ``weights='auto'``, the weight of each relation for a query that matches its sources well.
-        titled: With ``'auto'``, the share in :meth:`GraphIndex.index <pyterrier_graph.GraphIndex.index>`, 2/3 at first.
+        titled: As in :meth:`GraphIndex.index <pyterrier_graph.GraphIndex.index>`; to be set before an index is made.
         isolated_norm: With fixed weights, the length of the vector of a passage without a relevant query, where other
             passages have some; 1 unless :meth:`fit` finds a better one.
 
