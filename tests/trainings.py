@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import multiprocessing
 import os
 import socket
@@ -60,6 +61,7 @@ def _run(train: Callable[[int, Path], None], rank: int, port: int, folder: Path)
     place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     os.environ |= {name: str(value) for name, value in place.items()}
     AcceleratorState._reset_state(reset_partial_state=True)  # the parent's
+    faulthandler.dump_traceback_later(150, file=sys.__stderr__)  # of a process that hangs, before its time is over
     train(rank, folder)
     assert torch.distributed.get_world_size() == 2
     torch.distributed.destroy_process_group()
