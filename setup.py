@@ -60,7 +60,7 @@ PISA = [  # wurlitzer hides the log of PISA's indexer
     "wurlitzer>=3; platform_system == 'Linux'",
 ]
 ADAPTIVE = ["pyterrier-adaptive>=0.2.1"]
-RAY = ["ray>=2.45"]
+RAY = ["ray>=2.49"]
 # Runs encoders; those of sentence-transformers need an older transformers. There are no wheels for Macs with Intel.
 OPENVINO = ["openvino>=2026.1; platform_system != 'Darwin' or platform_machine == 'arm64'"]
 DOCS = ["sphinx>=7.4", "myst-nb>=1.2"]
