@@ -65,7 +65,6 @@ from torch.nn import functional
 
 from pyterrier_graph.checks import check_choice, check_count, check_number, check_weights
 from pyterrier_graph.encoders.checkpoints import full_precision
-from pyterrier_graph.encoders.stored_vectors import TITLED
 from pyterrier_graph.graph_mean.equations import (
     FixedMean,
     Parts,
@@ -406,8 +405,6 @@ class GNNEncoderSideBySide(GNNEncoderNetwork, SideBySide):
 
     The weights of a query are GraphMean's: they depend on the sources, and not on what the network has learned.
     """
-
-    isolated, share = 0.5, TITLED  # as for SideBySide
 
     def __init__(self, config: GNNEncoderConfig, dimension: int) -> None:
         super().__init__(config, dimension)

@@ -196,8 +196,10 @@ class SideBySide(FixedMean):
         share: The share of x that is read with the titles in front, if they are a relation.
     """
 
+    isolated, share = 0.5, TITLED  # also of a subclass with another constructor
+
     def __init__(
-        self, weights: Mapping[str, float], dimension: int, isolated: float = 0.5, share: float = TITLED
+        self, weights: Mapping[str, float], dimension: int, isolated: float = isolated, share: float = share
     ) -> None:
         super().__init__(weights, dimension)
         check_number("titled", share, 0, 1)

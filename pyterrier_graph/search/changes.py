@@ -26,7 +26,7 @@ import pyterrier as pt
 
 from pyterrier_graph.documents.document import PASSAGE, StructuredDocument
 from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name, checkpoint_state
-from pyterrier_graph.encoders.stored_vectors import encoder_name, encoding_time
+from pyterrier_graph.encoders.stored_vectors import TITLED, encoder_name, encoding_time
 from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, ContextualRetriever
 from pyterrier_graph.graphs.builder import DocumentOf
 from pyterrier_graph.graphs.document_graph import DocumentGraph, structured_documents
@@ -137,7 +137,7 @@ class Change:
             queries = QueryPassageGraph(self.folder / layout.QUERIES, verbose=False).build(topics, graph, qrels=qrels)
         self._save_encoder()
         encoder = bi_encoder(self.index._encoder)
-        times = 2 if 0 < self.meta.get("titled", 0.5) < 1 else 1
+        times = 2 if 0 < self.meta.get("titled", TITLED) < 1 else 1
         if self.index.verbose and (text := encoding_time(self.path / layout.ENCODED, graph, encoder, times)):
             pt.tqdm.write(text, file=sys.stderr)
         own = isinstance(self.index.lexical, pt.Transformer)
