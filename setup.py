@@ -11,7 +11,9 @@ from setuptools import find_packages, setup
 from setuptools.command.sdist import sdist
 
 ROOT = Path(__file__).parent
-VERSION = re.search(r'^__version__ = "(.+)"$', (ROOT / "pyterrier_graph" / "__init__.py").read_text("utf-8"), re.M)[1]
+VERSION = re.search(
+    r'^__version__ = "(.+)"$', (ROOT / "pyterrier_graph" / "__init__.py").read_text("utf-8"), re.M
+)[1]
 
 # These bring others that the package imports: filelock (torch), scipy and joblib (scikit-learn), datasets
 # and accelerate (sentence-transformers[train]), safetensors and huggingface_hub (transformers), lz4 (PyTerrier).
@@ -99,7 +101,10 @@ class SourceArchive(sdist):
             return info
 
         name = f"{base_name}.tar.gz"
-        with gzip.GzipFile(name, "wb", mtime=TIME) as out, tarfile.open(fileobj=out, mode="w") as archive:
+        with (
+            gzip.GzipFile(name, "wb", mtime=TIME) as out,
+            tarfile.open(fileobj=out, mode="w") as archive,
+        ):
             archive.add(base_dir, filter=plain)  # in the order of names
         return name
 
@@ -114,7 +119,9 @@ setup(
     license_files=["LICENSE"],
     cmdclass={"sdist": SourceArchive},
     packages=find_packages(include=["pyterrier_graph", "pyterrier_graph.*"]),
-    package_data={"pyterrier_graph": ["py.typed", "__init__.pyi", "clef_ip/__init__.pyi", "pt_docs/*.rst"]},
+    package_data={
+        "pyterrier_graph": ["py.typed", "__init__.pyi", "clef_ip/__init__.pyi", "pt_docs/*.rst"]
+    },
     python_requires=">=3.11,<3.14",
     install_requires=REQUIRES,
     extras_require={

@@ -9,9 +9,18 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 project = "pyterrier_graph"
-extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "myst_nb", "pyterrier_directives"]
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "myst_nb",
+    "pyterrier_directives",
+]
 html_theme = "alabaster"
-html_theme_options = {"page_width": "min(1400px, 96%)", "body_max_width": "none"}  # outputs of notebooks are wide
+html_theme_options = {
+    "page_width": "min(1400px, 96%)",
+    "body_max_width": "none",
+}  # outputs of notebooks are wide
 html_static_path = ["static"]
 html_css_files = ["pages.css"]
 html_show_copyright = False

@@ -76,10 +76,15 @@ def leading_somewhere(text: str, repository: str, version: str) -> str:
 
 def main(output: str) -> int:
     """Builds the pages; warnings are errors."""
-    repository, version = os.environ.get("GITHUB_REPOSITORY", ""), os.environ.get("GITHUB_REF_NAME", "main")
+    repository, version = (
+        os.environ.get("GITHUB_REPOSITORY", ""),
+        os.environ.get("GITHUB_REF_NAME", "main"),
+    )
     with tempfile.TemporaryDirectory() as folder:
         sources = assemble(Path(folder, "sources"), repository, version)
-        return build_main(["-q", "-W", "-c", str(DOCS), "-d", f"{folder}/doctrees", str(sources), output])
+        return build_main(
+            ["-q", "-W", "-c", str(DOCS), "-d", f"{folder}/doctrees", str(sources), output]
+        )
 
 
 if __name__ == "__main__":

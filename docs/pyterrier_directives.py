@@ -32,7 +32,11 @@ class Cite(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Makes a paragraph with the link."""
-        return [nodes.paragraph("", "", nodes.reference("", self.options["citation"], refuri=self.options["link"]))]
+        return [
+            nodes.paragraph(
+                "", "", nodes.reference("", self.options["citation"], refuri=self.options["link"])
+            )
+        ]
 
 
 class CiteDblp(Cite):

@@ -24,7 +24,9 @@ MEASURES = [on_documents(PRES @ 100), on_documents(R @ 100), on_documents(AP @ 1
 
 def main(folder: str = "clef-ip", documents: int = 1000) -> None:
     """Finds documents by the best words of the abstract, filters them, and ranks their passages by the claims."""
-    patents, train, test = (pt.get_dataset(name) for name in ("irds:clef-ip", f"{TASK}/train/en", f"{TASK}/test/en"))
+    patents, train, test = (
+        pt.get_dataset(name) for name in ("irds:clef-ip", f"{TASK}/train/en", f"{TASK}/test/en")
+    )
     graph = ptg.DocumentGraph(f"{folder}/graph")
     if not graph.built():
         graph.index(patents.get_corpus_iter())
@@ -35,13 +37,20 @@ def main(folder: str = "clef-ip", documents: int = 1000) -> None:
     if not index.built():
         index.indexer(meta={"docno": 20}).index(graph.get_corpus_iter("documents"))
     bm25 = pt.rewrite.tokenise() >> index.bm25() % documents >> pt.rewrite.reset()
-    found = clef_ip.ClaimsQuery() >> clef_ip.AbstractTerms(frequencies) >> bm25 >> pt.rewrite.reset()
+    found = (
+        clef_ip.ClaimsQuery() >> clef_ip.AbstractTerms(frequencies) >> bm25 >> pt.rewrite.reset()
+    )
     passages = found >> clef_ip.NotOwnFamily() >> clef_ip.SharedCodes(graph) >> graph.passages()
     hgat = ptg.HGATReranker(graph)
     (passages >> hgat).fit(train.get_topics(), train.get_qrels())
     systems = [passages, passages >> ptg.GraphMaxSim(graph), passages >> hgat]
     systems = [system >> clef_ip.DocumentCutoff(100) for system in systems]
-    options: Any = {"names": ["BM25", "GraphMaxSim", "HGAT"], "batch_size": 10, "plan": "tree", "verbose": False}
+    options: Any = {
+        "names": ["BM25", "GraphMaxSim", "HGAT"],
+        "batch_size": 10,
+        "plan": "tree",
+        "verbose": False,
+    }
     print(pt.Experiment(systems, test.get_topics(), test.get_qrels(), MEASURES, **options))
 
 

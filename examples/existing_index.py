@@ -18,7 +18,9 @@ from ir_measures import RR, nDCG
 import pyterrier_graph as ptg
 
 
-def rerank(first_stage: pt.Transformer, texts: Any, encoder: str = "all-MiniLM-L6-v2") -> pt.Transformer:
+def rerank(
+    first_stage: pt.Transformer, texts: Any, encoder: str = "all-MiniLM-L6-v2"
+) -> pt.Transformer:
     """Queries in, documents out.
 
     Args:
@@ -47,8 +49,17 @@ def main(index: str, name: str) -> None:
 
         bm25 = PisaIndex(index).bm25()
     systems = [bm25 % 100, rerank(bm25 % 100, dataset)]
-    options: Any = {"names": ["BM25", "BM25 >> GraphMaxSim"], "baseline": 0, "plan": "tree", "verbose": False}
-    print(pt.Experiment(systems, dataset.get_topics(), dataset.get_qrels(), [nDCG @ 10, RR @ 10], **options))
+    options: Any = {
+        "names": ["BM25", "BM25 >> GraphMaxSim"],
+        "baseline": 0,
+        "plan": "tree",
+        "verbose": False,
+    }
+    print(
+        pt.Experiment(
+            systems, dataset.get_topics(), dataset.get_qrels(), [nDCG @ 10, RR @ 10], **options
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -26,7 +26,9 @@ DATASETS = {
 }
 
 
-def main(name: str = "numpydoc", folder: str = "gnn_encoder", *, queries: int | None = None) -> None:
+def main(
+    name: str = "numpydoc", folder: str = "gnn_encoder", *, queries: int | None = None
+) -> None:
     """Builds the graphs, tunes or trains, writes the indexes, and compares.
 
     Args:
@@ -37,13 +39,20 @@ def main(name: str = "numpydoc", folder: str = "gnn_encoder", *, queries: int | 
     corpus, *parts = (pt.get_dataset(f"irds:{part}") for part in DATASETS[name])
     topics, tested = (part.get_topics().head(queries or 1_000_000) for part in parts)
     qrels, test_qrels = (part.get_qrels() for part in parts)
-    dev, train = topics[: len(topics) // 5], topics[len(topics) // 5 :]  # a fifth is held out for validation
+    dev, train = (
+        topics[: len(topics) // 5],
+        topics[len(topics) // 5 :],
+    )  # a fifth is held out for validation
 
     graph = ptg.DocumentGraph(f"{folder}/graph").index(corpus.get_corpus_iter())
     encoder = ptg.DualEncoder()
-    plain = ptg.GraphMean(graph, encoder, {"title": 0.0}).index(f"{folder}/plain.flex")  # the encoder's own vectors
+    plain = ptg.GraphMean(graph, encoder, {"title": 0.0}).index(
+        f"{folder}/plain.flex"
+    )  # the encoder's own vectors
     # half of the training queries: training on the others tells what those in the graph are worth
-    answered = ptg.QueryPassageGraph(f"{folder}/queries").build(train[::2], graph, plain.retriever(), qrels=qrels)
+    answered = ptg.QueryPassageGraph(f"{folder}/queries").build(
+        train[::2], graph, plain.retriever(), qrels=qrels
+    )
     mean = ptg.GraphMean(graph, encoder, query_graph=answered).fit(dev, qrels)
     gnn = ptg.GNNEncoder(graph, encoder, query_graph=answered).fit(train, qrels, dev, qrels)
     indexes = [plain, mean.index(f"{folder}/mean.flex"), gnn.index(f"{folder}/gnn.flex")]

@@ -29,14 +29,21 @@ def main(folder: str = "hgat", queries: int | None = None) -> None:
     """
     corpus = pt.get_dataset(NUMPY)
     parts = [pt.get_dataset(f"{NUMPY}/{split}") for split in ("train", "dev", "test")]
-    train, dev, test = ((part.get_topics().head(queries or 10_000), part.get_qrels()) for part in parts)
+    train, dev, test = (
+        (part.get_topics().head(queries or 10_000), part.get_qrels()) for part in parts
+    )
     index = PisaIndex(f"{folder}/index", stemmer="porter2")
     if not index.built():
-        index.index({"docno": doc["docno"], "text": doc["text"]} for doc in corpus.get_corpus_iter(verbose=False))
+        index.index(
+            {"docno": doc["docno"], "text": doc["text"]}
+            for doc in corpus.get_corpus_iter(verbose=False)
+        )
     graph = ptg.DocumentGraph(f"{folder}/graph")
     if not graph.built():
         graph.index(corpus.get_corpus_iter(verbose=False))
-    tokens = ptg.TokenStore(f"{folder}/tokens")  # the token vectors of all passages and titles, stored once
+    tokens = ptg.TokenStore(
+        f"{folder}/tokens"
+    )  # the token vectors of all passages and titles, stored once
     if not tokens.built():
         tokens.build(graph)
 
@@ -44,11 +51,18 @@ def main(folder: str = "hgat", queries: int | None = None) -> None:
     hgat = ptg.HGATReranker(graph, tokens=tokens)
     (bm25 >> hgat).fit(*train, *dev)
     hgat.save(f"{folder}/model")
-    hgat.contextualized = hgat.contextualize(f"{folder}/contextualized")  # reranking is now a look-up and a MaxSim
+    hgat.contextualized = hgat.contextualize(
+        f"{folder}/contextualized"
+    )  # reranking is now a look-up and a MaxSim
 
     # plan="tree": BM25 runs once.
     systems = [bm25, bm25 >> ptg.GraphMaxSim(graph, weights={}, tokens=tokens), bm25 >> hgat]
-    options: Any = {"names": ["BM25", "MaxSim", "HGAT"], "baseline": 1, "plan": "tree", "verbose": False}
+    options: Any = {
+        "names": ["BM25", "MaxSim", "HGAT"],
+        "baseline": 1,
+        "plan": "tree",
+        "verbose": False,
+    }
     print(pt.Experiment(systems, *test, [nDCG @ 10, RR @ 10], **options))
 
 

@@ -47,7 +47,11 @@ def main(index: str, name: str, folder: str = "hybrid") -> None:
     systems = {"BM25": bm25, "GraphMean": vectors, "Hybrid": ptg.Hybrid(bm25, vectors)}
     options: dict[str, Any] = {"names": [*systems], "baseline": 0, "correction": "holm"}
     measures = [nDCG @ 10, RR @ 10, R @ 100]
-    print(pt.Experiment([*systems.values()], dataset.get_topics(), dataset.get_qrels(), measures, **options))
+    print(
+        pt.Experiment(
+            [*systems.values()], dataset.get_topics(), dataset.get_qrels(), measures, **options
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -42,7 +42,11 @@ def main(name: str = ROBUST04, run: str | None = None, output: str = "lgre") -> 
     found = pt.text.get_text(dataset, ["text"])(found)
     # the folds of Huston and Croft (2014), which the paper has
     published = [f"{ROBUST04}/fold{number}" for number in range(1, 6)]
-    folds = [{*pt.get_dataset(fold).get_topics()["qid"]} for fold in published] if name == ROBUST04 else 5
+    folds = (
+        [{*pt.get_dataset(fold).get_topics()["qid"]} for fold in published]
+        if name == ROBUST04
+        else 5
+    )
     rerankers = {
         "cross-encoder": lambda fold: ptg.CrossEncoderReranker("bert-base-uncased"),
         "LGRe": lambda fold: ptg.LGReReranker("bert-base-uncased", config=ptg.LGReConfig.paper()),
@@ -51,7 +55,11 @@ def main(name: str = ROBUST04, run: str | None = None, output: str = "lgre") -> 
         ptg.cross_validate(make, found, qrels, folds, output_dir=f"{output}/{system}")
         for system, make in rerankers.items()
     ]
-    print(pt.Experiment([found, *runs], topics, qrels, [P @ 20, nDCG @ 20], names=["first stage", *rerankers]))
+    print(
+        pt.Experiment(
+            [found, *runs], topics, qrels, [P @ 20, nDCG @ 20], names=["first stage", *rerankers]
+        )
+    )
 
 
 if __name__ == "__main__":

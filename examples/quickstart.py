@@ -28,7 +28,10 @@ def main(folder: str = "quickstart", queries: int = 20) -> None:
     corpus, test = pt.get_dataset(NUMPY), pt.get_dataset(f"{NUMPY}/test")
     index = PisaIndex(f"{folder}/index", stemmer="porter2")
     if not index.built():
-        index.index({"docno": doc["docno"], "text": doc["text"]} for doc in corpus.get_corpus_iter(verbose=False))
+        index.index(
+            {"docno": doc["docno"], "text": doc["text"]}
+            for doc in corpus.get_corpus_iter(verbose=False)
+        )
     graph = ptg.DocumentGraph(f"{folder}/graph")
     if not graph.built():
         graph.index(corpus.get_corpus_iter(verbose=False))

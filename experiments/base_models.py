@@ -57,20 +57,36 @@ class Examples(NamedTuple):
 
 def command_line() -> argparse.ArgumentParser:
     """The command line."""
-    command = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    command = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     named = f"{', '.join(COLLECTIONS)}; those in a folder as NAME=FOLDER"
-    command.add_argument("collections", nargs="+", type=collection_name, help=f"with training queries: {named}")
-    command.add_argument("--output", type=Path, required=True, help="folder for indexes, the model, runs and tables")
+    command.add_argument(
+        "collections", nargs="+", type=collection_name, help=f"with training queries: {named}"
+    )
+    command.add_argument(
+        "--output", type=Path, required=True, help="folder for indexes, the model, runs and tables"
+    )
     add_options(
         command,
         "examples",
         passages=(0, "size of the sample of MedQuAD; 0: all of it"),
-        negatives=([*NEGATIVES], "found by a first stage, of the same document, or at random", NEGATIVES),
-        per_query=(6, "negatives of a query from each of them; at random as many as from all others"),
+        negatives=(
+            [*NEGATIVES],
+            "found by a first stage, of the same document, or at random",
+            NEGATIVES,
+        ),
+        per_query=(
+            6,
+            "negatives of a query from each of them; at random as many as from all others",
+        ),
         train_queries=(int, "training queries of each collection, drawn at random (all)"),
         dev_queries=(30, "validation queries of each collection, drawn at random"),
         dev_candidates=(15, "passages of each that are reranked"),
-        unseen=(int, "size of a sample of MedQuAD: no question of its pages is for training or validation (none)"),
+        unseen=(
+            int,
+            "size of a sample of MedQuAD: no question of its pages is for training or validation (none)",
+        ),
     )
     add_options(
         command,
@@ -119,12 +135,25 @@ def run(options: argparse.Namespace) -> ptg.CrossEncoderReranker:
     folder = options.output / CHECKPOINT
     if not folder.exists():
         places = [Place(name, options) for name in options.collections]
-        start = trained_cross_encoder(options.checkpoint, "--checkpoint") if options.checkpoint else options.encoder
+        start = (
+            trained_cross_encoder(options.checkpoint, "--checkpoint")
+            if options.checkpoint
+            else options.encoder
+        )
         if options.random_pairs and not options.checkpoint:
             begun = options.output / "begun"
             if not begun.exists():
-                lengths = {"negatives": ["random"], "pairs": options.random_pairs, "max_tokens": options.random_tokens}
-                train(start, places, argparse.Namespace(**vars(options) | lengths | {"evaluations": 1}), begun)
+                lengths = {
+                    "negatives": ["random"],
+                    "pairs": options.random_pairs,
+                    "max_tokens": options.random_tokens,
+                }
+                train(
+                    start,
+                    places,
+                    argparse.Namespace(**vars(options) | lengths | {"evaluations": 1}),
+                    begun,
+                )
             start = str(begun / CHECKPOINT)
         train(start, places, options, folder)
     return ptg.CrossEncoderReranker.load(folder)
@@ -148,8 +177,15 @@ def train(start: str, places: Sequence[Place], options: argparse.Namespace, fold
         arguments={"lr_scheduler_type": "linear", "warmup_steps": options.warmup},
     )
     model = ptg.CrossEncoderReranker(start, training=training, max_tokens=options.max_tokens)
-    data, dev = (together(part) for part in zip(*(examples(place, options) for place in places), strict=True))
-    logger.info("%s: %d training queries, %d passages", folder.name, data.run["qid"].nunique(), len(data.run))
+    data, dev = (
+        together(part) for part in zip(*(examples(place, options) for place in places), strict=True)
+    )
+    logger.info(
+        "%s: %d training queries, %d passages",
+        folder.name,
+        data.run["qid"].nunique(),
+        len(data.run),
+    )
     model.fit(*data, *dev).save(folder)
     pd.DataFrame(model.training_log).to_csv(f"{folder}.csv", index=False)
 
@@ -191,13 +227,18 @@ class Place:
             return bm25(self.passages, self.folder / "pisa")
         graph = self.collection.graph(self.folder / "documents")
         index = base_vectors(self.folder / "vectors", graph, self.encoder).flex
-        return self.encoder.query_encoder() >> index.np_retriever(num_results=1000, drop_query_vec=True)
+        return self.encoder.query_encoder() >> index.np_retriever(
+            num_results=1000, drop_query_vec=True
+        )
 
     @cached_property
     def encoder(self) -> ptg.DualEncoder:
         """The dual-encoder."""
         return ptg.DualEncoder(
-            self.options.encoder, max_query_tokens=32, max_passage_tokens=PASSAGE_TOKENS, verbose=False
+            self.options.encoder,
+            max_query_tokens=32,
+            max_passage_tokens=PASSAGE_TOKENS,
+            verbose=False,
         )
 
     def with_texts(self, run: pd.DataFrame) -> pd.DataFrame:
@@ -208,7 +249,10 @@ class Place:
 def examples(place: Place, options: argparse.Namespace) -> tuple[Examples, Examples]:
     """Training and validation examples of a collection; what was found for training queries is kept in a file."""
     splits = place.collection.split(dev_queries=options.dev_queries)
-    train, dev = place.seen(splits["train"]).sample(options.train_queries), place.seen(splits["dev"])
+    train, dev = (
+        place.seen(splits["train"]).sample(options.train_queries),
+        place.seen(splits["dev"]),
+    )
     file = place.folder / f"{'-'.join(options.negatives)}.csv.gz"
     if not file.exists():
         write(mined(place, train, options), file)
@@ -222,7 +266,9 @@ def examples(place: Place, options: argparse.Namespace) -> tuple[Examples, Examp
 
 def renamed(name: str, examples: Examples) -> Examples:
     """Examples whose ids differ from those of other collections."""
-    run, qrels = (f.assign(qid=f"{name}:" + f["qid"], docno=f"{name}:" + f["docno"]) for f in examples)
+    run, qrels = (
+        f.assign(qid=f"{name}:" + f["qid"], docno=f"{name}:" + f["docno"]) for f in examples
+    )
     return Examples(run[["qid", "query", "docno", "text", "rank"]], qrels)
 
 
@@ -251,7 +297,9 @@ def mined(place: Place, train: Queries, options: argparse.Namespace) -> pd.DataF
     for qid, positives in relevant.items():
         chosen, taken = [*positives], {place.texts[docno] for docno in positives}
         for source in sources:
-            others = [docno for docno in source.get(qid, ()) if place.texts[docno] not in taken][: options.per_query]
+            others = [docno for docno in source.get(qid, ()) if place.texts[docno] not in taken][
+                : options.per_query
+            ]
             taken.update(place.texts[docno] for docno in others)
             chosen += others
         drawn = [everything[number] for number in random.integers(len(everything), size=at_random)]
@@ -260,7 +308,9 @@ def mined(place: Place, train: Queries, options: argparse.Namespace) -> pd.DataF
     return pd.DataFrame(rows, columns=["qid", "docno", "rank"])
 
 
-def same_document(place: Place, relevant: dict[str, list[str]], seed: int) -> Iterator[tuple[str, list[str]]]:
+def same_document(
+    place: Place, relevant: dict[str, list[str]], seed: int
+) -> Iterator[tuple[str, list[str]]]:
     """The passages of the documents of relevant passages, by query, in random order."""
     documents: defaultdict[str, list[str]] = defaultdict(list)
     for docno in place.texts:

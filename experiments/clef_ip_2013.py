@@ -76,14 +76,21 @@ class Bench(NamedTuple):
 
 def command_line() -> argparse.ArgumentParser:
     """The command line; the defaults are the paper's, where it says."""
-    command = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    command.add_argument("--output", type=Path, required=True, help="folder for graph, index and runs")
+    command = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    command.add_argument(
+        "--output", type=Path, required=True, help="folder for graph, index and runs"
+    )
     add_options(
         command,
         "candidates",
         depth=(1000, "documents that BM25 finds for a topic"),
         queries=(int, "test topics, drawn at random (all)"),
-        passages=(int, "passages of a document that are handed in (all); MAP(D) and PREC(D) depend on it"),
+        passages=(
+            int,
+            "passages of a document that are handed in (all); MAP(D) and PREC(D) depend on it",
+        ),
         language=("en", "of the topics", ["en", "de", "fr"]),
         level=("subclass", "of shared IPC codes", ["subclass", "group"]),
         first_stage=("pisa", "what BM25 runs on", ["pisa", "terrier"]),
@@ -128,19 +135,31 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
             file.parent.mkdir(exist_ok=True)
             pipeline = bench.graph.passages() >> make() >> cutoff
             # topic by topic: the token vectors of all passages of a thousand patents fit into memory once
-            found = pt.tqdm(bench.candidates.groupby("qid", sort=False), desc=f"{model}, {seed}", unit="topic")
-            run = pd.concat([pipeline(documents) for _, documents in found])[["qid", "docno", "score"]]
+            found = pt.tqdm(
+                bench.candidates.groupby("qid", sort=False), desc=f"{model}, {seed}", unit="topic"
+            )
+            run = pd.concat([pipeline(documents) for _, documents in found])[
+                ["qid", "docno", "score"]
+            ]
             with pt.io.finalized_open(str(file), "b") as out:
                 out.write(run.to_csv(index=False).encode())
         run = pd.read_csv(file, dtype={"qid": str}, float_precision="round_trip")
         run = pt.model.to_ir_measures(pt.model.add_ranks(run))
-        measured = ir_measures.calc_aggregate(MEASURES.values(), pt.model.to_ir_measures(bench.qrels), run)
-        values.append({"model": model, "seed": seed} | {name: measured[MEASURES[name]] for name in MEASURES})
+        measured = ir_measures.calc_aggregate(
+            MEASURES.values(), pt.model.to_ir_measures(bench.qrels), run
+        )
+        values.append(
+            {"model": model, "seed": seed} | {name: measured[MEASURES[name]] for name in MEASURES}
+        )
 
     evaluate("BM25", 0, pt.Transformer.identity)
-    values[0] |= dict.fromkeys(WITHIN_DOCUMENTS, float("nan"))  # it does not rank the passages of a document
+    values[0] |= dict.fromkeys(
+        WITHIN_DOCUMENTS, float("nan")
+    )  # it does not rank the passages of a document
     evaluate("MaxSim", 0, lambda: ptg.GraphMaxSim(bench.graph, encoder(options), {}))
-    for variant, negatives, seed in itertools.product(options.variants, options.negatives, range(options.runs)):
+    for variant, negatives, seed in itertools.product(
+        options.variants, options.negatives, range(options.runs)
+    ):
         make = functools.partial(train, bench, variant, negatives, seed, options)
         evaluate(model_name(variant, negatives), seed, make)
     frame = pd.DataFrame(values)
@@ -158,7 +177,9 @@ def prepare(options: argparse.Namespace) -> Bench:
         FileNotFoundError: If a part of the collection is missing; the message says where to get it.
     """
     patents, output = archive(), options.output
-    train_set, test_set = (pt.get_dataset(DATASET.format(split, options.language)) for split in ("train", "test"))
+    train_set, test_set = (
+        pt.get_dataset(DATASET.format(split, options.language)) for split in ("train", "test")
+    )
     train_topics, test_topics = train_set.get_topics(), test_set.get_topics()
 
     def records() -> Iterator[dict[str, Any]]:
@@ -182,14 +203,19 @@ def prepare(options: argparse.Namespace) -> Bench:
         >> SharedCodes(graph, options.level)
     )
     qrels = train_set.get_qrels()
-    judged = claims.transform(train_topics)[["qid", "query", "codes"]].merge(qrels[["qid", "docno"]], on="qid")
+    judged = claims.transform(train_topics)[["qid", "query", "codes"]].merge(
+        qrels[["qid", "docno"]], on="qid"
+    )
     test_topics, test_qrels = Queries(test_topics, test_set.get_qrels()).sample(options.queries)
     return Bench(patents, graph, (judged, qrels), retrieve(test_topics), test_qrels)
 
 
 def encoder(options: argparse.Namespace) -> ptg.TokenEncoder:
     """A new encoder."""
-    lengths = {"max_passage_tokens": options.passage_tokens, "max_query_tokens": options.query_tokens}
+    lengths = {
+        "max_passage_tokens": options.passage_tokens,
+        "max_query_tokens": options.query_tokens,
+    }
     return ptg.TokenEncoder(options.encoder, **lengths)
 
 
@@ -227,15 +253,23 @@ def table_of(values: pd.DataFrame) -> pd.DataFrame:
         j and k by a two-sided Mann-Whitney U test over the trainings, p < 0.05.
     """
     by_model = dict([*values.groupby("model", sort=False)])
-    letters = dict(zip((name for name, runs in by_model.items() if len(runs) > 1), LETTERS, strict=False))
+    letters = dict(
+        zip((name for name, runs in by_model.items() if len(runs) > 1), LETTERS, strict=False)
+    )
     rows = []
     for name, runs in by_model.items():
         row = {"": letters.get(name, ""), "model": name}
         for measure in values.columns[2:]:
-            row[measure] = "-" if runs[measure].isna().all() else f"{100 * runs[measure].mean():.1f}"
+            row[measure] = (
+                "-" if runs[measure].isna().all() else f"{100 * runs[measure].mean():.1f}"
+            )
             if name in letters:
                 others = {letter: by_model[other][measure] for other, letter in letters.items()}
-                over = "".join(letter for letter in others if significantly_better(runs[measure], others[letter]))
+                over = "".join(
+                    letter
+                    for letter in others
+                    if significantly_better(runs[measure], others[letter])
+                )
                 row[measure] += f" {over} ± {100 * runs[measure].std():.1f}".replace("  ", " ")
         rows.append(row)
     return pd.DataFrame(rows)

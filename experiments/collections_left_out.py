@@ -52,7 +52,10 @@ from pyterrier_graph.encoders.names import DEFAULT
 
 MEASURES = ["nDCG@10", "RR@10", "R@100"]
 JUDGED_ONLY = "nDCG(judged_only=True)@10"
-KEPT, KEPT_POOLED = 100, 1000  # results of a query that are stored; measures over judged documents look further down
+KEPT, KEPT_POOLED = (
+    100,
+    1000,
+)  # results of a query that are stored; measures over judged documents look further down
 FOLDS = 5
 EVERY = slice(None)  # all folds
 Make = Callable[[Fold], pt.Transformer]
@@ -62,11 +65,19 @@ logger = logging.getLogger(__name__)
 
 def command_line() -> argparse.ArgumentParser:
     """The command line."""
-    command = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    command = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     command.add_argument("collections", nargs="+", type=Named.parse, help="NAME or NAME=FOLDER")
-    command.add_argument("--output", type=Path, required=True, help="folder for indexes, graphs, runs and tables")
-    command.add_argument("--systems", nargs="+", choices=[*names.CHOICES], default=[*names.CHOICES], metavar="SYSTEM")
-    command.add_argument("--remake", nargs="+", choices=[*names.CHOICES], default=[], metavar="SYSTEM")
+    command.add_argument(
+        "--output", type=Path, required=True, help="folder for indexes, graphs, runs and tables"
+    )
+    command.add_argument(
+        "--systems", nargs="+", choices=[*names.CHOICES], default=[*names.CHOICES], metavar="SYSTEM"
+    )
+    command.add_argument(
+        "--remake", nargs="+", choices=[*names.CHOICES], default=[], metavar="SYSTEM"
+    )
     add_options(
         command,
         "collections",
@@ -86,8 +97,14 @@ def command_line() -> argparse.ArgumentParser:
         cross_encoder=(DEFAULT, "a checkpoint that the cross-encoder and LGRe start at"),
         trained_on=(str, "the collection that the encoder was trained on", COLLECTIONS),
         max_tokens=(256, "tokens of a passage, or of each of its windows"),
-        windows=(1, "windows of a longer passage; those of the tables are 1 unless they say otherwise"),
-        titled_share=(2 / 3, "share of a passage's vector that is read after its titles, in GraphMean and GraphIndex"),
+        windows=(
+            1,
+            "windows of a longer passage; those of the tables are 1 unless they say otherwise",
+        ),
+        titled_share=(
+            2 / 3,
+            "share of a passage's vector that is read after its titles, in GraphMean and GraphIndex",
+        ),
         fixed_weights=(False, "a GNNEncoder has fixed weights, in place of those of each query"),
         masked=(0.3, "share of the queries that give a GNNEncoder its loss in an epoch"),
     )
@@ -125,7 +142,9 @@ def run(collections: dict[str, Collection], options: argparse.Namespace) -> pd.D
     for bench in benches.values():
         bench.add_local()
     for bench in benches.values():
-        bench.add_from_elsewhere([other for other in benches.values() if other.corpus.family != bench.corpus.family])
+        bench.add_from_elsewhere(
+            [other for other in benches.values() if other.corpus.family != bench.corpus.family]
+        )
     parts = []
     for name, bench in benches.items():
         per_query = pd.concat([result.per_query for result in bench.results], ignore_index=True)
@@ -166,7 +185,9 @@ class Bench:
         self.corpus = Corpus(name, collection, output, options)
         sizes = {split: getattr(options, split) for split in ("train_queries", "dev_queries")}
         numbers = range(options.folds) if ALL in collection.queries else [None]
-        self.folds = [Fold(self.corpus, number, test_queries=options.queries, **sizes) for number in numbers]
+        self.folds = [
+            Fold(self.corpus, number, test_queries=options.queries, **sizes) for number in numbers
+        ]
         measures = [*options.measures, *([JUDGED_ONLY] if self.corpus.pooled else [])]
         parsed = [parse_measure(measure) for measure in measures]
         self.results = [Results(fold.output, fold.test, parsed) for fold in self.folds]
@@ -186,11 +207,17 @@ class Bench:
 
     def add_local(self) -> None:
         """Adds the runs of the systems that need no other collection: all of a fold, whose queries change the index."""
-        local = [system for system in self.systems if system not in (names.MEAN_ELSEWHERE, names.GNN_ELSEWHERE)]
+        local = [
+            system
+            for system in self.systems
+            if system not in (names.MEAN_ELSEWHERE, names.GNN_ELSEWHERE)
+        ]
         for number, system in itertools.product(range(len(self.folds)), local):
             part = slice(number, number + 1)
             if system == names.MEAN_BEST:
-                self._add_fixed(system, fixed_weights.best_weights([self.measured_weights()], "test"), part)
+                self._add_fixed(
+                    system, fixed_weights.best_weights([self.measured_weights()], "test"), part
+                )
                 continue
             for seed in self.options.seeds if system in names.TRAINED else self.options.seeds[:1]:
                 self._add(system, partial(Fold.pipeline, system=system, seed=seed), seed, part=part)
@@ -200,7 +227,9 @@ class Bench:
         if not others:
             return
         if names.MEAN_ELSEWHERE in self.systems:
-            weights = fixed_weights.best_weights([other.measured_weights() for other in others], "dev")
+            weights = fixed_weights.best_weights(
+                [other.measured_weights() for other in others], "dev"
+            )
             self._add_fixed(names.MEAN_ELSEWHERE, weights)
         if names.GNN_ELSEWHERE in self.systems:
             source = max(others, key=lambda other: other.training_queries)
@@ -209,7 +238,12 @@ class Bench:
                 def transferred(fold: Fold, seed: int = seed) -> pt.Transformer:
                     return fold.transferred(source.model(seed))
 
-                self._add(names.GNN_ELSEWHERE, transferred, seed, f"{names.GNN_ELSEWHERE}, {source.corpus.name}")
+                self._add(
+                    names.GNN_ELSEWHERE,
+                    transferred,
+                    seed,
+                    f"{names.GNN_ELSEWHERE}, {source.corpus.name}",
+                )
 
     def measured_weights(self) -> pd.DataFrame:
         """The measure of each query with each fixed weights."""
@@ -220,7 +254,9 @@ class Bench:
         logger.info("%s, %s: %s", self.corpus.name, system, weights)
         self._add(system, lambda fold: fold.fixed(weights), file=file, part=part)
 
-    def _add(self, system: str, make: Make, seed: int = 0, file: str | None = None, part: slice = EVERY) -> None:
+    def _add(
+        self, system: str, make: Make, seed: int = 0, file: str | None = None, part: slice = EVERY
+    ) -> None:
         kept = KEPT_POOLED if self.corpus.pooled else KEPT
         for fold, results in zip(self.folds[part], self.results[part], strict=True):
 

@@ -68,11 +68,19 @@ MAIN = (DUAL, MEAN, WITHOUT_EDGES, WITHOUT_EDGES_MEAN, GNN, PAPERS)
 NOT_MASKED = (DUAL, MEAN, WITHOUT_EDGES, WITHOUT_EDGES_MEAN, f"{PAPERS}, w/o mask")
 CHOICES = {choice(name): name for name in (*MAIN, JOINT, JOINT_WITHOUT_GNN, *[*ABLATIONS][1:])}
 # weights that tuning and training start at; all others start at 0.1, since what starts with 0 stays without effect
-START = {RELEVANT: 1.0, RETRIEVED: 0.3, "title": 1.0, "structural": 1.0, "structural/structural": 1.0}
+START = {
+    RELEVANT: 1.0,
+    RETRIEVED: 0.3,
+    "title": 1.0,
+    "structural": 1.0,
+    "structural/structural": 1.0,
+}
 ISOLATED_NORM = 1.1
 K, MASKED = 25, 0.05  # the papers'
 QUERY_TOKENS = 32
-PASSAGES = dict.fromkeys(("numpydoc", "numpydoc-numpy", "medquad", "trec-car"), {"passage_words": 120})
+PASSAGES = dict.fromkeys(
+    ("numpydoc", "numpydoc-numpy", "medquad", "trec-car"), {"passage_words": 120}
+)
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +91,10 @@ def command_line() -> argparse.ArgumentParser:
     add_options(
         command,
         "graph",
-        passage_words=(int, "documents are cut into passages of so many words (each is one passage)"),
+        passage_words=(
+            int,
+            "documents are cut into passages of so many words (each is one passage)",
+        ),
         folds=([-1], "several divisions of a collection's own queries; -1: the first"),
         relations=([RELEVANT, RETRIEVED], "of GraphMean and our network"),
         k=([K], "passages of a query in the graph"),
@@ -103,7 +114,10 @@ def command_line() -> argparse.ArgumentParser:
         "training",
         masked=([MASKED], "share of the queries that are masked in an epoch"),
         epochs=(40, "epochs"),
-        unmasked_epochs=(10, "epochs of networks without edges, which learn from all queries in each"),
+        unmasked_epochs=(
+            10,
+            "epochs of networks without edges, which learn from all queries in each",
+        ),
         batch=(64, "queries at a time"),
         negatives=(8, "hard negatives of a query"),
         learning_rate=(3e-4, "of networks"),
@@ -140,11 +154,15 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
     """
     output = options.output
     claim(output, options, ("systems", "seeds", "k", "masked", "folds", "baseline", "measures"))
-    collection = collection if options.passage_words or collection.structured else collection.whole()
+    collection = (
+        collection if options.passage_words or collection.structured else collection.whole()
+    )
     parts: list[pd.DataFrame] = []
     groups: dict[str, list[str]] = {}
     for fold in options.folds:
-        bench = Bench(collection, options, max(fold, 0), output if fold < 0 else output / f"fold-{fold}")
+        bench = Bench(
+            collection, options, max(fold, 0), output if fold < 0 else output / f"fold-{fold}"
+        )
         parts.append(evaluated(bench, options).assign(fold=fold))
         for group, qids in groups_by_overlap(bench.in_graph, bench.test).items():
             groups.setdefault(group, []).extend(qids)
@@ -152,7 +170,9 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
     baseline = per_query["name"].iloc[0] if options.baseline is None else CHOICES[options.baseline]
     measures = [parse_measure(name) for name in options.measures]
     tables = {
-        group: ptg.summarize(per_query[per_query["qid"].isin(qids)], baseline).assign(queries=len(qids))
+        group: ptg.summarize(per_query[per_query["qid"].isin(qids)], baseline).assign(
+            queries=len(qids)
+        )
         for group, qids in groups.items()
         if len(qids) > 1
     }
@@ -172,7 +192,9 @@ def evaluated(bench: Bench, options: argparse.Namespace) -> pd.DataFrame:
     """The measures of all systems on the test queries of a fold."""
     bench.output.mkdir(parents=True, exist_ok=True)
     results = Results(bench.output, bench.test, [parse_measure(name) for name in options.measures])
-    for seed, chosen, k, masked in itertools.product(options.seeds, options.systems, options.k, options.masked):
+    for seed, chosen, k, masked in itertools.product(
+        options.seeds, options.systems, options.k, options.masked
+    ):
         system = CHOICES[chosen]
         has_graph, masks = system != DUAL, system not in NOT_MASKED
         if system in (DUAL, MEAN) and seed != options.seeds[0]:
@@ -184,8 +206,17 @@ def evaluated(bench: Bench, options: argparse.Namespace) -> pd.DataFrame:
         name += f", {100 * masked:g}% masked" * (masks and masked != MASKED)
         logger.info("%s, seed %d", name, seed)
         path = bench.output / f"{slug(name)}-{seed}.flex"
-        swept: dict[str, Any] = {"k": k if has_graph else np.nan, "masked": masked if masks else np.nan}
-        results.add(name, partial(bench.ranking, system, seed, k, masked, path), seed, system=system, **swept)
+        swept: dict[str, Any] = {
+            "k": k if has_graph else np.nan,
+            "masked": masked if masks else np.nan,
+        }
+        results.add(
+            name,
+            partial(bench.ranking, system, seed, k, masked, path),
+            seed,
+            system=system,
+            **swept,
+        )
     return results.per_query
 
 
@@ -199,13 +230,17 @@ class Bench:
         output: Folder of its graphs and runs; documents and vectors are in ``options.output``, for all folds.
     """
 
-    def __init__(self, collection: Collection, options: argparse.Namespace, fold: int, output: Path) -> None:
+    def __init__(
+        self, collection: Collection, options: argparse.Namespace, fold: int, output: Path
+    ) -> None:
         self.options, self.output = options, output
         splits = collection.split(fold=fold, dev_queries=options.dev_queries)
         self.in_graph, self.dev = splits["train"].sample(options.train_queries), splits["dev"]
         self.test = splits["test"].sample(options.queries)
         # all training queries, in the graph or not
-        self.train = joined([self.in_graph, splits["extra"]] if "extra" in splits else [self.in_graph])
+        self.train = joined(
+            [self.in_graph, splits["extra"]] if "extra" in splits else [self.in_graph]
+        )
         documents = options.output / "documents"
         self.documents = collection.graph(documents, passage_words=options.passage_words or 120)
         self.texts, self.vectors = self.documents.text_loader(), options.output / "vectors"
@@ -218,7 +253,9 @@ class Bench:
         options = self.options
         if (Path(options.encoder) / META).exists():
             return ptg.DualEncoder.load(options.encoder)
-        return ptg.DualEncoder(options.encoder, max_query_tokens=32, max_passage_tokens=options.max_tokens)
+        return ptg.DualEncoder(
+            options.encoder, max_query_tokens=32, max_passage_tokens=options.max_tokens
+        )
 
     @cached_property
     def index(self) -> FlexIndex:
@@ -236,10 +273,14 @@ class Bench:
             graph = ptg.QueryPassageGraph(self.output / f"queries-{k}")
             if not graph.built():
                 retriever = self.encoder.query_encoder() >> self.index.np_retriever()
-                graph.build(self.in_graph.topics, self.index, retriever, k=k, qrels=self.passage_qrels)
+                graph.build(
+                    self.in_graph.topics, self.index, retriever, k=k, qrels=self.passage_qrels
+                )
             if self.options.cross_encoder is not None and "features" not in graph.meta:
                 length = self.options.max_tokens + QUERY_TOKENS
-                cross_encoder = ptg.CrossEncoderReranker(self.options.cross_encoder, max_tokens=length)
+                cross_encoder = ptg.CrossEncoderReranker(
+                    self.options.cross_encoder, max_tokens=length
+                )
                 graph.add_edge_features(cross_encoder.encode_pairs, self.texts)
             self._graphs[k] = graph
         return self._graphs[k]
@@ -250,7 +291,9 @@ class Bench:
 
     def mean(self, k: int) -> ptg.GraphMean:
         """GraphMean, tuned on the validation queries."""
-        mean = ptg.GraphMean(self.documents, self.encoder, self._start, **self._shared(k)).fit(*self.dev)
+        mean = ptg.GraphMean(self.documents, self.encoder, self._start, **self._shared(k)).fit(
+            *self.dev
+        )
         logger.info("%r", mean)
         return mean
 
@@ -274,7 +317,9 @@ class Bench:
         key = (GNN, seed, k, masked)
         if key not in self._models:
             training = self._training(seed, masked=masked)
-            if not {RELEVANT, RETRIEVED} & {*self.options.relations}:  # without edges of queries, none is masked
+            if not {RELEVANT, RETRIEVED} & {
+                *self.options.relations
+            }:  # without edges of queries, none is masked
                 training = self._unmasked(seed, learning_rate=self.options.learning_rate)
             self._models[key] = self._fit(self._with_edges(seed, k, training)).tune(*self.dev)
             logger.info("%s: %s", GNN, self._models[key].network.weights)
@@ -289,33 +334,50 @@ class Bench:
     def papers(self, system: str, seed: int, k: int, masked: float) -> ptg.GNNEncoder:
         """The papers' network, or an ablation of it."""
         if system == WITHOUT_FEATURES and self.options.cross_encoder is None:
-            raise SystemExit(f"{WITHOUT_FEATURES!r} needs --cross-encoder: there are no edge features to leave out")
+            raise SystemExit(
+                f"{WITHOUT_FEATURES!r} needs --cross-encoder: there are no edge features to leave out"
+            )
         network, changes = ABLATIONS[system]
-        training = replace(self._training(seed, masked=masked, scale=self._scale, l2_sp=0.0), **changes)
+        training = replace(
+            self._training(seed, masked=masked, scale=self._scale, l2_sp=0.0), **changes
+        )
         return self._fit(self._gnn(seed, k, training, config=self._config(k, **network)))
 
     def joint(self, system: str, seed: int, k: int, masked: float) -> ptg.GNNEncoder:
         """The papers' network and the dual-encoder trained at once, or the dual-encoder alone."""
         rate = self.options.encoder_learning_rate
-        training = self._training(seed, masked=masked, scale=self._scale, encoder_learning_rate=rate, l2_sp=0.0)
+        training = self._training(
+            seed, masked=masked, scale=self._scale, encoder_learning_rate=rate, l2_sp=0.0
+        )
         config = self._config(k, **({} if system == JOINT else {"average": 0.0, "edges": False}))
         return self._fit(self._gnn(seed, k, training, config=config))
 
     def _config(self, k: int, **changes: Any) -> Any:
-        features = None if self.options.cross_encoder is None else self.graph(k).edge_features().shape[1]
-        return ptg.GNNEncoderConfig.paper(**{"heads": self.options.heads, "edge_features": features} | changes)
+        features = (
+            None if self.options.cross_encoder is None else self.graph(k).edge_features().shape[1]
+        )
+        return ptg.GNNEncoderConfig.paper(
+            **{"heads": self.options.heads, "edge_features": features} | changes
+        )
 
     def _shared(self, k: int) -> dict[str, Any]:
         return {"query_graph": self.graph(k), "folder": self.vectors}
 
     def _gnn(
-        self, seed: int, k: int, training: ptg.GNNEncoderTraining, config: Any = None, **network: Any
+        self,
+        seed: int,
+        k: int,
+        training: ptg.GNNEncoderTraining,
+        config: Any = None,
+        **network: Any,
     ) -> ptg.GNNEncoder:
         """An untrained network: by a configuration, or ours with options, which starts at the weights of START."""
         ours = {"heads": self.options.heads, "isolated_norm": ISOLATED_NORM} | network
         config = config or ptg.GNNEncoderConfig(self._start, **ours)
         config = replace(config, seed=seed)
-        return ptg.GNNEncoder(self.documents, self.encoder, config=config, training=training, **self._shared(k))
+        return ptg.GNNEncoder(
+            self.documents, self.encoder, config=config, training=training, **self._shared(k)
+        )
 
     @property
     def _scale(self) -> float:
@@ -337,7 +399,10 @@ class Bench:
 
     def _unmasked(self, seed: int, **changes: Any) -> ptg.GNNEncoderTraining:
         options = self.options
-        common = {"epochs": options.unmasked_epochs, "learning_rate": options.unmasked_learning_rate}
+        common = {
+            "epochs": options.unmasked_epochs,
+            "learning_rate": options.unmasked_learning_rate,
+        }
         return self._training(seed, masked=None, **common | changes)
 
     def _fit(self, model: ptg.GNNEncoder) -> ptg.GNNEncoder:
@@ -368,7 +433,9 @@ class Bench:
         if system == MEAN:
             return self.mean(k)
         if system in (WITHOUT_EDGES, WITHOUT_EDGES_MEAN):
-            return (self.without_edges if system == WITHOUT_EDGES else self.without_edges_mean)(seed, k)
+            return (self.without_edges if system == WITHOUT_EDGES else self.without_edges_mean)(
+                seed, k
+            )
         if system == GNN:
             return self.gnn(seed, k, masked)
         return (self.papers if system in ABLATIONS else self.joint)(system, seed, k, masked)

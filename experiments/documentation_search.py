@@ -50,7 +50,11 @@ SYSTEMS = {
     "graph-index-fitted": "GraphIndex, fitted",
     "graph-maxsim": "BM25 >> GraphMaxSim",
 }
-WEIGHTS: dict[str, Any] = {"dual-encoder": {}, "graph-mean": "auto", "graph-mean-fixed": {"title": 1.0}}
+WEIGHTS: dict[str, Any] = {
+    "dual-encoder": {},
+    "graph-mean": "auto",
+    "graph-mean-fixed": {"title": 1.0},
+}
 BM25 = "BM25"
 KEPT = 100
 QUERY_TOKENS = 32
@@ -67,7 +71,10 @@ def command_line() -> argparse.ArgumentParser:
         "systems",
         encoder=(DEFAULT, "of passages and of tokens"),
         documents=(20, "documents whose passages are reranked"),
-        pages=(int, "pages that are searched: those that queries look for, and others at random (all)"),
+        pages=(
+            int,
+            "pages that are searched: those that queries look for, and others at random (all)",
+        ),
         max_tokens=(160, "tokens of a passage"),
         dtype=("auto", "precision of encoding", ["auto", "float32", "bfloat16"]),
     )
@@ -106,7 +113,9 @@ def sampled(collection: Collection, pages: int) -> Collection:
     records, judged = [*collection.documents()], {*collection.all_queries.qrels["docno"]}
     others = [record["docno"] for record in records if record["docno"] not in judged]
     kept = judged.union(np.random.default_rng(0).permutation(others)[: max(0, pages - len(judged))])
-    return replace(collection, documents=lambda: [record for record in records if record["docno"] in kept])
+    return replace(
+        collection, documents=lambda: [record for record in records if record["docno"] in kept]
+    )
 
 
 class Bench:
@@ -120,7 +129,9 @@ class Bench:
     def __init__(self, collection: Collection, options: argparse.Namespace) -> None:
         self.options, self.output, self.collection = options, options.output, collection
         self.graph = collection.graph(self.output / "graph")
-        self.vectors = self.graph.vectors_folder = self.output / "index" / ENCODED  # texts are not encoded twice
+        self.vectors = self.graph.vectors_folder = (
+            self.output / "index" / ENCODED
+        )  # texts are not encoded twice
         splits = collection.split(dev_queries=options.dev_queries)
         self.dev, self.test = splits["dev"], splits["test"].sample(options.queries)
         sizes = ", ".join(f"{name} {len(part.topics)}" for name, part in splits.items())
@@ -153,11 +164,17 @@ class Bench:
     def system(self, name: str) -> pt.Transformer:
         """A system, tuned on the validation queries; it ranks documents."""
         if name.startswith("hybrid"):
-            other = {"hybrid-plain": "dual-encoder", "hybrid-titled": "titled", "hybrid": "graph-mean"}[name]
+            other = {
+                "hybrid-plain": "dual-encoder",
+                "hybrid-titled": "titled",
+                "hybrid": "graph-mean",
+            }[name]
             return ptg.Hybrid(self.bm25, self.system(other)).fit(*self.dev)
         if name.startswith("rival"):
             rival = ptg.Hybrid(self._index.bm25(), self._retriever("titled"))
-            return (rival.fit(*self.dev) if name == "rival-fitted" else rival) >> pt.text.max_passage()
+            return (
+                rival.fit(*self.dev) if name == "rival-fitted" else rival
+            ) >> pt.text.max_passage()
         if name == "bm25-titled":
             return self._index.bm25(per="document")
         if name == "graph-index":
@@ -182,7 +199,9 @@ class Bench:
     def _retriever(self, name: str) -> pt.Transformer:
         if name == "titled":
             index = base_vectors(self.vectors, self.graph, self.encoder, titles=True).flex
-            return self.encoder.query_encoder() >> index.np_retriever(num_results=1000, drop_query_vec=True)
+            return self.encoder.query_encoder() >> index.np_retriever(
+                num_results=1000, drop_query_vec=True
+            )
         path = self.output / f"{name}.flex"
         shutil.rmtree(path, ignore_errors=True)
         mean = ptg.GraphMean(self.graph, self.encoder, WEIGHTS[name])

@@ -35,7 +35,13 @@ from ir_measures.measures import Measure
 from pyterrier_dr import FlexIndex
 
 import pyterrier_graph as ptg
-from experiments.harness.calibration import CALIBRATED, calibrated, is_thresholds, reliability, sure_thresholds
+from experiments.harness.calibration import (
+    CALIBRATED,
+    calibrated,
+    is_thresholds,
+    reliability,
+    sure_thresholds,
+)
 from experiments.harness.checkpoints import trained_cross_encoder
 from experiments.harness.collection import Collection, Queries, text_of
 from experiments.harness.command import add_options, parse, parser
@@ -107,7 +113,10 @@ def command_line(*more: str) -> argparse.ArgumentParser:
         "queries",
         unlabeled=(str, "queries without judgments: a dataset, or a file with one query a line"),
         unlabeled_share=(0.0, "share of the training queries whose judgments are not used"),
-        hide=(0.0, "share of the training queries' relevant passages that lose their judgments; one a query is kept"),
+        hide=(
+            0.0,
+            "share of the training queries' relevant passages that lose their judgments; one a query is kept",
+        ),
     )
     add_options(
         command,
@@ -144,7 +153,9 @@ def refuse(options: argparse.Namespace) -> None:
     """Raises ValueError for values that cannot be used."""
     for name in options.thresholds:
         if not is_thresholds(name):
-            raise ValueError(f"--thresholds {name}: write s_pos/s_neg, 1 >= s_pos > s_neg >= 0, or {CALIBRATED}")
+            raise ValueError(
+                f"--thresholds {name}: write s_pos/s_neg, 1 >= s_pos > s_neg >= 0, or {CALIBRATED}"
+            )
     for name in ("hide", "unlabeled_share"):
         if not 0 <= getattr(options, name) < 1:
             raise ValueError(f"--{name.replace('_', '-')} is a share: 0 or more, and less than 1")
@@ -182,9 +193,14 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
         logger.info("%s, seed %d", name, seed)
 
         def ranking(
-            name: str = name, seed: int = seed, system: System = system, thresholds: str = thresholds
+            name: str = name,
+            seed: int = seed,
+            system: System = system,
+            thresholds: str = thresholds,
         ) -> pd.DataFrame:
-            return bench.ranking(name, seed, lambda: bench.trained(system, thresholds, seed, f"{slug(name)}-{seed}"))
+            return bench.ranking(
+                name, seed, lambda: bench.trained(system, thresholds, seed, f"{slug(name)}-{seed}")
+            )
 
         results.add(name, ranking, seed)
     return results.table(START)
@@ -243,7 +259,9 @@ class Bench:
         shape = {"max_tokens": options.max_tokens + QUERY_TOKENS}
         if options.teacher is not None:
             checkpoint = trained_cross_encoder(options.teacher, "--teacher")
-            return calibrated(ptg.CrossEncoderReranker(checkpoint, **shape), self.found_validation, self.dev.qrels)
+            return calibrated(
+                ptg.CrossEncoderReranker(checkpoint, **shape), self.found_validation, self.dev.qrels
+            )
         if not folder.exists():
             training = ptg.CrossEncoderTraining.paper(
                 epochs=options.teacher_epochs,
@@ -256,15 +274,21 @@ class Bench:
             )
             logger.info("training the teacher")
             encoder = options.teacher_encoder or options.encoder
-            teacher = ptg.CrossEncoderReranker(encoder, training=training, **shape, probabilities=True)
-            teacher.fit(self.candidates(self.train), self.train.qrels, self.validation, self.dev.qrels).save(folder)
+            teacher = ptg.CrossEncoderReranker(
+                encoder, training=training, **shape, probabilities=True
+            )
+            teacher.fit(
+                self.candidates(self.train), self.train.qrels, self.validation, self.dev.qrels
+            ).save(folder)
         return ptg.CrossEncoderReranker.load(folder)
 
     def check_teacher(self) -> None:
         """Logs how well the teacher ranks: a teacher that is worse than its student has nothing to teach."""
         validation = Validation(self.validation, self.dev.qrels, "nDCG@10", self.teacher)
         rankers = (self.teacher, self.dual_encoder(PAIR, 0).text_scorer())
-        teacher, student = (validation.per_query_of(ranker.transform(self.validation)).mean() for ranker in rankers)
+        teacher, student = (
+            validation.per_query_of(ranker.transform(self.validation)).mean() for ranker in rankers
+        )
         level = logging.WARNING if teacher < student else logging.INFO
         message = "nDCG@10 on the validation candidates: %.3f the teacher, %.3f the untrained dual-encoder"
         logger.log(level, message, teacher, student)
@@ -274,14 +298,18 @@ class Bench:
         found = (self.bm25 % self.options.depth)(queries.topics).assign(found=True)
         relevant = queries.qrels[["qid", "docno"]].merge(queries.topics, on="qid")
         relevant = relevant.assign(score=0.0, rank=0, found=False)
-        return self.corpus.with_texts(pd.concat([found, relevant]).drop_duplicates(["qid", "docno"]))
+        return self.corpus.with_texts(
+            pd.concat([found, relevant]).drop_duplicates(["qid", "docno"])
+        )
 
     def mined(self, kind: str, system: System, thresholds: str) -> Dataset:
         """Examples of a kind: ``labeled``, ``pseudo-labeled``, or ``unlabeled``."""
         key = (kind, str(system.hard_negatives), thresholds if system.teacher else "no teacher")
         if key not in self._mined:
             if thresholds == CALIBRATED:
-                positive, negative = self.calibration if system.teacher else (0.9, 0.1)  # without a teacher: not used
+                positive, negative = (
+                    self.calibration if system.teacher else (0.9, 0.1)
+                )  # without a teacher: not used
             else:
                 positive, negative = map(float, thresholds.split("/"))
             miner = ptg.HardNegativeMiner(
@@ -304,7 +332,10 @@ class Bench:
             logger.info("%s:\n%s", ", ".join(key), self._mined[key].report.to_string())
             reports = {" ".join(key): made.report for key, made in self._mined.items()}
             pd.concat(reports, names=["examples"]).to_csv(self.output / "mined.csv")
-            wrong = [(" ".join(key), *false_negatives(made.ids, self.hidden)) for key, made in self._mined.items()]
+            wrong = [
+                (" ".join(key), *false_negatives(made.ids, self.hidden))
+                for key, made in self._mined.items()
+            ]
             pd.DataFrame(wrong, columns=["examples", "negatives", "hidden"]).to_csv(
                 self.output / "negatives.csv", index=False
             )
@@ -342,9 +373,13 @@ class Bench:
         if system.pretraining is not None:
             first = self.mined("unlabeled", system, thresholds) if system.teacher else examples
             if system.teacher:
-                examples = concatenate_datasets([examples, self.mined("pseudo-labeled", system, thresholds)])
+                examples = concatenate_datasets(
+                    [examples, self.mined("pseudo-labeled", system, thresholds)]
+                )
         model = self.dual_encoder(system, seed, folder)
-        return model.fit_examples(examples, self.validation, self.dev.qrels, pretraining_examples=first)
+        return model.fit_examples(
+            examples, self.validation, self.dev.qrels, pretraining_examples=first
+        )
 
     def ranking(self, name: str, seed: int, make: Callable[[], ptg.DualEncoder]) -> pd.DataFrame:
         """The ranking of the test queries by a dual-encoder; its similarities are stored."""
@@ -353,7 +388,9 @@ class Bench:
             index = FlexIndex(f"{folder}/passages.flex", verbose=False)
             (model.doc_encoder() >> index).index(self._passages(), batch_size=CORPUS_BATCH)
             found = (model.query_encoder() >> index.np_retriever(num_results=100))(self.test.topics)
-        write(self.similarities(model), self.output / "similarities" / f"{slug(name)}-{seed}.csv.gz")
+        write(
+            self.similarities(model), self.output / "similarities" / f"{slug(name)}-{seed}.csv.gz"
+        )
         return found
 
     def _passages(self) -> Iterator[dict[str, str]]:
@@ -362,12 +399,18 @@ class Bench:
 
     def similarities(self, model: ptg.DualEncoder) -> pd.DataFrame:
         """s(p+, q) and s(p+, p-) of test queries, their relevant passages, and BM25's best others (Fig. 4)."""
-        miner = ptg.HardNegativeMiner(self.bm25, self.texts, config=ptg.MiningConfig(depth=self.options.depth))
+        miner = ptg.HardNegativeMiner(
+            self.bm25, self.texts, config=ptg.MiningConfig(depth=self.options.depth)
+        )
         triples = miner.labeled(*self.test).dataset.to_pandas().head(SIMILARITIES)
         queries = model.encode_queries(triples["query"].tolist())
-        positives, negatives = (model.encode_docs(triples[name].tolist()) for name in ("positive", "negative_1"))
+        positives, negatives = (
+            model.encode_docs(triples[name].tolist()) for name in ("positive", "negative_1")
+        )
         products = {"positive_query": queries, "positive_negative": negatives}
-        return pd.DataFrame({name: (positives * others).sum(1) for name, others in products.items()})
+        return pd.DataFrame(
+            {name: (positives * others).sum(1) for name, others in products.items()}
+        )
 
 
 if __name__ == "__main__":

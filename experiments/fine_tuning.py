@@ -54,7 +54,11 @@ def command_line() -> argparse.ArgumentParser:
     """The command line."""
     command = dual_encoders.command_line(IN_SEQUENCE)
     titled = False, "all passages have their titles in front, not only half of them"
-    pseudo = str, f"queries of this kind are made from the documents, {PSEUDO} at most (the collection's own)", KINDS
+    pseudo = (
+        str,
+        f"queries of this kind are made from the documents, {PSEUDO} at most (the collection's own)",
+        KINDS,
+    )
     examples = 1280, "examples of a kind at most, drawn at random"
     add_options(command, "texts", examples=examples, titled=titled, pseudo=pseudo)
     return command
@@ -70,8 +74,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             began = time.process_time()
             given = THRESHOLDS, seed, path.name
             late = chosen == IN_SEQUENCE
-            (bench.late(seed) if late else bench.trained(SYSTEMS[CHOICES[chosen]], *given)).save(path)
-            logger.info("%s: %.0f s of CPU, mining included", path.name, time.process_time() - began)
+            (bench.late(seed) if late else bench.trained(SYSTEMS[CHOICES[chosen]], *given)).save(
+                path
+            )
+            logger.info(
+                "%s: %.0f s of CPU, mining included", path.name, time.process_time() - began
+            )
 
 
 class Bench(dual_encoders.Bench):
@@ -79,16 +87,30 @@ class Bench(dual_encoders.Bench):
 
     def __init__(self, collection: Collection, options: argparse.Namespace) -> None:
         super().__init__(collection, options)
-        unused = {"cross_encoder": DEFAULT, "fixed_weights": False, "masked": None}  # the teacher has no such models
-        about = {**vars(options), "max_tokens": CHECKPOINT_TOKENS, "windows": 1, "titled_share": 2 / 3, **unused}
-        self.searched = Corpus(options.collection, collection, options.output / "teacher", argparse.Namespace(**about))
+        unused = {
+            "cross_encoder": DEFAULT,
+            "fixed_weights": False,
+            "masked": None,
+        }  # the teacher has no such models
+        about = {
+            **vars(options),
+            "max_tokens": CHECKPOINT_TOKENS,
+            "windows": 1,
+            "titled_share": 2 / 3,
+            **unused,
+        }
+        self.searched = Corpus(
+            options.collection, collection, options.output / "teacher", argparse.Namespace(**about)
+        )
         self.graph = self.searched.graph
         if options.pseudo:
             self._make_queries(options.pseudo)
         self.unlabeled = self.train.topics
 
         def titled(docno: str) -> bool:
-            return options.pseudo != "title" and (options.titled or zlib.crc32(docno.encode()) % 2 == 1)
+            return options.pseudo != "title" and (
+                options.titled or zlib.crc32(docno.encode()) % 2 == 1
+            )
 
         def texts(run: pd.DataFrame) -> pd.DataFrame:
             parts = run.groupby(run["docno"].map(titled))
@@ -102,15 +124,25 @@ class Bench(dual_encoders.Bench):
         made, sources = Queries(topics[["qid", "query"]], qrels), topics.set_index("qid")["source"]
         self.dev = made.sample(self.options.dev_queries)
         self.train = made.without(self.dev)
-        self.bm25 = self.bm25 >> pt.apply.generic(lambda run: run[run["docno"] != run["qid"].map(sources)])
+        self.bm25 = self.bm25 >> pt.apply.generic(
+            lambda run: run[run["docno"] != run["qid"].map(sources)]
+        )
 
     @cached_property
     def teacher(self) -> pt.Transformer:
         """The scores that the hybrid gives its own results, as probabilities; other candidates have the least."""
-        sizes = {"train_queries": None, "dev_queries": self.options.dev_queries, "test_queries": None}
+        sizes = {
+            "train_queries": None,
+            "dev_queries": self.options.dev_queries,
+            "test_queries": None,
+        }
         hybrid = Fold(self.searched, None, **sizes).pipeline(names.HYBRID_UNANSWERED)
-        run = hybrid.transform(pd.concat([self.train.topics, self.dev.topics]))[["qid", "docno", "score"]]
-        scored = pt.apply.generic(lambda pairs: pairs.merge(run, how="left").fillna({"score": run["score"].min()}))
+        run = hybrid.transform(pd.concat([self.train.topics, self.dev.topics]))[
+            ["qid", "docno", "score"]
+        ]
+        scored = pt.apply.generic(
+            lambda pairs: pairs.merge(run, how="left").fillna({"score": run["score"].min()})
+        )
         return calibrated(scored, self.found_validation, self.dev.qrels)
 
     def mined(self, kind: str, system: System, thresholds: str) -> Dataset:
@@ -123,10 +155,16 @@ class Bench(dual_encoders.Bench):
         torch.manual_seed(seed)
         model, numbers = self.dual_encoder(dual_encoders.PAIR, seed), itertools.count()
         number = dict(zip(self.graph.ids_of(self.graph.passage_nodes), numbers, strict=False))
-        relevant = self.train.qrels.assign(docno=self.train.qrels["docno"].map(number)).sample(frac=1, random_state=0)
+        relevant = self.train.qrels.assign(docno=self.train.qrels["docno"].map(number)).sample(
+            frac=1, random_state=0
+        )
         queries = relevant.groupby("qid")["docno"].agg(positive="first", relevant=set).reset_index()
-        queries = queries.merge(self.train.topics).sample(min(len(queries), self.options.examples), random_state=0)
-        LateChunking(model, self.graph).fit(queries, self.options.learning_rate, self.options.epochs)
+        queries = queries.merge(self.train.topics).sample(
+            min(len(queries), self.options.examples), random_state=0
+        )
+        LateChunking(model, self.graph).fit(
+            queries, self.options.learning_rate, self.options.epochs
+        )
         return model
 
 

@@ -42,8 +42,15 @@ UNANSWERABLE = [
 
 def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     """Counts the questions that each system answers, and returns the table."""
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("folders", nargs="+", metavar="FOLDER=PATH", help="a name in folder_search.tsv, and its folder")
+    made = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    made.add_argument(
+        "folders",
+        nargs="+",
+        metavar="FOLDER=PATH",
+        help="a name in folder_search.tsv, and its folder",
+    )
     made.add_argument("--output", required=True, type=Path, help="folder of the indexes")
     made.add_argument("--encoder", default=DEFAULT, help="name or folder of a checkpoint")
     options = made.parse_args(arguments)
@@ -51,7 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     columns = {}
     for name, path in (folder.split("=", 1) for folder in options.folders):
         index = ptg.open_folder(path, cache=options.output / name, encoder=options.encoder)
-        columns[f"{name} ({len(every[name])})"] = answered(index, every[name], options.output / name)
+        columns[f"{name} ({len(every[name])})"] = answered(
+            index, every[name], options.output / name
+        )
         others = [question for other, asked in every.items() if other != name for question in asked]
         weak = [
             f"{sum('weak' in index.search(question, BEST).attrs for question in part)} of {len(part)}"
@@ -75,18 +84,29 @@ def questions() -> dict[str, dict[str, str]]:
 
 def answered(index: ptg.GraphIndex, asked: dict[str, str], output: Path) -> dict[str, int]:
     """The number of answered questions per system."""
-    ranked = {"folder search": pd.concat([index.search(question, BEST).assign(query=question) for question in asked])}
-    topics = pd.DataFrame({"qid": [f"q{number}" for number in range(len(asked))], "query": [*asked]})
+    ranked = {
+        "folder search": pd.concat(
+            [index.search(question, BEST).assign(query=question) for question in asked]
+        )
+    }
+    topics = pd.DataFrame(
+        {"qid": [f"q{number}" for number in range(len(asked))], "query": [*asked]}
+    )
     for name, system in rivals(index, output).items():
         for per in ("passage", "section"):
-            ranked[f"{name}, one per {per}"] = (index._with_texts(system, per) % BEST).transform(topics)
+            ranked[f"{name}, one per {per}"] = (index._with_texts(system, per) % BEST).transform(
+                topics
+            )
     return {name: hits(found, asked) for name, found in ranked.items()}
 
 
 def hits(found: pd.DataFrame, asked: dict[str, str]) -> int:
     """The number of questions with an answer among the results."""
     places = found["file"] + " " + found["title"]
-    right = [bool(re.search(asked[query], place)) for query, place in zip(found["query"], places, strict=True)]
+    right = [
+        bool(re.search(asked[query], place))
+        for query, place in zip(found["query"], places, strict=True)
+    ]
     return found["query"][right].nunique()
 
 

@@ -57,9 +57,17 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     command.add_argument("--output", type=Path, default=Path("gpu_check"))
     command.add_argument("--encoder", default="all-MiniLM-L6-v2")
     command.add_argument("--passages", type=int, default=2048, help="passages of each measurement")
-    command.add_argument("--dimension", type=int, default=384, help="of the networks that are compared")
+    command.add_argument(
+        "--dimension", type=int, default=384, help="of the networks that are compared"
+    )
     command.add_argument("--repeats", type=int, default=3)
-    command.add_argument("--devices", nargs="+", choices=[CPU, GPU], default=[CPU, GPU], help="whose speed is measured")
+    command.add_argument(
+        "--devices",
+        nargs="+",
+        choices=[CPU, GPU],
+        default=[CPU, GPU],
+        help="whose speed is measured",
+    )
     options = command.parse_args(arguments)
     rows = [*models(options.dimension), *faiss_search(options), *throughput(options)]
     columns = ["part", "name", "device", "dtype", "value", "unit", "limit", "outcome"]
@@ -80,12 +88,26 @@ def about() -> str:
 
 def models(dimension: int) -> Iterator[Row]:
     """Every model forward and backward, against the CPU in float32."""
-    compared: list[tuple[str, DType]] = [(CPU, "bfloat16"), (GPU, "float32"), (GPU, "bfloat16"), (GPU, "float16")]
+    compared: list[tuple[str, DType]] = [
+        (CPU, "bfloat16"),
+        (GPU, "float32"),
+        (GPU, "bfloat16"),
+        (GPU, "float16"),
+    ]
     for name, (network, forward) in networks(dimension).items():
         expected = passes(network, forward, torch.device(CPU), "float32")
         for device, dtype in compared:
-            row: Row = {"part": "models", "device": device, "dtype": dtype, "unit": "relative difference"}
-            found = expected if absent(device) else passes(network, forward, torch.device(device), dtype)
+            row: Row = {
+                "part": "models",
+                "device": device,
+                "dtype": dtype,
+                "unit": "relative difference",
+            }
+            found = (
+                expected
+                if absent(device)
+                else passes(network, forward, torch.device(device), dtype)
+            )
             for step, limit, ours, theirs in zip(
                 ("forward", "backward"), TOLERANCES[dtype], found, expected, strict=True
             ):
@@ -96,10 +118,15 @@ def models(dimension: int) -> Iterator[Row]:
                     yield row | {"outcome": "has no parameters"}
                 else:
                     value = float((ours - theirs).norm() / theirs.norm().clamp(min=1e-12))
-                    yield row | {"value": value, "outcome": "passed" if value <= limit else "failed"}
+                    yield row | {
+                        "value": value,
+                        "outcome": "passed" if value <= limit else "failed",
+                    }
 
 
-def passes(network: nn.Module, forward: Forward, device: torch.device, dtype: DType) -> tuple[Tensor, Tensor]:
+def passes(
+    network: nn.Module, forward: Forward, device: torch.device, dtype: DType
+) -> tuple[Tensor, Tensor]:
     """The output of a network on a device, and the gradients of its parameters, all on the CPU."""
     network.to(device).zero_grad()
     with precision(dtype, device):
@@ -119,7 +146,9 @@ def networks(dimension: int) -> dict[str, tuple[nn.Module, Forward]]:
     batch = neighbors(dimension)
     weights = {"title": 1.0, "relevant": 0.5}
     trained = GNNEncoderNetwork(GNNEncoderConfig(weights), dimension)
-    for parameter in trained.parameters():  # those that start at 0 would hide what goes through them
+    for (
+        parameter
+    ) in trained.parameters():  # those that start at 0 would hide what goes through them
         nn.init.normal_(parameter, std=0.05)
     retrieved = NeighborBatch(
         batch.passages,
@@ -130,7 +159,9 @@ def networks(dimension: int) -> dict[str, tuple[nn.Module, Forward]]:
     )
     paper = PaperGNNEncoderNetwork(PaperGNNEncoderConfig(), dimension)
     side = SideBySide(weights, dimension)
-    side.probe = nn.Parameter(torch.ones(dimension))  # it has no parameters: the gradient of its input is compared
+    side.probe = nn.Parameter(
+        torch.ones(dimension)
+    )  # it has no parameters: the gradient of its input is compared
     made: dict[str, tuple[nn.Module, Forward]] = {
         "GNNEncoder": (trained, lambda device: trained(batch.to(device))),
         "GNNEncoder of the papers": (paper, lambda device: paper(retrieved.to(device))),
@@ -153,26 +184,41 @@ def networks(dimension: int) -> dict[str, tuple[nn.Module, Forward]]:
         made[f"HGAT {variant}"] = hgat, contextualized
     shape: dict[str, Any] = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
     shape |= {"intermediate_size": 128, "num_labels": 1}
-    bert = BertForSequenceClassification(BertConfig(vocab_size=100, hidden_dropout_prob=0.0, **shape))
+    bert = BertForSequenceClassification(
+        BertConfig(vocab_size=100, hidden_dropout_prob=0.0, **shape)
+    )
     lgre = LGRe(bert, LGReConfig(init="random")).eval()
     segments = torch.ones(8, 32, dtype=torch.long)
     segments[:, :8], segments[:, [0, 7, -1]] = 0, -1
-    pairs = {"input_ids": torch.randint(5, 100, (8, 32)), "attention_mask": torch.ones(8, 32, dtype=torch.long)}
+    pairs = {
+        "input_ids": torch.randint(5, 100, (8, 32)),
+        "attention_mask": torch.ones(8, 32, dtype=torch.long),
+    }
     pairs["segments"] = segments
-    made["LGRe"] = lgre, lambda device: lgre(**{name: value.to(device) for name, value in pairs.items()}).scores
+    made["LGRe"] = (
+        lgre,
+        lambda device: lgre(**{name: value.to(device) for name, value in pairs.items()}).scores,
+    )
     return made
 
 
 def _scaled(network: SideBySide, batch: NeighborBatch) -> Tensor:
-    scaled = {name: vectors * network.get_parameter("probe") for name, vectors in batch.sources.items()}
+    scaled = {
+        name: vectors * network.get_parameter("probe") for name, vectors in batch.sources.items()
+    }
     return network(NeighborBatch(batch.passages, scaled, batch.edges))
 
 
 def neighbors(dimension: int, passages: int = 256, queries: int = 64) -> NeighborBatch:
     """Passages with random titles and queries."""
-    vectors = [torch.from_numpy(random_vectors(np.random.default_rng(seed), passages, dimension)) for seed in range(2)]
+    vectors = [
+        torch.from_numpy(random_vectors(np.random.default_rng(seed), passages, dimension))
+        for seed in range(2)
+    ]
     sources = {"title": vectors[1][:queries], "relevant": vectors[1][-queries:]}
-    return NeighborBatch(vectors[0], sources, {name: random_edges(passages, queries) for name in sources})
+    return NeighborBatch(
+        vectors[0], sources, {name: random_edges(passages, queries) for name in sources}
+    )
 
 
 def random_edges(targets: int, sources: int, degree: int = 3) -> CSR:
@@ -192,13 +238,19 @@ def faiss_search(options: argparse.Namespace) -> Iterator[Row]:
         return
     if absent(GPU) or not hasattr(faiss, "StandardGpuResources") or not faiss.get_num_gpus():
         yield row | {
-            "outcome": NO_GPU if absent(GPU) else "skipped: FAISS without GPU, install [gpu] in place of [faiss]"
+            "outcome": NO_GPU
+            if absent(GPU)
+            else "skipped: FAISS without GPU, install [gpu] in place of [faiss]"
         }
         return
-    passages, queries = (random_vectors(np.random.default_rng(seed), options.passages) for seed in (0, 1))
+    passages, queries = (
+        random_vectors(np.random.default_rng(seed), options.passages) for seed in (0, 1)
+    )
     index = faiss.IndexFlatIP(passages.shape[1])
     index.add(passages)
-    found = faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), 0, index).search(queries[:256], 100)[0]
+    found = faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), 0, index).search(
+        queries[:256], 100
+    )[0]
     value = float(np.abs(found - index.search(queries[:256], 100)[0]).max())
     outcome = "passed" if value <= 1e-4 else "failed"
     yield row | {"value": value, "unit": "largest difference of scores", "outcome": outcome}
@@ -206,7 +258,12 @@ def faiss_search(options: argparse.Namespace) -> Iterator[Row]:
 
 def throughput(options: argparse.Namespace) -> Iterator[Row]:
     """Passages a second, and memory of the GPU, in each precision."""
-    compared: list[tuple[str, DType]] = [(CPU, "float32"), (CPU, "bfloat16"), (GPU, "float32"), (GPU, "bfloat16")]
+    compared: list[tuple[str, DType]] = [
+        (CPU, "float32"),
+        (CPU, "bfloat16"),
+        (GPU, "float32"),
+        (GPU, "bfloat16"),
+    ]
     for device, dtype in [pair for pair in compared if pair[0] in options.devices]:
         row = {"part": "throughput", "device": device, "dtype": dtype}
         names = ["encoding", "encoding tokens", "training an encoder"]
@@ -219,10 +276,20 @@ def throughput(options: argparse.Namespace) -> Iterator[Row]:
             if device == GPU:
                 torch.cuda.reset_peak_memory_stats()
             duration = min(_seconds(action, device) for _ in range(options.repeats))
-            yield row | {"name": name, "value": count / duration, "unit": "passages a second", "outcome": "measured"}
+            yield row | {
+                "name": name,
+                "value": count / duration,
+                "unit": "passages a second",
+                "outcome": "measured",
+            }
             if device == GPU:
                 mib = torch.cuda.max_memory_allocated() / 2**20
-                yield row | {"name": name, "value": mib, "unit": "MiB at most", "outcome": "measured"}
+                yield row | {
+                    "name": name,
+                    "value": mib,
+                    "unit": "MiB at most",
+                    "outcome": "measured",
+                }
 
 
 def measured(options: argparse.Namespace, device: str, dtype: DType) -> Iterator[Callable[[], int]]:
@@ -238,10 +305,15 @@ def measured(options: argparse.Namespace, device: str, dtype: DType) -> Iterator
 
     def train() -> int:
         features = network.preprocess(batch)
-        features = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in features.items()}
+        features = {
+            name: value.to(device) if isinstance(value, Tensor) else value
+            for name, value in features.items()
+        }
         with precision(dtype, torch.device(device)):
             vectors = network(features)["sentence_embedding"]
-            loss = in_batch_loss(vectors, vectors, torch.arange(len(batch), device=vectors.device), scale=20)
+            loss = in_batch_loss(
+                vectors, vectors, torch.arange(len(batch), device=vectors.device), scale=20
+            )
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()

@@ -56,7 +56,16 @@ RELATIONS = (
     "structural/structural/structural_i",
 )
 CAR_RELATIONS = ("structural/structural/structural", "same_entity", "same_entity_i")
-EIGHT = ("order", "order_i", "structural", "structural_i", "internal", "internal_i", "external", "external_i")
+EIGHT = (
+    "order",
+    "order_i",
+    "structural",
+    "structural_i",
+    "internal",
+    "internal_i",
+    "external",
+    "external_i",
+)
 SHAPE: dict[str, Any] = {
     "layers": 1,
     "heads": 4,
@@ -114,8 +123,15 @@ def command_line() -> argparse.ArgumentParser:
             "training queries on which GraphMaxSim is tuned, in addition to the dev queries; drawn at random",
         ),
         variants=(["NO_LB", "NO_LB_NS"], "of HGAT", get_args(Variant)),
-        texts=([*TEXTS], "of the passages that are encoded: bare, and with the titles of their sections", [*TEXTS]),
-        encoder=(str, "a token encoder that is taken as it is (principal directions of the default one)"),
+        texts=(
+            [*TEXTS],
+            "of the passages that are encoded: bare, and with the titles of their sections",
+            [*TEXTS],
+        ),
+        encoder=(
+            str,
+            "a token encoder that is taken as it is (principal directions of the default one)",
+        ),
         starts=(["tuned"], "the GraphMaxSim at which hgat-matches starts", [*STARTS]),
         learns=(["slowly"], "how hgat-matches learns", [*LEARNS]),
         choices=(["none"], "of HGAT, trained with each", ["none", "all", *map(choice, CHOICES)]),
@@ -142,7 +158,9 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
     """
     claim(options.output, options, ("systems", "seeds", "variants", "starts", "learns", "choices"))
     bench = Bench(collection, options)
-    torch.set_num_threads(1)  # for the small products from here on, several threads mostly wait for one another
+    torch.set_num_threads(
+        1
+    )  # for the small products from here on, several threads mostly wait for one another
     bench.add("BM25", lambda: pt.Transformer.identity())
     weights = dict.fromkeys(bench.relations, 1.0)
     stores = {TEXTS[texts]: bench.tokens(titles=texts == "titled") for texts in options.texts}
@@ -150,15 +168,21 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
     for suffix, store in stores.items():
         starts["tuned", suffix] = functools.cache(functools.partial(bench.tuned, weights, store))
         starts["default", suffix] = functools.partial(bench.graph_maxsim, None, store)
-        starts["default-tuned", suffix] = functools.cache(functools.partial(bench.tuned, None, store))
+        starts["default-tuned", suffix] = functools.cache(
+            functools.partial(bench.tuned, None, store)
+        )
     first = next(iter(stores.items()))
     variant = options.variants[0]
     for suffix, store in stores.items():
         if "maxsim" in options.systems:
-            bench.add(f"MaxSim{suffix}", functools.partial(bench.graph_maxsim, {}, store), document=True)
+            bench.add(
+                f"MaxSim{suffix}", functools.partial(bench.graph_maxsim, {}, store), document=True
+            )
     for suffix, (start, name) in itertools.product(stores, STARTS.items()):
         if "graph-maxsim" in options.systems:
-            bench.add(f"GraphMaxSim{name}{suffix}", starts[start, suffix], document=start == "tuned")
+            bench.add(
+                f"GraphMaxSim{name}{suffix}", starts[start, suffix], document=start == "tuned"
+            )
     for seed in options.seeds if "hgat" in options.systems else []:
         for number, kind in enumerate(options.variants):
             config = ptg.HGATConfig(kind, **SHAPE)
@@ -167,9 +191,15 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
                 bench.add(f"{config.name}{suffix}", make, seed, document=number == 0)
         for name, changes in CHOICES.items():
             if {"all", choice(name)} & set(options.choices):
-                bench.add(name, functools.partial(bench.hgat, name, seed, first[1], variant, *changes), seed)
+                bench.add(
+                    name,
+                    functools.partial(bench.hgat, name, seed, first[1], variant, *changes),
+                    seed,
+                )
     for seed in options.seeds if "hgat-matches" in options.systems else []:
-        for (suffix, store), start, way in itertools.product(stores.items(), options.starts, options.learns):
+        for (suffix, store), start, way in itertools.product(
+            stores.items(), options.starts, options.learns
+        ):
             name = f"HGAT from GraphMaxSim{STARTS[start]}{'' if way == 'slowly' else f', {way}'}{suffix}"
             make = functools.partial(
                 bench.hgat_from_graph_maxsim, name, seed, store, starts[start, suffix], LEARNS[way]
@@ -195,7 +225,10 @@ class Bench:
         splits = collection.split(dev_queries=options.dev_queries)
         splits["train"] = splits["train"].sample(options.train_queries)
         splits["test"] = splits["test"].sample(options.queries)
-        first = bm25(collection, self.output / options.first_stage, options.first_stage) % options.documents
+        first = (
+            bm25(collection, self.output / options.first_stage, options.first_stage)
+            % options.documents
+        )
         found = {name: (first >> self.graph.passages())(splits[name].topics) for name in SPLITS}
         self.candidates = {name: Queries(found[name], splits[name].qrels) for name in SPLITS}
         more = splits["train"].sample(options.tune_queries).topics["qid"]
@@ -221,7 +254,9 @@ class Bench:
         store = ptg.TokenStore(self.output / f"{'titled.' if titles else ''}tokens")
         return store if store.built() else store.build(self.graph, self.encoder, titles=titles)
 
-    def graph_maxsim(self, weights: dict[str, float] | None, tokens: ptg.TokenStore) -> pt.Transformer:
+    def graph_maxsim(
+        self, weights: dict[str, float] | None, tokens: ptg.TokenStore
+    ) -> pt.Transformer:
         """GraphMaxSim, not tuned; None is for the class's default weights."""
         return ptg.GraphMaxSim(self.graph, self.encoder, weights, tokens=tokens)
 
@@ -254,14 +289,20 @@ class Bench:
         hgat = ptg.HGATReranker(
             self.graph,
             self.encoder,
-            config=ptg.HGATConfig(variant, **{"relations": self.relations} | SHAPE | (network or {}), seed=seed),
+            config=ptg.HGATConfig(
+                variant, **{"relations": self.relations} | SHAPE | (network or {}), seed=seed
+            ),
             tokens=tokens,
-            training=ptg.HGATTraining(**TRAINING | (training or {}), max_triples=self.options.triples, seed=seed),
+            training=ptg.HGATTraining(
+                **TRAINING | (training or {}), max_triples=self.options.triples, seed=seed
+            ),
         )
         logger.info("training %s, seed %d", name, seed)
         hgat.fit(*self.candidates["train"], *self.candidates["dev"])
         (self.output / "training").mkdir(exist_ok=True)
-        pd.DataFrame(hgat.training_log).to_csv(self.output / "training" / f"{slug(name)}-{seed}.csv", index=False)
+        pd.DataFrame(hgat.training_log).to_csv(
+            self.output / "training" / f"{slug(name)}-{seed}.csv", index=False
+        )
         folder = self.output / f"{slug(name)}-{seed}.tokens"
         shutil.rmtree(folder, ignore_errors=True)
         hgat.contextualized = hgat.contextualize(folder)
@@ -277,9 +318,13 @@ class Bench:
     ) -> pt.Transformer:
         """As :meth:`hgat`, with the matches of a GraphMaxSim in the tokens of neighbors; see ``LEARNS``."""
         network, training = changes
-        return self.hgat(name, seed, tokens, "NO_LB", network | {"matches": start().weights}, training)
+        return self.hgat(
+            name, seed, tokens, "NO_LB", network | {"matches": start().weights}, training
+        )
 
-    def add(self, name: str, make: Callable[[], Any], seed: int = 0, document: bool = False) -> None:
+    def add(
+        self, name: str, make: Callable[[], Any], seed: int = 0, document: bool = False
+    ) -> None:
         """Adds a reranker to the table, and, if asked for, with the score of the document's best passage.
 
         Args:

@@ -46,18 +46,33 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     attends to all others. Texts of the cross-encoder have no padding. PyG's GATConv computes the whole graph at once,
     with equal weights and outcome.
     """
-    command = argparse.ArgumentParser(prog="python -m experiments.model_cost", description=main.__doc__)
-    command.add_argument("--passages", type=int, default=200, help="that are contextualized, at least")
-    command.add_argument("--tokens", type=int, nargs="+", default=[128, 480], help="of a text of the cross-encoder")
-    command.add_argument("--nodes", type=int, default=100_000, help="passages of graph attention; half as many queries")
+    command = argparse.ArgumentParser(
+        prog="python -m experiments.model_cost", description=main.__doc__
+    )
+    command.add_argument(
+        "--passages", type=int, default=200, help="that are contextualized, at least"
+    )
+    command.add_argument(
+        "--tokens", type=int, nargs="+", default=[128, 480], help="of a text of the cross-encoder"
+    )
+    command.add_argument(
+        "--nodes",
+        type=int,
+        default=100_000,
+        help="passages of graph attention; half as many queries",
+    )
     command.add_argument("--rounds", type=int, default=3)
     command.add_argument("--encoder", default="all-MiniLM-L6-v2")
     options = command.parse_args(arguments)
     tasks, counts = dict[str, Programs](), dict[str, int]()
     with tempfile.TemporaryDirectory() as folder:
-        for dtype, (length, flat) in itertools.product(("float32", "auto"), ((64, False), (200, True))):
+        for dtype, (length, flat) in itertools.product(
+            ("float32", "auto"), ((64, False), (200, True))
+        ):
             documents = range(-(-options.passages // length))
-            graph = MemoryGraph.from_documents([document(n, length, 40, flat=flat) for n in documents])
+            graph = MemoryGraph.from_documents(
+                [document(n, length, 40, flat=flat) for n in documents]
+            )
             task = f"{dtype}: {length} passages in {'one section' if flat else 'sections'}"
             encoder: Any = TokenEncoder(options.encoder, device="cpu", dtype=dtype)  # type: ignore[arg-type]
             tasks[task] = hgats(graph, encoder, Path(folder, f"{len(tasks)}"))
@@ -74,11 +89,21 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
 def hgats(graph: MemoryGraph, encoder: TokenEncoder, folder: Path) -> Programs:
     """Contextualizing all passages, whose token vectors are stored, and encoding them."""
     tokens = TokenStore(folder / "tokens", verbose=False).build(graph, encoder)
-    given: dict[str, Any] = {"tokens": tokens, "device": "cpu", "dtype": encoder.dtype, "verbose": False}
+    given: dict[str, Any] = {
+        "tokens": tokens,
+        "device": "cpu",
+        "dtype": encoder.dtype,
+        "verbose": False,
+    }
     paths = (folder / f"{number}" for number in itertools.count())
-    models = {f"HGAT, {name}": HGATReranker(graph, encoder, config=config, **given) for name, config in HGATS.items()}
+    models = {
+        f"HGAT, {name}": HGATReranker(graph, encoder, config=config, **given)
+        for name, config in HGATS.items()
+    }
     encoding = partial(encoder.encode_passages, graph.texts(graph.passage_nodes))
-    return {"encoding": encoding} | {name: lambda m=m: m.contextualize(next(paths)) for name, m in models.items()}
+    return {"encoding": encoding} | {
+        name: lambda m=m: m.contextualize(next(paths)) for name, m in models.items()
+    }
 
 
 def lgres(checkpoint: str, action: Callable[..., None], tokens: int) -> Programs:
@@ -88,14 +113,19 @@ def lgres(checkpoint: str, action: Callable[..., None], tokens: int) -> Programs
     segments[:, [0, QUERY_TOKENS + 1, -1]] = -1
 
     def load(**changes: float) -> Any:
-        return AutoModelForSequenceClassification.from_pretrained(resolve(checkpoint), num_labels=1, **changes)
+        return AutoModelForSequenceClassification.from_pretrained(
+            resolve(checkpoint), num_labels=1, **changes
+        )
 
     ids = torch.randint(5, load().config.vocab_size, segments.shape)
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(segments)}
     models = {"cross-encoder": load()}
     if action is train:
         models["cross-encoder, no dropout of attention"] = load(attention_probs_dropout_prob=0.0)
-    models |= {f"LGRe, {name}": LGRe(load(), LGReConfig(**given, init="identity")) for name, given in LGRES.items()}
+    models |= {
+        f"LGRe, {name}": LGRe(load(), LGReConfig(**given, init="identity"))
+        for name, given in LGRES.items()
+    }
     return {name: partial(action, model, inputs, segments) for name, model in models.items()}
 
 
@@ -110,7 +140,9 @@ def train(model: nn.Module, inputs: dict[str, Tensor], segments: Tensor) -> None
     model.train().zero_grad()
     relevant = torch.arange(len(segments)) % 2 == 0
     if isinstance(model, LGRe):
-        LGReLoss()(model(**inputs, segments=segments), segments, relevant.unflatten(0, (-1, 2))).backward()
+        LGReLoss()(
+            model(**inputs, segments=segments), segments, relevant.unflatten(0, (-1, 2))
+        ).backward()
     else:
         scores = model(**inputs).logits[:, 0]
         (1 + scores[~relevant] - scores[relevant][:, None]).relu().mean().backward()
@@ -131,17 +163,26 @@ def attention(passages: int) -> Programs:
         return layers[1](p, layers[0](q, p, to_queries), to_passages)
 
     def convolution(layer: BipartiteAttention) -> GATConv:
-        made = GATConv((DIMENSION, DIMENSION), DIMENSION // HEADS, HEADS, add_self_loops=False, bias=False)
+        made = GATConv(
+            (DIMENSION, DIMENSION), DIMENSION // HEADS, HEADS, add_self_loops=False, bias=False
+        )
         made.lin_src.weight.data = layer.source.weight.data
         made.lin_dst.weight.data = (layer.target or layer.source).weight.data
         made.att_dst.data, made.att_src.data = layer.attention.data[:1], layer.attention.data[1:]
         return made
 
-    def index(edges: CSR, sources: int) -> Tensor:  # each target is one more source, as in Eq. 6 and 8
+    def index(
+        edges: CSR, sources: int
+    ) -> Tensor:  # each target is one more source, as in Eq. 6 and 8
         targets = torch.arange(len(edges))
-        return torch.stack([torch.cat([edges.indices, sources + targets]), torch.cat([edges.row_index, targets])])
+        return torch.stack(
+            [torch.cat([edges.indices, sources + targets]), torch.cat([edges.row_index, targets])]
+        )
 
-    convolutions, indices = [*map(convolution, layers)], [index(to_queries, passages), index(to_passages, queries)]
+    convolutions, indices = (
+        [*map(convolution, layers)],
+        [index(to_queries, passages), index(to_passages, queries)],
+    )
 
     @torch.inference_mode()
     def theirs() -> Tensor:

@@ -27,24 +27,36 @@ QUESTION = "how is high blood pressure in pregnancy treated"
 
 def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     """Prints processor time, and ratios to what a user would take instead: the first program of each task."""
-    command = argparse.ArgumentParser(prog="python -m experiments.questions", description=main.__doc__)
+    command = argparse.ArgumentParser(
+        prog="python -m experiments.questions", description=main.__doc__
+    )
     command.add_argument("path", type=Path, help="the folder of MedQuAD's archive")
     command.add_argument("--passages", type=int, default=6000)
     command.add_argument("--rounds", type=int, default=20)
     options = command.parse_args(arguments)
     docs = read_medquad(options.path, passages=options.passages, verbose=False).get_corpus_iter()
-    torch, peer = SentenceEncoder(dtype="float32", verbose=False), SBertBiEncoder(resolve(DEFAULT), verbose=False)
+    torch, peer = (
+        SentenceEncoder(dtype="float32", verbose=False),
+        SBertBiEncoder(resolve(DEFAULT), verbose=False),
+    )
     ours = compiled(SentenceEncoder(verbose=False))
     with tempfile.TemporaryDirectory() as folder:
         ptg.GraphIndex(f"{folder}/index", verbose=False).index(docs)
-        index = ptg.GraphIndex(f"{folder}/index", verbose=False)  # opened again, it takes the converted encoder
+        index = ptg.GraphIndex(
+            f"{folder}/index", verbose=False
+        )  # opened again, it takes the converted encoder
         assert isinstance(index._encoder, CompiledEncoder), "this checkpoint was not converted"
         contextual, (_, vectors, _) = index._contextual, index._contextual.flex.payload()
         encoded, weights = contextual._encoded([QUESTION]), contextual._weights
         dimension = len(query := ours.encode_queries([QUESTION])[0])
-        print("largest difference from float32:", np.abs(torch.encode_queries([QUESTION])[0] - query).max())
+        print(
+            "largest difference from float32:",
+            np.abs(torch.encode_queries([QUESTION])[0] - query).max(),
+        )
         plain = FlexIndex(f"{folder}/plain.flex", verbose=False)
-        plain.index({"docno": f"{n}", "doc_vec": np.array(row[:dimension])} for n, row in enumerate(vectors))
+        plain.index(
+            {"docno": f"{n}", "doc_vec": np.array(row[:dimension])} for n, row in enumerate(vectors)
+        )
 
         def by_numpy() -> np.ndarray:
             scores = np.asarray(vectors) @ encoded[0]
@@ -61,7 +73,9 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
             f"find in {len(vectors):,} passages": {
                 "numpy: a product, and the best ten": by_numpy,
                 "ours: weights of titles": lambda: weights and weights.widened(query[None]),
-                "ours: weights, windows, the best ten": lambda: contextual._search(encoded, 10, False),
+                "ours: weights, windows, the best ten": lambda: contextual._search(
+                    encoded, 10, False
+                ),
             },
             "a question": {
                 "pyterrier_dr: SBertBiEncoder >> FlexIndex": partial(

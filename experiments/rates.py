@@ -42,20 +42,29 @@ def main(arguments: Sequence[str] | None = None) -> tuple[pd.DataFrame, pd.DataF
     command.add_argument("--encoded", type=int, default=96, help="passages that are encoded")
     command.add_argument("--indexed", type=int, default=20_000, help="passages of an index")
     command.add_argument("--rounds", type=int, default=5)
-    command.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="of collections, for the hours")
+    command.add_argument(
+        "--sizes", type=int, nargs="+", default=SIZES, help="of collections, for the hours"
+    )
     options = command.parse_args(arguments)
     texts, checkpoint = texts_of(options.encoded), resolve(options.encoder)
     peer = SBertBiEncoder(checkpoint, batch_size=32, verbose=False)
     vectors: dict[str, Any] = {"pyterrier_dr's SBertBiEncoder": peer.encode_docs}
     vectors["sentence-transformers"] = partial(peer.model.encode, batch_size=32)
-    vectors |= {f"DualEncoder, {d}": ptg.DualEncoder(checkpoint, dtype=d, verbose=False).encode_docs for d in DTYPES}
+    vectors |= {
+        f"DualEncoder, {d}": ptg.DualEncoder(checkpoint, dtype=d, verbose=False).encode_docs
+        for d in DTYPES
+    }
     vectors[WITHOUT_TORCH] = compiled(SentenceEncoder(checkpoint, verbose=False)).encode_docs
-    tokens: dict[str, Any] = {d: ptg.TokenEncoder(checkpoint, dtype=d).encode_passages for d in DTYPES}
+    tokens: dict[str, Any] = {
+        d: ptg.TokenEncoder(checkpoint, dtype=d).encode_passages for d in DTYPES
+    }
     first, *_, last = (encode(texts) for encode in vectors.values())
     print(f"least cosine of {WITHOUT_TORCH} to {[*vectors][0]}: {(first * last).sum(1).min():.5f}")
     tasks: dict[str, Programs] = {
         "vectors": {name: partial(encode, texts) for name, encode in vectors.items()},
-        "token vectors": {f"TokenEncoder, {name}": partial(encode, texts) for name, encode in tokens.items()},
+        "token vectors": {
+            f"TokenEncoder, {name}": partial(encode, texts) for name, encode in tokens.items()
+        },
     }
     table = compare(tasks, options.rounds, len(texts))
     with TemporaryDirectory() as folder:
@@ -63,8 +72,13 @@ def main(arguments: Sequence[str] | None = None) -> tuple[pd.DataFrame, pd.DataF
     print(f"\neverything else in a GraphIndex: {rest:.0f} us a passage, of {options.indexed:,}")
     encoding = table["ms"].droplevel("task")
     each = {name: ms / CORES for name, ms in encoding.items()}
-    each |= {f"GraphIndex{once}": n * encoding[WITHOUT_TORCH] / CORES + rest / 1000 for once, n in TIMES.items()}
-    hours = pd.DataFrame({f"{size:,}": pd.Series(each) * size / 3_600_000 for size in options.sizes})
+    each |= {
+        f"GraphIndex{once}": n * encoding[WITHOUT_TORCH] / CORES + rest / 1000
+        for once, n in TIMES.items()
+    }
+    hours = pd.DataFrame(
+        {f"{size:,}": pd.Series(each) * size / 3_600_000 for size in options.sizes}
+    )
     print(f"\nhours on {CORES} cores:", hours.round(4).to_string(), sep="\n")
     return table, hours
 

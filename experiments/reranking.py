@@ -24,7 +24,11 @@ try:
     from pylate.rank import rerank  # type: ignore[import-not-found, unused-ignore]
 except ImportError:
     rerank = None
-PYLATE, ENCODING, OF_AIM = "PyLate's rank.rerank, of vectors", "encoding of the queries", "of the aim"
+PYLATE, ENCODING, OF_AIM = (
+    "PyLate's rank.rerank, of vectors",
+    "encoding of the queries",
+    "of the aim",
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
@@ -34,23 +38,31 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     ``--tokens``, and encode the queries; PyLate gets the vectors of both. The last column is the share of an aim: twice
     PyLate's time and the encoding.
     """
-    command = argparse.ArgumentParser(prog="python -m experiments.reranking", description=main.__doc__)
+    command = argparse.ArgumentParser(
+        prog="python -m experiments.reranking", description=main.__doc__
+    )
     command.add_argument("path", type=Path, help="the folder of MedQuAD's archive")
     command.add_argument("--passages", type=int, default=500)
     command.add_argument("--candidates", type=int, default=100)
     command.add_argument("--queries", type=int, default=20)
-    command.add_argument("--tokens", type=int, nargs="+", default=[32, 180], help="of a passage, at most")
+    command.add_argument(
+        "--tokens", type=int, nargs="+", default=[32, 180], help="of a passage, at most"
+    )
     command.add_argument("--dimension", type=int, default=128, help="of a token vector")
     command.add_argument("--rounds", type=int, default=15)
     command.add_argument("--encoder", default="all-MiniLM-L6-v2")
     options = command.parse_args(arguments)
     if rerank is None:
-        print("PyLate cannot be imported, so nothing is compared with it: pip install --no-deps pylate==1.6.0")
+        print(
+            "PyLate cannot be imported, so nothing is compared with it: pip install --no-deps pylate==1.6.0"
+        )
     collection = read_medquad(options.path, passages=options.passages, verbose=False)
     topics = collection.all_queries.topics.head(options.queries)
     tasks: dict[str, Programs] = {}
     with tempfile.TemporaryDirectory() as folder:
-        graph = ptg.DocumentGraph(f"{folder}/graph", verbose=False).index(collection.get_corpus_iter())
+        graph = ptg.DocumentGraph(f"{folder}/graph", verbose=False).index(
+            collection.get_corpus_iter()
+        )
         for tokens in options.tokens:
             tasks |= programs(graph, topics, tokens, options, Path(folder, f"{tokens}"))
         queries = {task: len(topics) if " at once" in task else 1 for task in tasks}
@@ -64,7 +76,11 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
 
 
 def programs(
-    graph: ptg.DocumentGraph, topics: pd.DataFrame, tokens: int, options: argparse.Namespace, folder: Path
+    graph: ptg.DocumentGraph,
+    topics: pd.DataFrame,
+    tokens: int,
+    options: argparse.Namespace,
+    folder: Path,
 ) -> dict[str, Programs]:
     """Programs that rerank the candidates of all queries, and of one query, by token vectors of one length."""
     whole = ptg.TokenEncoder(options.encoder, max_passage_tokens=tokens)
@@ -73,15 +89,27 @@ def programs(
     models: dict[str, Any] = {
         "MaxSim": ptg.GraphMaxSim(graph, encoder, {}, tokens=store, verbose=False),
         "GraphMaxSim": ptg.GraphMaxSim(graph, encoder, tokens=store, verbose=False),
-        "HGAT, contextualized": (hgat := ptg.HGATReranker(graph, encoder, tokens=store, verbose=False)),
+        "HGAT, contextualized": (
+            hgat := ptg.HGATReranker(graph, encoder, tokens=store, verbose=False)
+        ),
         "GraphMaxSim, no store": ptg.GraphMaxSim(graph, encoder, verbose=False),
     }
     hgat.contextualized = hgat.contextualize(folder.with_suffix(".contextualized"))
     random = np.random.default_rng(0)
-    nodes = [random.choice(graph.passage_nodes, options.candidates, replace=False) for _ in range(len(topics))]
-    run = topics.loc[topics.index.repeat(options.candidates)].assign(docno=graph.ids_of(np.concatenate(nodes)))
-    models["GraphMaxSim, no store"](run)  # encodes their texts, and keeps the vectors; converts the encoder for queries
-    queries, vectors = encoder.encode_queries(topics["query"].tolist()), [store.states(found) for found in nodes]
+    nodes = [
+        random.choice(graph.passage_nodes, options.candidates, replace=False)
+        for _ in range(len(topics))
+    ]
+    run = topics.loc[topics.index.repeat(options.candidates)].assign(
+        docno=graph.ids_of(np.concatenate(nodes))
+    )
+    models["GraphMaxSim, no store"](
+        run
+    )  # encodes their texts, and keeps the vectors; converts the encoder for queries
+    queries, vectors = (
+        encoder.encode_queries(topics["query"].tolist()),
+        [store.states(found) for found in nodes],
+    )
     found: dict[str, Programs] = {}
     for label, count in ((f"{len(topics)} queries at once", len(topics)), ("one query", 1)):
         rows, texts = run.head(count * options.candidates), topics["query"].tolist()[:count]
@@ -95,9 +123,13 @@ def programs(
             one[PYLATE] = partial(rerank, ids, *given)
             ours = models["MaxSim"](run.head(options.candidates)).set_index("docno")["score"]
             theirs = pd.Series({each["id"]: each["score"] for each in one[PYLATE]()[0]})[ours.index]
-            print(f"scores of MaxSim minus PyLate's: from {(ours - theirs).min():.1e} to {(ours - theirs).max():.1e}")
+            print(
+                f"scores of MaxSim minus PyLate's: from {(ours - theirs).min():.1e} to {(ours - theirs).max():.1e}"
+            )
         one[ENCODING] = partial(encoder.encode_queries, texts)
-        found[f"{label}, at most {tokens} tokens"] = one | {name: partial(m, rows) for name, m in models.items()}
+        found[f"{label}, at most {tokens} tokens"] = one | {
+            name: partial(m, rows) for name, m in models.items()
+        }
     return found
 
 

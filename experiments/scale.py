@@ -35,7 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     command = argparse.ArgumentParser(prog="python -m experiments.scale", description=main.__doc__)
     command.add_argument("--passages", type=int, nargs="+", default=[100_000])
     command.add_argument("--steps", nargs="+", choices=STEPS, default=STEPS)
-    command.add_argument("--folder", type=Path, help="where to write, and to find what was written (a temporary one)")
+    command.add_argument(
+        "--folder", type=Path, help="where to write, and to find what was written (a temporary one)"
+    )
     command.add_argument("--only", action="store_true", help=argparse.SUPPRESS)
     options = command.parse_args(arguments)
     if options.only:
@@ -73,9 +75,13 @@ def _action(step: str, passages: int, folder: Path) -> Callable[[], Any]:
     if step == "documents":
         return lambda: deque(documents(passages), maxlen=0)
     if step == "document graph":
-        return lambda: ptg.DocumentGraph(folder / "documents.graph", verbose=False).index(documents(passages))
+        return lambda: ptg.DocumentGraph(folder / "documents.graph", verbose=False).index(
+            documents(passages)
+        )
     whole = ptg.GraphIndex(folder / "whole", encoder=NumberEncoder(), verbose=False)
-    return lambda: whole.index(documents(passages)) if step == GRAPH_INDEX else whole.update(documents(9))
+    return lambda: (
+        whole.index(documents(passages)) if step == GRAPH_INDEX else whole.update(documents(9))
+    )
 
 
 if __name__ == "__main__":

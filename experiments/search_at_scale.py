@@ -30,7 +30,11 @@ from pyterrier_graph.graph_mean.contextual_index import CODES, PASSAGES, QueryWe
 from pyterrier_graph.graphs.relations import TITLES
 
 SUFFIXES = {".py", ".pyi", ".md", ".rst", ".txt", ".h", ".hpp"}
-WORDS, D, MOST = 24, 384, 1000  # words of a passage, dimensions of the encoder, results of exact search
+WORDS, D, MOST = (
+    24,
+    384,
+    1000,
+)  # words of a passage, dimensions of the encoder, results of exact search
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -42,7 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     logarithm of its number in the vocabulary. The index has these vectors, made-up texts, and codes at every
     size. A size has the first of the vectors.
     """
-    command = argparse.ArgumentParser(prog="python -m experiments.search_at_scale", description=main.__doc__)
+    command = argparse.ArgumentParser(
+        prog="python -m experiments.search_at_scale", description=main.__doc__
+    )
     command.add_argument("folders", type=Path, nargs="*", help="folders with files, in any order")
     command.add_argument("--queries", type=Path, required=True, help="a file with a query per line")
     command.add_argument("--passages", type=int, nargs="+", default=[100_000])
@@ -74,31 +80,54 @@ class StaticEncoder:
         self.tokens: dict[str, list[int]] = {}
         if not file.exists():
             vocabulary = sorted(self.tokenizer.get_vocab().items(), key=lambda item: item[1])
-            table = np.asarray(encoder.encode_docs([token.removeprefix("##") for token, _ in vocabulary]), np.float64)
+            table = np.asarray(
+                encoder.encode_docs([token.removeprefix("##") for token, _ in vocabulary]),
+                np.float64,
+            )
             table -= table.mean(0)
-            table = table @ np.linalg.svd(table.T @ table)[0] * np.log(np.arange(2, len(table) + 2))[:, None]
+            table = (
+                table
+                @ np.linalg.svd(table.T @ table)[0]
+                * np.log(np.arange(2, len(table) + 2))[:, None]
+            )
             np.save(file, table / np.log(1 + len(table)))
         self.table = torch.from_numpy(np.load(file)).float()
 
     def __call__(self, texts: Sequence[Sequence[str]]) -> torch.Tensor:
         """Shape (texts, d)."""
         new = [word for word in {*chain.from_iterable(texts)} if word not in self.tokens]
-        encoded = self.tokenizer.encode_batch_fast([word[:200] for word in new], add_special_tokens=False)
+        encoded = self.tokenizer.encode_batch_fast(
+            [word[:200] for word in new], add_special_tokens=False
+        )
         self.tokens |= zip(new, (encoding.ids for encoding in encoded), strict=True)
-        ids = [[*chain.from_iterable(self.tokens[word] for word in words)] or [0] for words in texts]
+        ids = [
+            [*chain.from_iterable(self.tokens[word] for word in words)] or [0] for words in texts
+        ]
         starts = torch.tensor([0, *map(len, ids[:-1])]).cumsum(0)
-        return embedding_bag(torch.tensor([*chain.from_iterable(ids)]), self.table, starts, mode="sum")
+        return embedding_bag(
+            torch.tensor([*chain.from_iterable(ids)]), self.table, starts, mode="sum"
+        )
 
 
-def contextual_vectors(encode: StaticEncoder, folders: Sequence[Path], count: int) -> Iterator[np.ndarray]:
+def contextual_vectors(
+    encode: StaticEncoder, folders: Sequence[Path], count: int
+) -> Iterator[np.ndarray]:
     """Vectors ``[x; a]`` of the passages of each file, as GraphMean computes them from the encoder's."""
-    files = sorted(file for folder in folders for file in folder.rglob("*") if file.suffix in SUFFIXES)
+    files = sorted(
+        file for folder in folders for file in folder.rglob("*") if file.suffix in SUFFIXES
+    )
     random.Random(0).shuffle(files)
     for file in files:
-        words = file.read_bytes()[:3_000_000].decode(errors="replace").split()[: WORDS // 2 * (count + 1)]
+        words = (
+            file.read_bytes()[:3_000_000]
+            .decode(errors="replace")
+            .split()[: WORDS // 2 * (count + 1)]
+        )
         if not words or count <= 0:
             continue
-        halves = encode([words[start : start + WORDS // 2] for start in range(0, len(words), WORDS // 2)])
+        halves = encode(
+            [words[start : start + WORDS // 2] for start in range(0, len(words), WORDS // 2)]
+        )
         own = halves[:-1] + halves[1:] if len(halves) > 1 else halves
         title = encode([re.findall("[A-Za-z]+", str(file))])
         direction = normalize(title, dim=1)
@@ -111,8 +140,13 @@ def query_vectors(encode: StaticEncoder, texts: Sequence[str], vectors: np.ndarr
     """Vectors ``[q; w q]``; the weights come from 16,384 passages, as in an index."""
     queries = normalize(encode([text.split() for text in texts]), dim=1)
     rows = torch.from_numpy(vectors[np.linspace(0, len(vectors) - 1, 16_384).astype(int)])
-    sample = {PASSAGES: normalize(rows[:, :D], dim=1).numpy(), TITLES: normalize(rows[:, D:], dim=1).numpy()}
-    encoded: Any = QueryWeights(sample, {TITLES: 1.0})(pd.DataFrame({"query_vec": [*queries.numpy()]}))
+    sample = {
+        PASSAGES: normalize(rows[:, :D], dim=1).numpy(),
+        TITLES: normalize(rows[:, D:], dim=1).numpy(),
+    }
+    encoded: Any = QueryWeights(sample, {TITLES: 1.0})(
+        pd.DataFrame({"query_vec": [*queries.numpy()]})
+    )
     return np.stack(encoded["query_vec"])
 
 
@@ -127,34 +161,46 @@ def written(folder: Path, vectors: np.ndarray) -> ptg.ContextualIndex:
         options: dict[str, Any] = {"width": 2 * D, "verbose": False}
         start = time.process_time()
         write_index(base, FlexIndex(str(path)), vectors.__getitem__, identity=identity, **options)
-        print(f"\n{count}: written in {1e6 * (time.process_time() - start) / count:.1f} us a passage")
+        print(
+            f"\n{count}: written in {1e6 * (time.process_time() - start) / count:.1f} us a passage"
+        )
         with peak_without_files() as peak:
             start = time.process_time()
             write_codes(path / CODES, [vectors])
             took = 1e6 * (time.process_time() - start) / count
-        print(f"codes alone in {took:.1f} us a passage, at most {peak[0]:.0f} MiB without mapped files")
+        print(
+            f"codes alone in {took:.1f} us a passage, at most {peak[0]:.0f} MiB without mapped files"
+        )
     return ptg.ContextualIndex(path, graph, numbers)
 
 
 def in_batches(index: ptg.ContextualIndex, queries: np.ndarray) -> dict[str, float]:
     """Time of a query, of all queries at once with their texts, memory, and recall of exact search."""
-    topics = pd.DataFrame({"qid": [*map(str, range(len(queries)))], "query": "-", "query_vec": [*queries]})
+    topics = pd.DataFrame(
+        {"qid": [*map(str, range(len(queries)))], "query": "-", "query_vec": [*queries]}
+    )
     row, scores = {}, {}
     for name, k in (("exact", MOST), ("index", 100), ("index", MOST)):
         with peak_without_files() as peak:
             start = time.process_time()
             found = index.retriever(k, exact=name == "exact").transform(topics)
-            row[f"{name}, {k}: ms a query in a batch"] = 1e3 * (time.process_time() - start) / len(queries)
+            row[f"{name}, {k}: ms a query in a batch"] = (
+                1e3 * (time.process_time() - start) / len(queries)
+            )
         row[f"{name}, {k}: MiB"] = peak[0]
         scores[name] = found["score"].to_numpy().reshape(len(queries), k)  # the best first
-        row[f"{name}, recall@{k}"] = float(np.mean(scores[name] >= scores["exact"][:, [k - 1]] - 1e-5))
+        row[f"{name}, recall@{k}"] = float(
+            np.mean(scores[name] >= scores["exact"][:, [k - 1]] - 1e-5)
+        )
     return row
 
 
 def searches(index: ptg.ContextualIndex, queries: np.ndarray) -> Programs:
     """Search in an index of this package, next to numpy, and 1,000 texts by node; each call takes the next query."""
     vectors, _ = index.flex.payload(return_docnos=False)
-    topics = cycle(pd.DataFrame({"qid": ["1"], "query": ["-"], "query_vec": [query]}) for query in queries)
+    topics = cycle(
+        pd.DataFrame({"qid": ["1"], "query": ["-"], "query_vec": [query]}) for query in queries
+    )
 
     def with_numpy() -> np.ndarray:
         scores = vectors @ next(topics)["query_vec"][0]

@@ -115,7 +115,10 @@ def command_line() -> argparse.ArgumentParser:
         run=(str, "a run in TREC's format instead of BM25's; nothing is indexed"),
         depth=(150, "documents per query that are reranked"),
         folds=(int, "divide the queries at random (5, or the folds of the dataset)"),
-        split=(False, "instead of folds, train on the collection's training queries and test on its test queries"),
+        split=(
+            False,
+            "instead of folds, train on the collection's training queries and test on its test queries",
+        ),
         query_length=([3], "groups of queries by numbers of word pieces"),
         by_length=(False, "tables for the groups of --query-length as well"),
         within_groups=(False, "train within these groups, too"),
@@ -124,7 +127,10 @@ def command_line() -> argparse.ArgumentParser:
         command,
         "models",
         encoder=("bert-base-uncased", "where all start"),
-        checkpoint=(str, "a trained cross-encoder where all start, instead of --encoder and --adapt"),
+        checkpoint=(
+            str,
+            "a trained cross-encoder where all start, instead of --encoder and --adapt",
+        ),
         word_graph=(["bipartite+neighbor"], "of LGRe", get_args(WordGraph)),
         distances=(["triangle"], "of LGRe's loss", get_args(Distance)),
         layers=(["all"], "of LGRe: all, or how many of the last"),
@@ -143,7 +149,10 @@ def command_line() -> argparse.ArgumentParser:
         learning_rate=(5e-5, "of what is on top of the encoder"),
         encoder_learning_rate=(1e-5, "of the encoder"),
         attention_dropout=(False, "drop attention weights in training, as the paper does"),
-        adapt=(str, "dataset of ir_datasets that the checkpoint is trained on first ('': it is not)"),
+        adapt=(
+            str,
+            "dataset of ir_datasets that the checkpoint is trained on first ('': it is not)",
+        ),
         adapt_queries=(2000, "queries of it"),
         adapt_candidates=(100, "BM25's documents, among which the negatives are"),
         adapt_pairs=(10_000, "pairs"),
@@ -177,7 +186,9 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
         The table.
     """
     output = options.output
-    encoder = trained_cross_encoder(options.checkpoint, "--checkpoint") if options.checkpoint else ""
+    encoder = (
+        trained_cross_encoder(options.checkpoint, "--checkpoint") if options.checkpoint else ""
+    )
     if encoder or not options.adapt:
         for make in systems(options, encoder or resolve(options.encoder)).values():
             make(0)  # what cannot be made is refused before anything is indexed
@@ -187,21 +198,33 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
     tokenize = AutoTokenizer.from_pretrained(encoder).tokenize
     groups = by_query_length(task.queries.topics, options.query_length, tokenize=tokenize)
     if options.within_groups:
-        parts = [compare(within(task, group), options, encoder, output / slug(name)) for name, group in groups.items()]
+        parts = [
+            compare(within(task, group), options, encoder, output / slug(name))
+            for name, group in groups.items()
+        ]
     else:
         parts = [compare(task, options, encoder, output)]
     per_query = pd.concat([part.per_query for part in parts], ignore_index=True)
     shown = {} if options.within_groups else {"all": set(task.candidates["qid"])}
     if options.within_groups or options.by_length:
         shown |= {name: set(group["qid"]) for name, group in groups.items()}
-    return tabulate(per_query, output, MEASURES, CROSS_ENCODER if "cross-encoder" in options.systems else BM25, shown)
+    return tabulate(
+        per_query,
+        output,
+        MEASURES,
+        CROSS_ENCODER if "cross-encoder" in options.systems else BM25,
+        shown,
+    )
 
 
 def prepare(collection: Collection, options: argparse.Namespace) -> Task:
     """Finds candidates for the judged queries, and divides the queries into folds, if ``--split`` does not."""
     if options.split:
         splits = collection.split(dev_queries=options.dev_queries)
-        test, train = splits["test"].sample(options.queries), splits["train"].sample(options.train_queries)
+        test, train = (
+            splits["test"].sample(options.queries),
+            splits["train"].sample(options.train_queries),
+        )
         topics, qrels = joined([test, train])
     else:
         topics, qrels = collection.all_queries.sample(options.queries)
@@ -217,15 +240,25 @@ def prepare(collection: Collection, options: argparse.Namespace) -> Task:
     if not options.split:
         return Task(candidates, qrels, _folds(qids, options))
     tested = candidates["qid"].isin(test.topics["qid"])
-    return Task(candidates[tested].reset_index(drop=True), qrels, [], candidates[~tested].reset_index(drop=True))
+    return Task(
+        candidates[tested].reset_index(drop=True),
+        qrels,
+        [],
+        candidates[~tested].reset_index(drop=True),
+    )
 
 
 def _folds(qids: set[str], options: argparse.Namespace) -> list[set[str]]:
     """The folds that come with a dataset of ir_datasets, else random ones."""
     name = re.escape(options.collection.removeprefix("irds:"))
-    published = sorted(fold for fold in ir_datasets.registry if re.fullmatch(rf"{name}/fold\d", fold))
+    published = sorted(
+        fold for fold in ir_datasets.registry if re.fullmatch(rf"{name}/fold\d", fold)
+    )
     if options.folds is None and published:
-        return [{query.query_id for query in ir_datasets.load(fold).queries_iter()} & qids for fold in published]
+        return [
+            {query.query_id for query in ir_datasets.load(fold).queries_iter()} & qids
+            for fold in published
+        ]
     return ptg.query_folds(pd.DataFrame({"qid": sorted(qids)}), options.folds or FOLDS)
 
 
@@ -240,30 +273,41 @@ def by_query_length(
     between = [f"{low} < length <= {high}" for low, high in itertools.pairwise(bounds)]
     names = [f"length <= {bounds[0]}", *between, f"length > {bounds[-1]}"]
     group = np.searchsorted(bounds, [len(tokenize(query)) for query in topics["query"]])
-    return {name: topics[group == number].reset_index(drop=True) for number, name in enumerate(names)}
+    return {
+        name: topics[group == number].reset_index(drop=True) for number, name in enumerate(names)
+    }
 
 
 def within(task: Task, group: pd.DataFrame) -> Task:
     """A hundred queries of a group in ten folds (the paper's Table 5, which tests on one of them)."""
     qids = Queries(group, task.qrels).sample(GROUP_QUERIES).topics["qid"]
-    candidates, qrels = (f[f["qid"].isin(qids)].reset_index(drop=True) for f in (task.candidates, task.qrels))
+    candidates, qrels = (
+        f[f["qid"].isin(qids)].reset_index(drop=True) for f in (task.candidates, task.qrels)
+    )
     return Task(candidates, qrels, ptg.query_folds(qids.to_frame(), min(GROUP_FOLDS, len(qids))))
 
 
 def adapted(options: argparse.Namespace) -> str:
     """Folder of the checkpoint after training on another collection; it is trained once for the same options."""
     names = ("adapt", "adapt_queries", "adapt_candidates", "adapt_pairs", "adapt_learning_rate")
-    made_with = {name: getattr(options, name) for name in (*names, "encoder", "batch", "ranking", "max_tokens")}
+    made_with = {
+        name: getattr(options, name)
+        for name in (*names, "encoder", "batch", "ranking", "max_tokens")
+    }
     digest = hashlib.sha256(json.dumps(made_with, sort_keys=True).encode()).hexdigest()[:8]
     folder = options.output / f"adapted-{digest}"
     if not folder.exists():
         collection = read_ir_datasets(options.adapt)
         topics, qrels = collection.all_queries.sample(options.adapt_queries)
-        retriever = bm25(collection, options.output / f"adapt.{options.first_stage}", options.first_stage)
+        retriever = bm25(
+            collection, options.output / f"adapt.{options.first_stage}", options.first_stage
+        )
         found = (retriever % options.adapt_candidates)(topics)
         # relevant documents that BM25 does not find are examples as well
         relevant = qrels[["qid", "docno"]].merge(topics, on="qid").assign(score=0.0, rank=0)
-        examples = collection.with_texts(pd.concat([found, relevant]).drop_duplicates(["qid", "docno"]))
+        examples = collection.with_texts(
+            pd.concat([found, relevant]).drop_duplicates(["qid", "docno"])
+        )
         training = ptg.CrossEncoderTraining.paper(
             epochs=1,
             learning_rate=options.adapt_learning_rate,
@@ -273,7 +317,9 @@ def adapted(options: argparse.Namespace) -> str:
             ranking=options.ranking,
         )
         logger.info("training %s on %s", options.encoder, options.adapt)
-        reranker = ptg.CrossEncoderReranker(options.encoder, training=training, max_tokens=options.max_tokens)
+        reranker = ptg.CrossEncoderReranker(
+            options.encoder, training=training, max_tokens=options.max_tokens
+        )
         reranker.fit(examples, qrels).save(folder)
     return str(folder / CHECKPOINT)
 
@@ -296,14 +342,18 @@ def compare(task: Task, options: argparse.Namespace, encoder: str, output: Path)
     for seed, (name, make) in itertools.product(options.seeds, systems(options, encoder).items()):
         logger.info("%s, seed %d", name, seed)
 
-        def ranking(name: str = name, seed: int = seed, make: Callable[[int], pt.Transformer] = make) -> pd.DataFrame:
+        def ranking(
+            name: str = name, seed: int = seed, make: Callable[[int], pt.Transformer] = make
+        ) -> pd.DataFrame:
             cut = passages_of(task) if name == MAX_PASSAGE else lambda candidates: candidates
             topics = cut(task.candidates)
             if task.train is not None:
                 model: Any = make(seed)
                 return model.fit(cut(task.train), task.qrels).transform(topics)
             folder = output / "folds" / f"{slug(name)}-{seed}"
-            return ptg.cross_validate(lambda _: make(seed), topics, task.qrels, task.folds, output_dir=folder)
+            return ptg.cross_validate(
+                lambda _: make(seed), topics, task.qrels, task.folds, output_dir=folder
+            )
 
         results.add(name, ranking, seed)
     return results
@@ -316,11 +366,17 @@ def passages_of(task: Task) -> pt.Transformer:
         SystemExit: If the candidates are passages already.
     """
     if task.qrels["docno"].str.contains(PASSAGE_NUMBER).any():
-        raise SystemExit("this collection's judgments are of passages, which are not cut: leave out max-passage")
-    return pt.text.sliding(text_attr="text", length=PASSAGE_WORDS, stride=PASSAGE_STRIDE, prepend_attr=None)
+        raise SystemExit(
+            "this collection's judgments are of passages, which are not cut: leave out max-passage"
+        )
+    return pt.text.sliding(
+        text_attr="text", length=PASSAGE_WORDS, stride=PASSAGE_STRIDE, prepend_attr=None
+    )
 
 
-def systems(options: argparse.Namespace, encoder: str) -> dict[str, Callable[[int], pt.Transformer]]:
+def systems(
+    options: argparse.Namespace, encoder: str
+) -> dict[str, Callable[[int], pt.Transformer]]:
     """The trained systems by name: functions that make an untrained pipeline for a seed."""
     shared = {
         "epochs": options.epochs,
@@ -352,11 +408,17 @@ def systems(options: argparse.Namespace, encoder: str) -> dict[str, Callable[[in
     if "max-passage" in options.systems:
         made[MAX_PASSAGE] = lambda seed: cross_encoder(seed) >> pt.text.max_passage()
     if "lgre" in options.systems:
-        choices = {name: getattr(options, name) for name in ("word_graph", "layers", "steps", "init")}
+        choices = {
+            name: getattr(options, name) for name in ("word_graph", "layers", "steps", "init")
+        }
         choices = {"word_graph": choices.pop("word_graph"), "distance": options.distances} | choices
         for values in itertools.product(*choices.values()):
             chosen = dict(zip(choices, values, strict=True))
-            varied = [f"{name.replace('_', ' ')} {chosen[name]}" for name in chosen if len(choices[name]) > 1]
+            varied = [
+                f"{name.replace('_', ' ')} {chosen[name]}"
+                for name in chosen
+                if len(choices[name]) > 1
+            ]
             made[", ".join([LGRE, *varied])] = functools.partial(lgre, **chosen)
     return made
 

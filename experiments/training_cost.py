@@ -21,7 +21,11 @@ import pandas as pd
 import pyterrier as pt
 import torch
 from datasets import Dataset
-from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers import (
+    SentenceTransformer,
+    SentenceTransformerTrainer,
+    SentenceTransformerTrainingArguments,
+)
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from transformers import Trainer
 
@@ -33,14 +37,24 @@ from pyterrier_graph.encoders.names import resolve
 from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 from pyterrier_graph.training import trainer
 
-STEPS, VALIDATION, ENCODING, REST, COUNT = "steps", "validation", "encoding", "rest", "number of steps"
+STEPS, VALIDATION, ENCODING, REST, COUNT = (
+    "steps",
+    "validation",
+    "encoding",
+    "rest",
+    "number of steps",
+)
 PEER = "sentence-transformers' trainer"
 PARTS: dict[str, list[tuple[Any, str]]] = {
     STEPS: [(Trainer, "training_step")],
     VALIDATION: [(trainer, "_everywhere")],
     ENCODING: [
         *((ptg.TokenEncoder, name) for name in ("encode_passages", "encode_queries")),
-        *((kind, name) for kind in (SentenceEncoder, CompiledEncoder) for name in ("encode_docs", "encode_queries")),
+        *(
+            (kind, name)
+            for kind in (SentenceEncoder, CompiledEncoder)
+            for name in ("encode_docs", "encode_queries")
+        ),
     ],
 }
 
@@ -51,10 +65,14 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     Validation of an HGAT has no encoding. The trainer of sentence-transformers gets the examples, batches and precision
     of the DualEncoder, and no validation queries.
     """
-    command = argparse.ArgumentParser(prog="python -m experiments.training_cost", description=main.__doc__)
+    command = argparse.ArgumentParser(
+        prog="python -m experiments.training_cost", description=main.__doc__
+    )
     command.add_argument("path", type=Path, help="the folder of MedQuAD's archive")
     command.add_argument("--passages", type=int, default=500)
-    command.add_argument("--queries", type=int, nargs=2, default=[60, 25], help="for training and for validation")
+    command.add_argument(
+        "--queries", type=int, nargs=2, default=[60, 25], help="for training and for validation"
+    )
     command.add_argument("--tokens", type=int, default=64, help="of a passage, at most")
     command.add_argument("--encoder", default="all-MiniLM-L6-v2")
     options = command.parse_args(arguments)
@@ -65,7 +83,9 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     rows: dict[str, Mapping[str, float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         encoder = ptg.DualEncoder(options.encoder, max_passage_tokens=options.tokens, verbose=False)
-        index = ptg.GraphIndex(f"{folder}/index", encoder=encoder, verbose=False).index(collection.get_corpus_iter())
+        index = ptg.GraphIndex(f"{folder}/index", encoder=encoder, verbose=False).index(
+            collection.get_corpus_iter()
+        )
         graph, candidates = index.graph, index.bm25(60)
         tokens = ptg.TokenEncoder(options.encoder, max_passage_tokens=options.tokens)
         for name in ("HGATReranker", "HGATReranker, token vectors stored by the first"):
@@ -78,7 +98,9 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
         encoder.miner = ptg.HardNegativeMiner(candidates, pt.text.get_text(graph), verbose=False)
         examples = encoder.miner.labeled(learned, qrels)
         rows["DualEncoder"] = profile(partial(encoder.fit_examples, examples, *judged[2:]))
-        rows[PEER] = profile(partial(train_by_peer, options, examples.dataset, encoder.training, folder))
+        rows[PEER] = profile(
+            partial(train_by_peer, options, examples.dataset, encoder.training, folder)
+        )
     table = pd.DataFrame(rows, index=[*PARTS, REST, COUNT]).T.fillna(0)
     table["all"], table["a step"] = table[[*PARTS, REST]].sum(axis=1), table[STEPS] / table[COUNT]
     print(table.round(2).to_string(), f"load of the machine: {os.getloadavg()[1]:.1f}", sep="\n")
@@ -110,13 +132,24 @@ def profile(action: Callable[[], object]) -> Mapping[str, float]:
     return found
 
 
-def train_by_peer(options: argparse.Namespace, examples: Dataset, like: ptg.DualEncoderTraining, folder: str) -> None:
+def train_by_peer(
+    options: argparse.Namespace, examples: Dataset, like: ptg.DualEncoderTraining, folder: str
+) -> None:
     """Trains the checkpoint by sentence-transformers."""
     network = SentenceTransformer(resolve(options.encoder), device="cpu")
     network.max_seq_length = options.tokens
-    given: dict[str, Any] = {"num_train_epochs": like.epochs, "per_device_train_batch_size": like.batch_size}
-    given |= {"bf16": dtype_of("auto", network.device) == torch.bfloat16, "use_cpu": True, "save_strategy": "no"}
-    settings = SentenceTransformerTrainingArguments(f"{folder}/peer", **given, report_to=[], disable_tqdm=True)
+    given: dict[str, Any] = {
+        "num_train_epochs": like.epochs,
+        "per_device_train_batch_size": like.batch_size,
+    }
+    given |= {
+        "bf16": dtype_of("auto", network.device) == torch.bfloat16,
+        "use_cpu": True,
+        "save_strategy": "no",
+    }
+    settings = SentenceTransformerTrainingArguments(
+        f"{folder}/peer", **given, report_to=[], disable_tqdm=True
+    )
     loss = MultipleNegativesRankingLoss(network)
     SentenceTransformerTrainer(network, settings, train_dataset=examples, loss=loss).train()
 

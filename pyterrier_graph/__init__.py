@@ -6,7 +6,9 @@ import lazy_loader
 
 from pyterrier_graph.evaluation import measures as measures
 
-logging.getLogger(__name__).addHandler(logging.NullHandler())  # quiet, unless the program that uses it says otherwise
+logging.getLogger(__name__).addHandler(
+    logging.NullHandler()
+)  # quiet, unless the program that uses it says otherwise
 
 __version__ = "0.1.0"
 

@@ -19,7 +19,12 @@ if TYPE_CHECKING:
     from pyterrier_graph.search.graph_index import GraphIndex
 
 QUIET = (
-    "httpx sentence_transformers transformers datasets pyterrier_graph.documents.readers pyterrier_graph.graphs".split()
+    "httpx",
+    "sentence_transformers",
+    "transformers",
+    "datasets",
+    "pyterrier_graph.documents.readers",
+    "pyterrier_graph.graphs",
 )
 BAD_INPUT = 2  # exit status
 WIDTH = 100
@@ -49,8 +54,13 @@ def search(arguments: Sequence[str] | None = None) -> int:
     made.add_argument("folder", help="searched with all folders inside")
     made.add_argument("question", nargs="+")
     made.add_argument("-n", "--num-results", type=int, default=5, help="passages to print (5)")
-    made.add_argument("--cache", help="folder of the indexes (.pyterrier_graph in the folder, if it can be written)")
-    made.add_argument("--lexical", choices=["lance", "pisa", "terrier"], default="lance", help="runs BM25")
+    made.add_argument(
+        "--cache",
+        help="folder of the indexes (.pyterrier_graph in the folder, if it can be written)",
+    )
+    made.add_argument(
+        "--lexical", choices=["lance", "pisa", "terrier"], default="lance", help="runs BM25"
+    )
     made.add_argument("--encoder", help="name or folder of a checkpoint (all-MiniLM-L6-v2)")
     made.add_argument("--quiet", action="store_true", help="print results only")
     options = made.parse_args(arguments)
@@ -79,7 +89,9 @@ def search(arguments: Sequence[str] | None = None) -> int:
         return BAD_INPUT
     if weak := found.attrs.get("weak"):
         print(f"No passage answers this: {weak}. Ask in other words.", file=sys.stderr, flush=True)
-    sys.stdout.buffer.write(f"{results_text(found, question, options.folder)}\n".encode(errors="replace"))
+    sys.stdout.buffer.write(
+        f"{results_text(found, question, options.folder)}\n".encode(errors="replace")
+    )
     return 0
 
 
@@ -87,7 +99,10 @@ def results_text(found: pd.DataFrame, question: str, folder: str) -> str:
     """The results as lines, each with its titles, file and line, snippet with its words between ``**``, and reason."""
     from pyterrier_graph.search.snippets import content_stems, matching_words
 
-    wanted, width = content_stems(question), min(shutil.get_terminal_size((WIDTH, 24)).columns, WIDTH)
+    wanted, width = (
+        content_stems(question),
+        min(shutil.get_terminal_size((WIDTH, 24)).columns, WIDTH),
+    )
     texts = []
     for rank, row in enumerate(found.itertuples(), 1):
         place = f"{_printable(os.path.join(folder, str(row.file)))}:{row.line}"
@@ -105,7 +120,9 @@ def _state(index: GraphIndex) -> str:
 
     lines = [f"{len(index.graph):,} documents, {len(index):,} passages in {str(index.path)!r}."]
     if broken := index.meta["source"]["broken"]:
-        lines.append(f"Not readable: {len(broken):,} file{'s' * (len(broken) != 1)}{named(broken)}.")
+        lines.append(
+            f"Not readable: {len(broken):,} file{'s' * (len(broken) != 1)}{named(broken)}."
+        )
     if skipped := skipped_text(index.meta["source"]["skipped"]):
         lines.append(f"{skipped}.")
     return "\n".join(map(_printable, lines))
@@ -113,7 +130,9 @@ def _state(index: GraphIndex) -> str:
 
 def _printable(text: str) -> str:
     """The text without what a terminal would obey."""
-    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+    return "".join(
+        character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text
+    )
 
 
 if __name__ == "__main__":

@@ -11,7 +11,16 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    NamedTuple,
+    Self,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,7 +51,9 @@ class SpeedWarning(PyTerrierGraphWarning):
 class View(NamedTuple):
     """The parts of an object's display in a notebook; everything but the picture is escaped."""
 
-    facts: Mapping[str, Any]  # rows of a table; a dictionary has the weights of relations, a tuple has relations
+    facts: Mapping[
+        str, Any
+    ]  # rows of a table; a dictionary has the weights of relations, a tuple has relations
     picture: str = ""  # HTML
     title: str = ""  # by default the class of a transformer, the ``repr`` of another object
 
@@ -129,7 +140,11 @@ class Retrieves(WithSignature):
     def _frame(self, topics: "pd.DataFrame", found: Found) -> "pd.DataFrame":
         import pandas as pd
 
-        given = {name: topics[name].array.take(found.row) for name in topics.columns if name not in self._replaced}
+        given = {
+            name: topics[name].array.take(found.row)
+            for name in topics.columns
+            if name not in self._replaced
+        }
         docno = pd.array(found.docno, dtype="str")
         results = {"docno": docno, "score": found.score, "rank": positions(found.row)}
         return pd.DataFrame(given | results | found.others)
@@ -148,14 +163,20 @@ class Retrieves(WithSignature):
 def check_type(name: str, value: Any, kinds: type | tuple[type, ...], expected: str) -> None:
     """Raises TypeError unless a value has one of these types, which ``expected`` describes in the message."""
     if not isinstance(value, kinds):
-        kind = f"the class {value.__name__}: call it" if isinstance(value, type) else type(value).__name__
+        kind = (
+            f"the class {value.__name__}: call it"
+            if isinstance(value, type)
+            else type(value).__name__
+        )
         raise TypeError(f"{name} must be {expected}, got {_shown(value)} ({kind})")
 
 
 def check_training(training: Any, kind: type) -> Any:
     """Returns the options of a ``fit``, by default those of a class; TypeError if they are of another class."""
     training = kind() if training is None else training
-    check_type("training", training, kind, f"a {kind.__name__}, such as {kind.__name__}(measure='AP')")
+    check_type(
+        "training", training, kind, f"a {kind.__name__}, such as {kind.__name__}(measure='AP')"
+    )
     return training
 
 
@@ -170,7 +191,9 @@ def check_count(name: str, value: Any, least: int = 1) -> None:
         raise ValueError(f"{name} must be a whole number, {least} or more, got {value!r}")
 
 
-def check_number(name: str, value: Any, low: float = -math.inf, high: float = math.inf, *, below: bool = False) -> None:
+def check_number(
+    name: str, value: Any, low: float = -math.inf, high: float = math.inf, *, below: bool = False
+) -> None:
     """Raises ValueError unless a value is a finite number from ``low`` to ``high``, or ``below`` ``high``."""
     is_finite = False
     with suppress(OverflowError):  # of a whole number that no float can hold
@@ -178,7 +201,11 @@ def check_number(name: str, value: Any, low: float = -math.inf, high: float = ma
     if not is_finite:
         raise ValueError(f"{name} must be a finite number, got {_shown(value)}")
     if not low <= value <= high or (below and value == high):
-        between = f"from {low:g} to {'below ' if below else ''}{high:g}" if high < math.inf else f"{low:g} or more"
+        between = (
+            f"from {low:g} to {'below ' if below else ''}{high:g}"
+            if high < math.inf
+            else f"{low:g} or more"
+        )
         raise ValueError(f"{name} must be {between}, got {value!r}")
 
 
@@ -200,11 +227,18 @@ def check_fields(options: Any, **least: int) -> None:
     one of type int must be a whole number.
     """
     for name, hint in get_type_hints(type(options)).items():
-        value, kinds = getattr(options, name), (hint, *get_args(hint))  # the arguments of `int | None` are its types
-        choices = [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
+        value, kinds = (
+            getattr(options, name),
+            (hint, *get_args(hint)),
+        )  # the arguments of `int | None` are its types
+        choices = [
+            choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)
+        ]
         if value is None and type(None) in kinds:
             continue
-        if choices and not isinstance(value, tuple(kind for kind in kinds if isinstance(kind, type))):
+        if choices and not isinstance(
+            value, tuple(kind for kind in kinds if isinstance(kind, type))
+        ):
             check_choice(name, value, choices)
         elif any(get_origin(kind) is tuple for kind in kinds):
             check_type(name, value, Iterable, "a tuple")
@@ -216,14 +250,20 @@ def check_fields(options: Any, **least: int) -> None:
 
 def check_weights(weights: Any) -> dict[str, float]:
     """Returns the weights of relations as floats; raises ValueError if a weight is negative or not finite."""
-    check_type("weights", weights, Mapping, "a weight per relation, such as {'title': 1.0, 'order': 0.5}")
+    check_type(
+        "weights", weights, Mapping, "a weight per relation, such as {'title': 1.0, 'order': 0.5}"
+    )
     for relation, weight in weights.items():
-        check_type("a relation in weights", relation, str, "the name of a relation, such as 'title'")
+        check_type(
+            "a relation in weights", relation, str, "the name of a relation, such as 'title'"
+        )
         check_number(f"the weight of {relation!r}", weight, 0)
     return {relation: float(weight) for relation, weight in weights.items()}
 
 
-def check_frame(frame: Any, context: Any, *, numbers: Iterable[str] = (), texts: Iterable[str] = ()) -> Any:
+def check_frame(
+    frame: Any, context: Any, *, numbers: Iterable[str] = (), texts: Iterable[str] = ()
+) -> Any:
     """Returns a frame with valid ids, numbers and texts; PyTerrier checks whether it has the required columns.
 
     Its index has no duplicates. Columns of ``numbers`` have integers or floats, ``qid``, ``docno`` and columns of
@@ -237,10 +277,18 @@ def check_frame(frame: Any, context: Any, *, numbers: Iterable[str] = (), texts:
 
     try:
         if not isinstance(frame, pd.DataFrame):
-            advice = "; pipeline.search reads a text, pt.io.read_topics and read_qrels files" * isinstance(frame, str)
-            raise TypeError(f"a DataFrame is needed, got {_shown(frame)} ({type(frame).__name__}){advice}")
+            advice = (
+                "; pipeline.search reads a text, pt.io.read_topics and read_qrels files"
+                * isinstance(frame, str)
+            )
+            raise TypeError(
+                f"a DataFrame is needed, got {_shown(frame)} ({type(frame).__name__}){advice}"
+            )
         names = frame.columns
-        if len(wrong := [name for name in names if not isinstance(name, str)] or names[names.duplicated()]):
+        if len(
+            wrong := [name for name in names if not isinstance(name, str)]
+            or names[names.duplicated()]
+        ):
             advice = "; a pipeline reads a DataFrame, pipeline.search a text" * (wrong[0] == 0)
             raise ValueError(f"names of columns must be different texts, got {wrong[0]!r}{advice}")
         if frame.index.name in names or not frame.index.is_unique:
@@ -254,7 +302,9 @@ def check_frame(frame: Any, context: Any, *, numbers: Iterable[str] = (), texts:
     except (TypeError, ValueError) as error:
         error.args = (f"{context}: {error}",)
         raise
-    return frame.assign(**{name: column for name, column in new.items() if column is not given.get(name)})
+    return frame.assign(
+        **{name: column for name, column in new.items() if column is not given.get(name)}
+    )
 
 
 def _check_queries(qids: Any, queries: Any) -> None:
@@ -269,7 +319,9 @@ def _check_queries(qids: Any, queries: Any) -> None:
         return  # all have the same one
     known = texts >= 0
     place, names = qids[known].factorize()
-    first = texts[known][np.unique(place, return_index=True)[1]] if len(place) else place  # of each qid
+    first = (
+        texts[known][np.unique(place, return_index=True)[1]] if len(place) else place
+    )  # of each qid
     if (twice := first[place] != texts[known]).any():
         qid = names[place[twice][0]]
         texts = " and ".join(map(_shown, queries[known][place == place[twice][0]].unique()[:2]))
@@ -296,7 +348,9 @@ def _texts(column: Any) -> Any:
         value = next((value for value in column if not isinstance(value, str)), column.iloc[0])
         raise ValueError(f"a {name} must be a text, got {_shown(value)} ({type(value).__name__})")
     if name in ("qid", "docno") and column.dtype == object and not is_unicode("".join(column)):
-        raise ValueError(f"{name} {next(value for value in column if not is_unicode(value))!r} is not valid Unicode")
+        raise ValueError(
+            f"{name} {next(value for value in column if not is_unicode(value))!r} is not valid Unicode"
+        )
     return column if len(column) else column.astype("str")
 
 
@@ -307,7 +361,11 @@ def _numbers(frame: Any, name: str) -> Any:
     column = frame[name]
     if not len(column):
         return column.astype(float)
-    if column.dtype == object and pd.api.types.infer_dtype(column) in ("floating", "integer", "mixed-integer-float"):
+    if column.dtype == object and pd.api.types.infer_dtype(column) in (
+        "floating",
+        "integer",
+        "mixed-integer-float",
+    ):
         with suppress(OverflowError, TypeError):  # of huge numbers, pd.NA
             column = column.astype(float)
     if not pd.api.types.is_any_real_numeric_dtype(column.dtype):
@@ -337,7 +395,9 @@ def progress(parts: Any, queries: int, unit: str, *, verbose: bool, desc: str = 
     """Parts of the work for some queries, with a progress bar; one query, as in ``pipeline.search``, gets none."""
     import pyterrier as pt
 
-    return pt.tqdm(parts, desc=desc, unit=unit, delay=1, leave=None, disable=not verbose or queries < 2)
+    return pt.tqdm(
+        parts, desc=desc, unit=unit, delay=1, leave=None, disable=not verbose or queries < 2
+    )
 
 
 def query_texts(run: "pd.DataFrame") -> "pd.Series":

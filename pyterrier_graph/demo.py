@@ -43,7 +43,9 @@ OTHERS = 5  # of the docstrings that no query of the demo looks for, every fifth
 BM25 = "BM25"
 MEASURES = (nDCG @ 10, RR @ 10)
 PASSAGE_TOKENS = 96
-DIMENSIONS = 128  # of a token vector: its principal directions, as late-interaction models have them
+DIMENSIONS = (
+    128  # of a token vector: its principal directions, as late-interaction models have them
+)
 RERANKED = 10  # documents whose passages are reranked
 VALIDATED = 30  # queries of rerankers
 
@@ -79,7 +81,9 @@ class Data:
 def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     """Runs the demo from the command line and returns its table."""
     parser = argparse.ArgumentParser(prog="python -m pyterrier_graph demo", description=__doc__)
-    parser.add_argument("--output", default="pyterrier_graph-demo", help="folder for indexes and the table")
+    parser.add_argument(
+        "--output", default="pyterrier_graph-demo", help="folder for indexes and the table"
+    )
     options = parser.parse_args(arguments)
     for library in ("httpx", "sentence_transformers", "transformers", "datasets"):
         logging.getLogger(library).setLevel(logging.ERROR)
@@ -102,13 +106,19 @@ def prepare(output: Path) -> Data:
     def queries(*parts: str) -> Queries:
         datasets = [pt.get_dataset(f"{CORPUS}/{part}") for part in parts]
         frames = [[d.get_topics() for d in datasets], [d.get_qrels() for d in datasets]]
-        return Queries(*(pd.concat(found, ignore_index=True).astype({"qid": str}) for found in frames))
+        return Queries(
+            *(pd.concat(found, ignore_index=True).astype({"qid": str}) for found in frames)
+        )
 
-    train = queries("train", "dev", "test")  # summary lines of all objects; the reported queries are not among them
+    train = queries(
+        "train", "dev", "test"
+    )  # summary lines of all objects; the reported queries are not among them
     dev, test = queries("see-also/dev"), queries("see-also/test")
     wanted = {*dev.document_qrels["docno"], *test.document_qrels["docno"]}
     docs = [*pt.get_dataset(CORPUS).get_corpus_iter(verbose=False)]
-    docs = [doc for number, doc in enumerate(docs) if doc["docno"] in wanted or number % OTHERS == 0]
+    docs = [
+        doc for number, doc in enumerate(docs) if doc["docno"] in wanted or number % OTHERS == 0
+    ]
     qrels = train.qrels[np.isin(documents_of(train.qrels["docno"]), [doc["docno"] for doc in docs])]
     train = Queries(train.topics[train.topics["qid"].isin(qrels["qid"])], qrels)
     index = GraphIndex(output / "index", encoder=DualEncoder(max_passage_tokens=PASSAGE_TOKENS))
@@ -125,7 +135,11 @@ def build_systems(data: Data, output: Path) -> dict[str, pt.Transformer]:
     graph, dev = data.index.graph, data.dev
     encoder: Any = data.index.encoder
     texts = {doc["docno"]: f"{doc['title']}\n{doc['text']}" for doc in data.docs}
-    answered = data.train.topics.merge(data.train.document_qrels, on="qid").groupby("docno")["query"].agg("\n".join)
+    answered = (
+        data.train.topics.merge(data.train.document_qrels, on="qid")
+        .groupby("docno")["query"]
+        .agg("\n".join)
+    )
     with_queries = {docno: f"{text}\n{answered.get(docno, '')}" for docno, text in texts.items()}
 
     def bm25(name: str, rows: dict[str, str]) -> FullText:
@@ -133,14 +147,19 @@ def build_systems(data: Data, output: Path) -> dict[str, pt.Transformer]:
         return FullText(tables, name, write_table(tables, name, None, rows.items(), searched=True))
 
     lexical, answering = bm25("documents", texts), bm25("answering", with_queries)
-    systems: dict[str, pt.Transformer] = {BM25: lexical, "BM25, answered queries in the text": answering}
+    systems: dict[str, pt.Transformer] = {
+        BM25: lexical,
+        "BM25, answered queries in the text": answering,
+    }
     fold, first = pt.text.max_passage(), lexical % RERANKED >> graph.passages()
     token_encoder = reduced_encoder(graph)
     tokens = TokenStore(output / "tokens")  # with titles in the text, which is best for all of them
     if not tokens.built():
         tokens.build(graph, token_encoder, titles=True)
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # what follows are many small products, for which threads wait for one another
+    torch.set_num_threads(
+        1
+    )  # what follows are many small products, for which threads wait for one another
 
     train, judged = data.train, dev.document_qrels
     rerankers: dict[str, Any] = {"MaxSim": GraphMaxSim(graph, token_encoder, {}, tokens=tokens)}
@@ -153,10 +172,17 @@ def build_systems(data: Data, output: Path) -> dict[str, pt.Transformer]:
 
     mean = GraphMean(graph, encoder, query_graph=data.query_graph)
     configs = [GNNEncoderConfig(edges=edges) for edges in (False, True)]
-    gnns = [GNNEncoder(graph, encoder, config=config, query_graph=data.query_graph) for config in configs]
+    gnns = [
+        GNNEncoder(graph, encoder, config=config, query_graph=data.query_graph)
+        for config in configs
+    ]
     without, gnn = (model.fit(train.topics, train.qrels, dev.topics, judged) for model in gnns)
-    with_titles = base_vectors(data.index.path / ENCODED, graph, encoder, titles=True)  # the index has encoded them
-    found = encoder.query_encoder() >> with_titles.flex.np_retriever(num_results=1000, drop_query_vec=True)
+    with_titles = base_vectors(
+        data.index.path / ENCODED, graph, encoder, titles=True
+    )  # the index has encoded them
+    found = encoder.query_encoder() >> with_titles.flex.np_retriever(
+        num_results=1000, drop_query_vec=True
+    )
     systems[TITLED] = found >> fold
 
     def indexed(name: str, retriever: Any) -> None:
@@ -166,7 +192,9 @@ def build_systems(data: Data, output: Path) -> dict[str, pt.Transformer]:
     indexed("all-MiniLM", GraphMean(graph, encoder, {}))
     indexed("GraphMean", mean)
     systems["Hybrid: BM25, GraphMean"] = Hybrid(lexical, systems["GraphMean"])
-    systems["Hybrid: BM25 with answered queries, titles in the text"] = Hybrid(answering, systems[TITLED])
+    systems["Hybrid: BM25 with answered queries, titles in the text"] = Hybrid(
+        answering, systems[TITLED]
+    )
     systems["GraphIndex"] = data.index.hybrid(per="document")
     indexed("GNNEncoder without edges", without)
     indexed("GNNEncoder", gnn)
@@ -202,6 +230,8 @@ def compare(systems: dict[str, pt.Transformer], test: Queries) -> pd.DataFrame:
     table = pd.DataFrame({"system": measured["name"]})
     for measure in map(str, MEASURES):
         better = measured[measure] > measured[measure].iloc[0]
-        mark = better.map({True: "+", False: "-"}).where(measured[f"{measure} reject"].fillna(False).astype(bool), " ")
+        mark = better.map({True: "+", False: "-"}).where(
+            measured[f"{measure} reject"].fillna(False).astype(bool), " "
+        )
         table[measure] = measured[measure].map("{:.3f}".format) + mark
     return table.assign(**{"ms per query": measured["mrt"].map("{:.1f}".format)})

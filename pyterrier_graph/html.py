@@ -19,7 +19,10 @@ TEXT = 9  # points, of the smallest text
 WIDEST = 9.0  # inches, of a picture: what a notebook shows in a window of 1100 pixels
 NAME_WIDTH = 48
 HEIGHT = 116  # pixels of a result
-LIGHTEST, DARKEST = 0.08, 0.42  # opacity of the color behind a word: of the weakest and of the strongest one
+LIGHTEST, DARKEST = (
+    0.08,
+    0.42,
+)  # opacity of the color behind a word: of the weakest and of the strongest one
 
 # Texts have the color of the page around them, so that a page may be light or dark; only marks and areas have colors.
 CSS = f"""
@@ -91,7 +94,10 @@ class Page:
 
 def card(facts: Mapping[str, Any], picture: str, title: str) -> str:
     """A table of facts about an object, and its picture."""
-    rows = "".join(f"<tr><th>{escape(name)}</th><td>{_formatted(fact)}</td></tr>" for name, fact in facts.items())
+    rows = "".join(
+        f"<tr><th>{escape(name)}</th><td>{_formatted(fact)}</td></tr>"
+        for name, fact in facts.items()
+    )
     return styled(
         f'<div class="title">{escape(title)}</div><div class="row"><table><tbody>{rows}</tbody></table>'
         f'<div class="wide">{picture}</div></div>'
@@ -143,24 +149,34 @@ def bar(part: float, largest: float) -> str:
     return f'{space} <span class="number">{part:+.3f}</span>'
 
 
-def marked(text: str, parts: Iterable[tuple[int, int, float]], largest: float, *, numbers: bool = True) -> str:
+def marked(
+    text: str, parts: Iterable[tuple[int, int, float]], largest: float, *, numbers: bool = True
+) -> str:
     """A text with marked spans (start, end, part of the score), whose tooltips have the parts if ``numbers``."""
     out, place = [], 0
     for start, end, part in sorted(parts):
         share = max(-1.0, min(1.0, part / largest)) if largest else 0.0
         kind = ' class="minus"' if part < 0 else ""
-        style = f'style="background: {marked_color(share)}"' + (f' title="{part:+.3f}"' if numbers else "")
-        out.append(f"{escape(text[place:start])}<mark{kind} {style}>{escape(text[start:end])}</mark>")
+        style = f'style="background: {marked_color(share)}"' + (
+            f' title="{part:+.3f}"' if numbers else ""
+        )
+        out.append(
+            f"{escape(text[place:start])}<mark{kind} {style}>{escape(text[start:end])}</mark>"
+        )
         place = end
     return "".join([*out, escape(text[place:])])
 
 
 def _formatted(fact: Any) -> str:
     if isinstance(fact, Mapping):  # weights of relations
-        return ", ".join(f"{relation(name)}: {number:.3g}" for name, number in fact.items()) or "none"
+        return (
+            ", ".join(f"{relation(name)}: {number:.3g}" for name, number in fact.items()) or "none"
+        )
     if isinstance(fact, tuple):  # relations
         return ", ".join(map(relation, fact)) or "none"
-    return escape(f"{fact:,}" if isinstance(fact, int) and not isinstance(fact, bool) else str(fact))
+    return escape(
+        f"{fact:,}" if isinstance(fact, int) and not isinstance(fact, bool) else str(fact)
+    )
 
 
 def in_words(path: str) -> str:
@@ -183,10 +199,16 @@ def colors_of(names: Iterable[str]) -> dict[str, str]:
 def shortened(text: str, width: int = NAME_WIDTH) -> str:
     """A text without its middle, since ids differ at their ends."""
     text = " ".join(text.split())
-    return text if len(text) <= width else f"{text[: (width - 1) * 2 // 3]}…{text[-((width - 1) // 3) :]}"
+    return (
+        text
+        if len(text) <= width
+        else f"{text[: (width - 1) * 2 // 3]}…{text[-((width - 1) // 3) :]}"
+    )
 
 
 def marked_color(share: float) -> str:
     """The color behind a word that adds this share, from -1 to 1, of what the strongest word adds."""
-    red, green, blue = (int((PLUS if share >= 0 else MINUS)[start : start + 2], 16) for start in (1, 3, 5))
+    red, green, blue = (
+        int((PLUS if share >= 0 else MINUS)[start : start + 2], 16) for start in (1, 3, 5)
+    )
     return f"rgba({red}, {green}, {blue}, {LIGHTEST + (DARKEST - LIGHTEST) * abs(share):.2f})"

@@ -30,14 +30,18 @@ def parameter(given: inspect.Parameter) -> str:
     if given.default is given.empty:
         default = ""
     else:
-        default = " = " + (given.default.__qualname__ if inspect.isroutine(given.default) else repr(given.default))
+        default = " = " + (
+            given.default.__qualname__ if inspect.isroutine(given.default) else repr(given.default)
+        )
     annotation = "" if given.annotation is given.empty else f": {annotated(given.annotation)}"
     return f"{stars}{given.name}{annotation}{default}"
 
 
 def annotated(annotation: Any) -> str:
     """An annotation, which is a string where the module does not evaluate annotations."""
-    return short(annotation if isinstance(annotation, str) else inspect.formatannotation(annotation))
+    return short(
+        annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    )
 
 
 def call(name: str, function: Any) -> str:
@@ -83,7 +87,9 @@ def fields(kind: type) -> Iterator[str]:
 
 def members(kind: type) -> Iterator[str]:
     """The public members of a class that are defined in this package, under the names of the classes that have them."""
-    written = {member: cls for cls in reversed(kind.__mro__) if is_ours(cls) for member in vars(cls)}
+    written = {
+        member: cls for cls in reversed(kind.__mro__) if is_ours(cls) for member in vars(cls)
+    }
     for member, cls in written.items():
         name, value = f"{place(cls)}.{member}", vars(cls)[member]
         if member.startswith("_"):
@@ -92,7 +98,9 @@ def members(kind: type) -> Iterator[str]:
             yield call(name, getattr(cls, member))
         elif inspect.isfunction(value):
             yield call(name, value)
-        elif inspect.isdatadescriptor(value) or hasattr(value, "__set_name__"):  # properties, cached or not
+        elif inspect.isdatadescriptor(value) or hasattr(
+            value, "__set_name__"
+        ):  # properties, cached or not
             yield name
         elif member in CONSTANTS:
             yield f"{name} = {value!r}"
@@ -101,7 +109,10 @@ def members(kind: type) -> Iterator[str]:
 def place(kind: type) -> str:
     """The name of a class in the list: where it is public, if it is."""
     modules = (importlib.import_module(f"pyterrier_graph{suffix}") for suffix in MODULES)
-    home = next((module.__name__ for module in modules if kind.__name__ in module.__all__), "pyterrier_graph")
+    home = next(
+        (module.__name__ for module in modules if kind.__name__ in module.__all__),
+        "pyterrier_graph",
+    )
     return f"{home}.{kind.__name__}"
 
 
@@ -128,7 +139,9 @@ def api() -> str:
         module = importlib.import_module(f"pyterrier_graph{suffix}")
         for name in module.__all__:
             found.update(entries(f"pyterrier_graph{suffix}.{name}", getattr(module, name)))
-    return "\n".join(sorted(found, key=lambda entry: re.split(r"[(:= ]", entry, maxsplit=1)[0])) + "\n"
+    return (
+        "\n".join(sorted(found, key=lambda entry: re.split(r"[(:= ]", entry, maxsplit=1)[0])) + "\n"
+    )
 
 
 if __name__ == "__main__":

@@ -96,7 +96,9 @@ def write_miniature(home: Path) -> Miniature:
     documents = {document.ucid: document for document in expected.documents}
     for topic in expected.topics:
         topic.language = topic.document.language
-    return Miniature(home, documents, [*expected.topics], [Judgment(*row) for row in expected.judgments])
+    return Miniature(
+        home, documents, [*expected.topics], [Judgment(*row) for row in expected.judgments]
+    )
 
 
 def _read(value: Any) -> Any:

@@ -53,7 +53,9 @@ link_jars(_JARS, Path(os.environ["PYTERRIER_HOME"]))
 # one already; one that is more than a day old is taken as it is.
 _INVENTORY = Path(os.environ["PYTERRIER_HOME"], "documentation", "objects.inv")
 _INVENTORY.parent.mkdir(parents=True)
-_INVENTORY.write_bytes(b"# Sphinx inventory version 2\n# Project: none\n# Version: 0\n# zlib\n" + zlib.compress(b""))
+_INVENTORY.write_bytes(
+    b"# Sphinx inventory version 2\n# Project: none\n# Version: 0\n# zlib\n" + zlib.compress(b"")
+)
 os.utime(_INVENTORY, (0, 0))
 
 
@@ -63,7 +65,9 @@ def _settings() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("os.fsync", lambda descriptor: None)  # no test takes the power away
         patch.setattr("pyterrier_graph.encoders.compiled.find_spec", lambda name: None)
-        patch.setattr("pyterrier_graph.encoders.checkpoints.computes_bfloat16", lambda device: False)
+        patch.setattr(
+            "pyterrier_graph.encoders.checkpoints.computes_bfloat16", lambda device: False
+        )
         yield
 
 
@@ -86,7 +90,12 @@ def home(miniature: Miniature, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 NOTEBOOKS = "test_notebooks.py"
-LONGEST = (NOTEBOOKS, "test_graph_index.py", "test_workers.py", "test_examples.py")  # a few tests of a minute or more
+LONGEST = (
+    NOTEBOOKS,
+    "test_graph_index.py",
+    "test_workers.py",
+    "test_examples.py",
+)  # a few tests of a minute or more
 
 
 class FilesAndNotebooks(LoadFileScheduling):

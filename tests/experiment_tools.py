@@ -26,7 +26,10 @@ class Matches(pt.Transformer):
 
     def transform(self, topics: pd.DataFrame) -> pd.DataFrame:
         found = topics.merge(self.documents, how="cross")
-        shared = [len(set(q.split()) & set(t.split())) for q, t in zip(found["query"], found["text"], strict=True)]
+        shared = [
+            len(set(q.split()) & set(t.split()))
+            for q, t in zip(found["query"], found["text"], strict=True)
+        ]
         return pt.model.add_ranks(found.assign(score=shared)).drop(columns="text")
 
 
@@ -34,7 +37,9 @@ class Matches(pt.Transformer):
 def cross_encoder() -> str:
     """Folder of an untrained cross-encoder with one label."""
     folder = Path(mkdtemp(prefix="tiny-cross-encoder-"))
-    BertForSequenceClassification(BertConfig.from_pretrained(tiny.checkpoint(), num_labels=1)).save_pretrained(folder)
+    BertForSequenceClassification(
+        BertConfig.from_pretrained(tiny.checkpoint(), num_labels=1)
+    ).save_pretrained(folder)
     BertTokenizerFast.from_pretrained(tiny.checkpoint()).save_pretrained(folder)
     return str(folder)
 
@@ -46,7 +51,11 @@ def texts(queries_per_word: int = 2) -> Collection:
         for word in WORDS
         for n, other in enumerate(("mu", "nu"))
     ]
-    asked = [(f"{word}-{other}", f"{word} {other}", f"{word}0") for word in WORDS for other in WORDS[:queries_per_word]]
+    asked = [
+        (f"{word}-{other}", f"{word} {other}", f"{word}0")
+        for word in WORDS
+        for other in WORDS[:queries_per_word]
+    ]
     frame = pd.DataFrame(asked, columns=["qid", "query", "docno"])
     queries = Queries(frame[["qid", "query"]], frame[["qid", "docno"]].assign(label=1))
     return Collection.in_memory("texts", records, {ALL: queries})
@@ -59,9 +68,15 @@ def pages() -> Collection:
             "docno": word,
             "title": word,
             "text": "mu nu nu",
-            "nodes": [Node("section", word, -1), Node("passage", "mu nu", 0), Node("passage", "nu " * number, 0)],
+            "nodes": [
+                Node("section", word, -1),
+                Node("passage", "mu nu", 0),
+                Node("passage", "nu " * number, 0),
+            ],
         }
-        for number, word in enumerate(WORDS, start=5)  # sentences of at least five words, all different
+        for number, word in enumerate(
+            WORDS, start=5
+        )  # sentences of at least five words, all different
     ]
     splits = ["train"] * 8 + ["dev", "test"] * 2
     queries = [

@@ -62,7 +62,9 @@ def gat(
                 projected = [w_t @ h_i, w_s @ h_j]
                 if layer.edge is not None and h_ij is not None:
                     projected.append(layer.edge.weight @ h_ij)
-                e_ij = sum(dot(a[head], x[part]) for a, x in zip(layer.attention, projected, strict=False))
+                e_ij = sum(
+                    dot(a[head], x[part]) for a, x in zip(layer.attention, projected, strict=False)
+                )
                 e[name] = leaky_relu(e_ij)  # Eq. 3, 4
             largest = max(e.values(), default=0)
             total = sum(torch.exp(x - largest) for x in e.values())
@@ -94,7 +96,10 @@ def query_states(
         return queries
     aggregated, _ = gat(network.query_layer, queries, passages, edges, features)
     weight, bias = network.fusion.weight, network.fusion.bias
-    rows = [weight @ torch.cat([h_tilde, h]) + bias for h_tilde, h in zip(aggregated, queries, strict=True)]
+    rows = [
+        weight @ torch.cat([h_tilde, h]) + bias
+        for h_tilde, h in zip(aggregated, queries, strict=True)
+    ]
     return torch.stack(rows) if rows else queries
 
 
@@ -108,7 +113,10 @@ def passage_states(
     """Eq. 8-10, or the ablation in their place."""
     config = network.config
     if config.average is not None:
-        rows = [h + config.average * mean([queries[j] for t, j in edges if t == i], h) for i, h in enumerate(passages)]
+        rows = [
+            h + config.average * mean([queries[j] for t, j in edges if t == i], h)
+            for i, h in enumerate(passages)
+        ]
         return torch.stack(rows) if rows else passages
     aggregated, _ = gat(network.passage_layer, passages, queries, edges, features)
     rows = []
@@ -122,13 +130,21 @@ def passage_states(
 
 
 def relation_terms(
-    network: GNNEncoderNetwork, passages: Tensor, sources: dict[str, Tensor], edges: dict[str, Edges]
+    network: GNNEncoderNetwork,
+    passages: Tensor,
+    sources: dict[str, Tensor],
+    edges: dict[str, Edges],
 ) -> list[tuple[Tensor, dict[str, Tensor], bool]]:
     """Per passage x + g_0 W_0 x, g_r GAT_r of each relation, and whether it has no relevant query."""
-    messages = {name: gat(network.relation[name].attention, passages, sources[name], edges[name])[0] for name in edges}
+    messages = {
+        name: gat(network.relation[name].attention, passages, sources[name], edges[name])[0]
+        for name in edges
+    }
     rows = []
     for i, x in enumerate(passages):
-        own = x + 2 * sigmoid(network.own_gate.weight @ x + network.own_gate.bias) * (network.own.weight @ x)
+        own = x + 2 * sigmoid(network.own_gate.weight @ x + network.own_gate.bias) * (
+            network.own.weight @ x
+        )
         gated = {}
         for name in edges:
             relation, message = network.relation[name], messages[name][i]
@@ -140,7 +156,10 @@ def relation_terms(
 
 
 def relation_passage_states(
-    network: GNNEncoderNetwork, passages: Tensor, sources: dict[str, Tensor], edges: dict[str, Edges]
+    network: GNNEncoderNetwork,
+    passages: Tensor,
+    sources: dict[str, Tensor],
+    edges: dict[str, Edges],
 ) -> Tensor:
     """normalize(x + g_0 W_0 x + sum over r of s_r g_r GAT_r), longer without relevant queries."""
     rows = []
@@ -148,12 +167,17 @@ def relation_passage_states(
         state = own
         for name, message in gated.items():
             state = state + network.relation[name].weight * message
-        rows.append(state / dot(state, state).sqrt() * (network.config.isolated_norm if isolated else 1))
+        rows.append(
+            state / dot(state, state).sqrt() * (network.config.isolated_norm if isolated else 1)
+        )
     return torch.stack(rows) if rows else passages
 
 
 def side_by_side_passage_states(
-    network: GNNEncoderSideBySide, passages: Tensor, sources: dict[str, Tensor], edges: dict[str, Edges]
+    network: GNNEncoderSideBySide,
+    passages: Tensor,
+    sources: dict[str, Tensor],
+    edges: dict[str, Edges],
 ) -> Tensor:
     """y = x + g_0 W_0 x, then (|y| - y.m) m of each relation, m = g_r GAT_r of length 1; beta y for isolated ones."""
     rows = []

@@ -23,7 +23,12 @@ class EdgeGraph:
         self.relations = tuple(sorted(self.edges))
 
     def neighbors(self, nodes: np.ndarray, relation: str) -> tuple[np.ndarray, np.ndarray]:
-        found = [(row, j) for row, node in enumerate(nodes) for i, j in sorted(self.edges[relation]) if i == node]
+        found = [
+            (row, j)
+            for row, node in enumerate(nodes)
+            for i, j in sorted(self.edges[relation])
+            if i == node
+        ]
         pairs = np.array(found, dtype=np.int64).reshape(-1, 2)
         return pairs[:, 0], pairs[:, 1]
 
@@ -36,7 +41,12 @@ def multi_head(layer: HGATLayer, relation: str, h_i: Tensor, h_j: Tensor) -> Ten
     if isinstance(attention, torch.nn.MultiheadAttention):
         message = attention(h_i[None], h_j[None], h_j[None], need_weights=False)[0][0]
     else:
-        parts = zip((h_i, h_j, h_j), attention.in_proj_weight.chunk(3), attention.in_proj_bias.chunk(3), strict=True)
+        parts = zip(
+            (h_i, h_j, h_j),
+            attention.in_proj_weight.chunk(3),
+            attention.in_proj_bias.chunk(3),
+            strict=True,
+        )
         each = zip(*((x @ w.T + b).chunk(layer.config.heads, 1) for x, w, b in parts), strict=True)
         heads = [torch.softmax(q @ k.T / q.shape[1] ** 0.5, 1) @ v for q, k, v in each]
         message = torch.cat(heads, 1) @ attention.out_proj.weight.T + attention.out_proj.bias
@@ -83,7 +93,9 @@ def in_context(model: HGAT, graph: EdgeGraph, texts: list[Tensor], tgt: int) -> 
     h, last = list(texts), len(model.layers) - 1
     for number, layer in enumerate(model.layers):
         h = [
-            new_state(layer, graph, h, i, tgt) if len(h[i]) and (number < last or i == tgt) else h[i]
+            new_state(layer, graph, h, i, tgt)
+            if len(h[i]) and (number < last or i == tgt)
+            else h[i]
             for i in range(graph.num_nodes)
         ]
     return h[tgt]
@@ -101,7 +113,9 @@ def similarity(query: Tensor, passage: Tensor) -> Tensor:
     return total
 
 
-def matched(model: HGAT, graph: EdgeGraph, texts: list[Tensor], query: Tensor, tgt: int, represented: Tensor) -> Tensor:
+def matched(
+    model: HGAT, graph: EdgeGraph, texts: list[Tensor], query: Tensor, tgt: int, represented: Tensor
+) -> Tensor:
     """Each query token takes the best of the passage and its neighbors, with weights that depend on the token."""
     matches, total = model.matches, torch.zeros(())
     for q in query:
@@ -110,12 +124,19 @@ def matched(model: HGAT, graph: EdgeGraph, texts: list[Tensor], query: Tensor, t
             weight = (matches.weights[number] + torch.dot(matches.by_token[number], q)).clamp(min=0)
             near = [texts[j] for i, j in graph.edges[relation] if i == tgt and len(texts[j])]
             if near and weight > 0:
-                found.append(weight * torch.stack([similarity(q[None], text) for text in near]).max())
-        total = total + torch.exp(torch.dot(matches.importance, q).clamp(-3, 3)) * torch.stack(found).max()
+                found.append(
+                    weight * torch.stack([similarity(q[None], text) for text in near]).max()
+                )
+        total = (
+            total
+            + torch.exp(torch.dot(matches.importance, q).clamp(-3, 3)) * torch.stack(found).max()
+        )
     return total
 
 
-def relevance(model: HGAT, graph: EdgeGraph, texts: list[Tensor], query: Tensor, tgt: int) -> Tensor:
+def relevance(
+    model: HGAT, graph: EdgeGraph, texts: list[Tensor], query: Tensor, tgt: int
+) -> Tensor:
     """Eq. 4 or 5, or the sum of NeighborMatches."""
     represented = functional.normalize(in_context(model, graph, texts, tgt), dim=1)
     if model.matches is not None:

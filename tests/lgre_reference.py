@@ -22,7 +22,9 @@ def dot(x: Tensor, y: Tensor) -> Tensor:
 
 def sides(segments: list[int]) -> list[str]:
     """'q', 'd' or '-' for each of [CLS], the query, [SEP] (or two), the document, [SEP]."""
-    names = [{0: "q", 1: "d"}.get(segment, "-") for segment in segments]  # Eq. 4, 5: i from 1, j from m + 2
+    names = [
+        {0: "q", 1: "d"}.get(segment, "-") for segment in segments
+    ]  # Eq. 4, 5: i from 1, j from m + 2
     return [*names[:-1], "d"]  # Eq. 4, 5: j up to m + n + 2
 
 
@@ -68,8 +70,12 @@ def refined(model: LGRe, e: Tensor, a: list[list[Tensor]]) -> list[Tensor]:
         for i in range(len(h)):
             aggregated = sum(a[i][j] * h[j] for j in range(len(h)))
             own, neighbors = model.gates.weight[:, :size], model.gates.weight[:, size:]
-            z = torch.sigmoid(own[:size] @ h[i] + neighbors[:size] @ aggregated + model.gates.bias[:size])
-            r = torch.sigmoid(own[size:] @ h[i] + neighbors[size:] @ aggregated + model.gates.bias[size:])
+            z = torch.sigmoid(
+                own[:size] @ h[i] + neighbors[:size] @ aggregated + model.gates.bias[:size]
+            )
+            r = torch.sigmoid(
+                own[size:] @ h[i] + neighbors[size:] @ aggregated + model.gates.bias[size:]
+            )
             own, neighbors = model.candidate.weight[:, :size], model.candidate.weight[:, size:]
             c = torch.tanh(own @ (r * h[i]) + neighbors @ aggregated + model.candidate.bias)
             new.append(z * c + (1 - z) * h[i])
@@ -85,7 +91,9 @@ def graph_vector(model: LGRe, h: list[Tensor]) -> Tensor:
         features = model.features.weight @ h_i + model.features.bias
         words.append(torch.sigmoid(attention) * torch.tanh(features))
     summed = sum(words) / len(words)
-    return summed + torch.stack([torch.stack([word[k] for word in words]).max() for k in range(len(words[0]))])
+    return summed + torch.stack(
+        [torch.stack([word[k] for word in words]).max() for k in range(len(words[0]))]
+    )
 
 
 def score(model: LGRe, input_ids: Tensor, segments: list[int]) -> dict[str, object]:
@@ -129,7 +137,9 @@ def loss_of_query(loss: LGReLoss, pairs: list[dict], y: list[int]) -> tuple[Tens
             else:
                 p = softmax([d["f"], other["f"]])
                 rank = rank + 1 - p[0] + p[1]
-            cosines = cosine(d["E"][0], other["E"][0]) + cosine(d["h"][-1], other["h"][-1])  # Eq. 12
+            cosines = cosine(d["E"][0], other["E"][0]) + cosine(
+                d["h"][-1], other["h"][-1]
+            )  # Eq. 12
             pair_distance = pair_distance + (2 + cosines) / 2
     for pair, label in zip(pairs, y, strict=True):
         point = point + 1 + (1 - 2 * label) * query_document_cosine(pair)  # Eq. 13

@@ -12,7 +12,9 @@ def s(one: Tensor, other: Tensor) -> Tensor:
 
 
 def negative_log_likelihood(right: Tensor, wrong: list[Tensor]) -> Tensor:
-    return -torch.log(torch.exp(right) / (torch.exp(right) + sum(torch.exp(score) for score in wrong)))
+    return -torch.log(
+        torch.exp(right) / (torch.exp(right) + sum(torch.exp(score) for score in wrong))
+    )
 
 
 def mean(losses: list[Tensor]) -> Tensor:
@@ -27,7 +29,9 @@ def query_centric(queries: Tensor, positives: Tensor, negatives: Tensor) -> Tens
     """Eq. 3; the easy negatives of a query are the others' positives."""
     losses = []
     for i, (q, p) in enumerate(zip(queries, positives, strict=True)):
-        losses.append(negative_log_likelihood(s(q, p), [s(q, n) for n in [*others(positives, i), *negatives]]))
+        losses.append(
+            negative_log_likelihood(s(q, p), [s(q, n) for n in [*others(positives, i), *negatives]])
+        )
     return mean(losses)
 
 

@@ -51,7 +51,9 @@ HTML = """<!doctype html><html><head><title>Top - the site</title><meta name=key
 <aside>ASIDE</aside></main>
 <footer>FOOTER</footer></body></html>
 """
-OTHER_HTML = b'<meta charset=latin1><p>caf\xe9 &eacute; <a name=x>anchor</a> <a href="a.html#d">d</a>'
+OTHER_HTML = (
+    b'<meta charset=latin1><p>caf\xe9 &eacute; <a name=x>anchor</a> <a href="a.html#d">d</a>'
+)
 RST = """:tags: u, v
 
 =====

@@ -16,7 +16,11 @@ HEADING = re.compile(r"^## \[(?P<name>[^\]]+)\](?: - (?P<date>\d{4}-\d\d-\d\d))?
 
 def version_of_package() -> str:
     """``__version__``, without an import."""
-    return re.findall(r'^__version__ = "(.+)"$', (ROOT / "pyterrier_graph" / "__init__.py").read_text("utf-8"), re.M)[0]
+    return re.findall(
+        r'^__version__ = "(.+)"$',
+        (ROOT / "pyterrier_graph" / "__init__.py").read_text("utf-8"),
+        re.M,
+    )[0]
 
 
 def sections(changelog: str) -> dict[str, tuple[str | None, str]]:
@@ -32,12 +36,18 @@ def sections(changelog: str) -> dict[str, tuple[str | None, str]]:
 def notes(tag: str, version: str, changelog: str) -> str:
     """The notes of a release; SystemExit says what is not ready."""
     if tag != f"v{version}":
-        raise SystemExit(f"the tag is {tag}, but pyterrier_graph/__init__.py has the version {version}: tag v{version}")
+        raise SystemExit(
+            f"the tag is {tag}, but pyterrier_graph/__init__.py has the version {version}: tag v{version}"
+        )
     date, text = sections(changelog).get(version, (None, ""))
     if date is None or not text:
-        raise SystemExit(f"CHANGELOG.md has no section `## [{version}] - YYYY-MM-DD`: rename `## [Unreleased]`")
+        raise SystemExit(
+            f"CHANGELOG.md has no section `## [{version}] - YYYY-MM-DD`: rename `## [Unreleased]`"
+        )
     return text + "\n"
 
 
 if __name__ == "__main__":
-    print(notes(sys.argv[1], version_of_package(), (ROOT / "CHANGELOG.md").read_text("utf-8")), end="")
+    print(
+        notes(sys.argv[1], version_of_package(), (ROOT / "CHANGELOG.md").read_text("utf-8")), end=""
+    )

@@ -19,7 +19,11 @@ class Server:
 
     def __init__(self) -> None:
         logging.getLogger("werkzeug").setLevel("CRITICAL")
-        self.app, self.fate, self.failed = DomainDispatcherApplication(create_backend_app), lambda request: "works", 0
+        self.app, self.fate, self.failed = (
+            DomainDispatcherApplication(create_backend_app),
+            lambda request: "works",
+            0,
+        )
         server = make_server("127.0.0.1", 0, self, threaded=True)
         Thread(target=server.serve_forever, daemon=True).start()
         self.url = f"http://127.0.0.1:{server.server_port}"
@@ -28,7 +32,9 @@ class Server:
         self.environment = {f"AWS_{name}": value for name, value in options.items()}
         urllib.request.urlopen(urllib.request.Request(f"{self.url}/bucket", method="PUT"))
         draw = random.Random(0)
-        self.fate = lambda request: draw.choices(["works", "is refused", "is lost", "is cut"], [27, 1, 1, 1])[0]
+        self.fate = lambda request: draw.choices(
+            ["works", "is refused", "is lost", "is cut"], [27, 1, 1, 1]
+        )[0]
 
     def __call__(self, request: dict[str, Any], start: Any) -> list[bytes]:
         fate = self.fate(request)

@@ -58,21 +58,35 @@ def opened(path: Path | str) -> ptg.GraphIndex:
 
 def texts_of(docs: Documents | ptg.GraphIndex) -> dict[str, str]:
     """The texts of passages by their ids."""
-    records = [ptg.read_record(doc, passage_words=4) for doc in docs.values()] if isinstance(docs, dict) else []
+    records = (
+        [ptg.read_record(doc, passage_words=4) for doc in docs.values()]
+        if isinstance(docs, dict)
+        else []
+    )
     graph = MemoryGraph.from_documents(records) if isinstance(docs, dict) else docs.graph
-    return dict(zip(graph.ids_of(graph.passage_nodes), graph.texts(graph.passage_nodes), strict=True))
+    return dict(
+        zip(graph.ids_of(graph.passage_nodes), graph.texts(graph.passage_nodes), strict=True)
+    )
 
 
 def drawn(draw: random.Random, before: Documents | None) -> tuple[Change, Documents]:
     """A random change of some documents, and the documents after it."""
     docnos = draw.sample([f"d{number}" for number in range(9)], draw.randint(1, 5))
-    new = {d: {"docno": d, "title": draw.choice(WORDS), "text": " ".join(draw.choices(WORDS, k=9))} for d in docnos}
+    new = {
+        d: {"docno": d, "title": draw.choice(WORDS), "text": " ".join(draw.choices(WORDS, k=9))}
+        for d in docnos
+    }
     if before is None:
         return ("index", new), new
     kind = draw.choice(["update", "update", "delete", "overwrite"])
-    if kind == "delete" and (gone := [docno for docno in docnos if docno in before][: len(before) - 1]):
+    if kind == "delete" and (
+        gone := [docno for docno in docnos if docno in before][: len(before) - 1]
+    ):
         return (kind, gone), {docno: doc for docno, doc in before.items() if docno not in gone}
-    return ("overwrite", new) if kind == "overwrite" else ("update", new), new if kind == "overwrite" else before | new
+    return ("overwrite", new) if kind == "overwrite" else (
+        "update",
+        new,
+    ), new if kind == "overwrite" else before | new
 
 
 def change(path: Path | str, about: Change, workers: Workers = 1) -> bool:
@@ -84,7 +98,9 @@ def change(path: Path | str, about: Change, workers: Workers = 1) -> bool:
     elif kind == "update" or not isinstance(docs, dict):
         index.update([*docs.values()], workers=workers)  # type: ignore[union-attr]
     else:
-        index.index([*docs.values()], passage_words=4, overwrite=kind == "overwrite", workers=workers)
+        index.index(
+            [*docs.values()], passage_words=4, overwrite=kind == "overwrite", workers=workers
+        )
     return True
 
 
@@ -97,14 +113,23 @@ def check(path: Path | str, allowed: list[Documents | None], fresh: bool = True)
     found = [docs is not None and texts_of(index) == texts_of(docs) for docs in allowed].index(True)
     if fresh:
         with tempfile.TemporaryDirectory() as folder:
-            other = opened(Path(folder, "fresh")).index([*(allowed[found] or {}).values()], passage_words=4)
+            other = opened(Path(folder, "fresh")).index(
+                [*(allowed[found] or {}).values()], passage_words=4
+            )
             for name in ("bm25", "dense", "hybrid"):
-                one, two = (getattr(i, name)()(TOPICS).set_index(["qid", "docno"]).sort_index() for i in (index, other))
-                pd.testing.assert_frame_equal(one[["score", "text"]], two[["score", "text"]], atol=1e-4, obj=name)
+                one, two = (
+                    getattr(i, name)()(TOPICS).set_index(["qid", "docno"]).sort_index()
+                    for i in (index, other)
+                )
+                pd.testing.assert_frame_equal(
+                    one[["score", "text"]], two[["score", "text"]], atol=1e-4, obj=name
+                )
     return found
 
 
-def forked(work: Callable[[], Any], kill_after: float | None = None, phase: int = 0) -> tuple[Any, list[float]]:
+def forked(
+    work: Callable[[], Any], kill_after: float | None = None, phase: int = 0
+) -> tuple[Any, list[float]]:
     """The result of a function in another process; None if it was killed. Raises its error.
 
     Also the seconds of the three phases of a change: until it begins to commit, the commit, and what is done after it.
@@ -131,7 +156,9 @@ def forked(work: Callable[[], Any], kill_after: float | None = None, phase: int 
     times, said = [start], None
     with suppress(EOFError):
         while said is None:
-            due = times[phase] + kill_after if kill_after is not None and len(times) > phase else None
+            due = (
+                times[phase] + kill_after if kill_after is not None and len(times) > phase else None
+            )
             if due is not None and not ours.poll(max(0, due - time.monotonic())):
                 process.kill()
             said = ours.recv()
@@ -143,13 +170,19 @@ def forked(work: Callable[[], Any], kill_after: float | None = None, phase: int 
     return result, [*np.diff(times)]
 
 
-def kills(rounds: int, folder: Path, draw: random.Random, url: str = "", workers: Workers = 1) -> Counter[str]:
+def kills(
+    rounds: int, folder: Path, draw: random.Random, url: str = "", workers: Workers = 1
+) -> Counter[str]:
     """Kills changes at random moments: the index is the former one or the new one, and can be changed again."""
     now, seconds, counts = None, [1.0, 1.0, 1.0], Counter[str]()
-    forked(partial(change, f"{url}/first" if url else folder / "first", drawn(draw, None)[0], workers))  # workers start
+    forked(
+        partial(change, f"{url}/first" if url else folder / "first", drawn(draw, None)[0], workers)
+    )  # workers start
     for number in range(rounds):
         path = f"{url}/{number // 12}" if url else folder / str(number // 12)
-        os.environ["PYTERRIER_HOME"] = str(folder / draw.choice("ab"))  # one of two machines that share an object store
+        os.environ["PYTERRIER_HOME"] = str(
+            folder / draw.choice("ab")
+        )  # one of two machines that share an object store
         now = now if number % 12 else None
         about, after = drawn(draw, now)
         phase = draw.randrange(3)
@@ -171,7 +204,9 @@ def processes(rounds: int, folder: Path, draw: random.Random) -> Counter[str]:
     context.set_start_method("forkserver")
     server.set_forkserver_preload(["sentence_transformers", "stress"])
     server.ensure_running()
-    server.ensure_running = lambda: None  # the processes of changes are not those that have started it
+    server.ensure_running = lambda: (
+        None
+    )  # the processes of changes are not those that have started it
     resource_tracker.ensure_running()
     return kills(rounds, folder, draw, workers=2)
 
@@ -180,7 +215,11 @@ def cluster() -> str:
     """Starts a Ray cluster, which ends with this process; returns its address."""
     from ray.cluster_utils import Cluster
 
-    return globals().setdefault("held", Cluster(initialize_head=True, head_node_args={"num_cpus": 1})).address
+    return (
+        globals()
+        .setdefault("held", Cluster(initialize_head=True, head_node_args={"num_cpus": 1}))
+        .address
+    )
 
 
 def ray(rounds: int, folder: Path, draw: random.Random) -> Counter[str]:
@@ -223,7 +262,9 @@ def disk(rounds: int, folder: Path, draw: random.Random) -> Counter[str]:
 def answer(index: ptg.GraphIndex) -> tuple[int, str]:
     """The version of an index, and a digest of what a search finds."""
     found = index.search("alpha mu", 20)
-    return index.meta["number"], hashlib.sha256(found.to_csv(float_format="%.4f").encode()).hexdigest()
+    return index.meta["number"], hashlib.sha256(
+        found.to_csv(float_format="%.4f").encode()
+    ).hexdigest()
 
 
 def readers(rounds: int, folder: Path, draw: random.Random) -> Counter[str]:
@@ -243,11 +284,16 @@ def readers(rounds: int, folder: Path, draw: random.Random) -> Counter[str]:
     def read() -> list[tuple[int, str]]:
         found, index = [], opened(path)
         for number in range(rounds):
-            if number % 40 < 30:  # ten searches of each block are by one object, which stays at its version
+            if (
+                number % 40 < 30
+            ):  # ten searches of each block are by one object, which stays at its version
                 index = opened(path)
             try:
                 found.append(answer(index))
-            except (FileNotFoundError, ValueError) as error:  # after two changes, files of its version are gone
+            except (
+                FileNotFoundError,
+                ValueError,
+            ) as error:  # after two changes, files of its version are gone
                 assert "open it again" in str(error), error
                 index = opened(path)
         end.touch()
@@ -263,7 +309,14 @@ def readers(rounds: int, folder: Path, draw: random.Random) -> Counter[str]:
     wrong = [number for number, digest in found if answers[number] != digest]
     assert not wrong, wrong
     again = rounds - len(found)
-    return Counter({"searches": rounds, "versions written": len(answers), "seen": len(dict(found)), "too late": again})
+    return Counter(
+        {
+            "searches": rounds,
+            "versions written": len(answers),
+            "seen": len(dict(found)),
+            "too late": again,
+        }
+    )
 
 
 def writers(rounds: int, folder: Path, draw: random.Random) -> Counter[str]:
@@ -276,7 +329,9 @@ def writers(rounds: int, folder: Path, draw: random.Random) -> Counter[str]:
         for number in range(rounds):
             while True:
                 try:
-                    index.update([{"docno": f"{name}{number}", "title": "mu", "text": "alpha beta"}])
+                    index.update(
+                        [{"docno": f"{name}{number}", "title": "mu", "text": "alpha beta"}]
+                    )
                     break
                 except BlockingIOError:
                     refused += 1
@@ -284,7 +339,9 @@ def writers(rounds: int, folder: Path, draw: random.Random) -> Counter[str]:
         return refused
 
     with ThreadPool(2) as pool:
-        refused = sum(result for result, _ in pool.map(forked, [lambda: write("a"), lambda: write("b")]))
+        refused = sum(
+            result for result, _ in pool.map(forked, [lambda: write("a"), lambda: write("b")])
+        )
     index = forked(lambda: texts_of(opened(path).verify()))[0]
     assert all(f"{name}{number}%p0" in index for name in "ab" for number in range(rounds))
     return Counter({"changes": 2 * rounds, "told to wait": refused})
@@ -301,7 +358,11 @@ def flips(rounds: int, folder: Path, draw: random.Random) -> Counter[str]:
         file = path / draw.choice(files)
         content = file.read_bytes()
         place = draw.randrange(len(content))
-        file.write_bytes(content[:place] + bytes([content[place] ^ 1 << draw.randrange(8)]) + content[place + 1 :])
+        file.write_bytes(
+            content[:place]
+            + bytes([content[place] ^ 1 << draw.randrange(8)])
+            + content[place + 1 :]
+        )
         try:
             ptg.GraphIndex(path, verbose=False).verify()
         except ValueError as error:
@@ -313,19 +374,27 @@ def flips(rounds: int, folder: Path, draw: random.Random) -> Counter[str]:
     return Counter({"flips": rounds, "files": len(files)})
 
 
-STRESSES = {work.__name__: work for work in (kills, processes, ray, store, disk, readers, writers, flips)}
+STRESSES = {
+    work.__name__: work for work in (kills, processes, ray, store, disk, readers, writers, flips)
+}
 
 
 def main(*given: str) -> None:
     """Runs parts one after another: names and rounds in turn."""
     warnings.simplefilter("ignore")
-    os.environ |= {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    os.environ |= {
+        "TOKENIZERS_PARALLELISM": "false",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
     torch.set_num_threads(1)  # threads of OpenMP do not survive a fork, which makes encoding slow
     contextual_index.LARGE, codes.SAMPLED, stored_vectors.PASSAGES_AT_ONCE = 9, 624, 2
     checkpoint()
     for name, rounds in zip(given[::2], map(int, given[1::2]), strict=True):
         with tempfile.TemporaryDirectory() as folder:
-            print(name, json.dumps(STRESSES[name](rounds, Path(folder), random.Random(0))), flush=True)
+            print(
+                name, json.dumps(STRESSES[name](rounds, Path(folder), random.Random(0))), flush=True
+            )
 
 
 if __name__ == "__main__":

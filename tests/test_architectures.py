@@ -23,11 +23,19 @@ from transformers.models.auto import CONFIG_MAPPING
 import pyterrier_graph as ptg
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 
-SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+SIZES = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+}
 POSITIONS = 48
 ARCHITECTURES: dict[str, dict[str, Any]] = {
     "bert": {},
-    "xlm-roberta": {"pad_token_id": 1, "max_position_embeddings": POSITIONS + 2},  # positions begin after padding
+    "xlm-roberta": {
+        "pad_token_id": 1,
+        "max_position_embeddings": POSITIONS + 2,
+    },  # positions begin after padding
     "modernbert": {"pad_token_id": 1, "global_attn_every_n_layers": 2, "reference_compile": False},
     "mpnet": {"pad_token_id": 1, "max_position_embeddings": POSITIONS + 2},
     "qwen3": {"pad_token_id": 1, "num_key_value_heads": 1, "head_dim": 8},
@@ -39,7 +47,12 @@ TEXTS = {
     "Thai": "ค้นหาเอกสาร",
     "emoji": "👩‍🔬 🔬",
 }
-PARTS = {"Latin": "größe", "no spaces": "文書", "right to left": "البحث", "Thai": "เอกสาร"}  # which BM25 finds
+PARTS = {
+    "Latin": "größe",
+    "no spaces": "文書",
+    "right to left": "البحث",
+    "Thai": "เอกสาร",
+}  # which BM25 finds
 NAMES = {"bos": "s", "eos": "/s", "unk": "unk", "pad": "pad", "mask": "mask"}
 architectures = pytest.mark.parametrize("name", ARCHITECTURES)
 
@@ -47,12 +60,22 @@ architectures = pytest.mark.parametrize("name", ARCHITECTURES)
 def tokenizer(name: str) -> PreTrainedTokenizerFast:
     """A tokenizer of bytes, which knows all scripts and upper case; a decoder's one has a token at the end only."""
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-    words = {word: number for number, word in enumerate([*special, *sorted(pre_tokenizers.ByteLevel.alphabet())])}
+    words = {
+        word: number
+        for number, word in enumerate([*special, *sorted(pre_tokenizers.ByteLevel.alphabet())])
+    }
     made = Tokenizer(models.BPE(words, [], unk_token="<unk>"))
-    made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    single, pair = ("$A </s>", "$A $B </s>") if name == "qwen3" else ("<s> $A </s>", "<s> $A </s> $B </s>")
+    made.pre_tokenizer, made.decoder = (
+        pre_tokenizers.ByteLevel(add_prefix_space=False),
+        decoders.ByteLevel(),
+    )
+    single, pair = (
+        ("$A </s>", "$A $B </s>") if name == "qwen3" else ("<s> $A </s>", "<s> $A </s> $B </s>")
+    )
     pairs = [("<s>", 0), ("</s>", 2)]
-    made.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=pairs)
+    made.post_processor = processors.TemplateProcessing(
+        single=single, pair=pair, special_tokens=pairs
+    )
     names = {
         "bos_token": "<s>",
         "eos_token": "</s>",
@@ -61,7 +84,9 @@ def tokenizer(name: str) -> PreTrainedTokenizerFast:
         "mask_token": "<mask>",
     }
     side = "left" if name == "qwen3" else "right"
-    return PreTrainedTokenizerFast(tokenizer_object=made, padding_side=side, cls_token="<s>", sep_token="</s>", **names)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=made, padding_side=side, cls_token="<s>", sep_token="</s>", **names
+    )
 
 
 @cache
@@ -69,10 +94,16 @@ def checkpoint(name: str, *, labels: int = 0) -> str:
     """Folder of an untrained network, with its tokenizer, which does not name a length."""
     folder = mkdtemp(prefix=f"tiny-{name}-")
     made = tokenizer(name)
-    options = {"vocab_size": len(made), "max_position_embeddings": POSITIONS} | SIZES | ARCHITECTURES[name]
+    options = (
+        {"vocab_size": len(made), "max_position_embeddings": POSITIONS}
+        | SIZES
+        | ARCHITECTURES[name]
+    )
     config = CONFIG_MAPPING[name](**options | ({"num_labels": labels} if labels else {}))
     torch.manual_seed(0)
-    (AutoModelForSequenceClassification if labels else AutoModel).from_config(config).save_pretrained(folder)
+    (AutoModelForSequenceClassification if labels else AutoModel).from_config(
+        config
+    ).save_pretrained(folder)
     made.save_pretrained(folder)
     return folder
 
@@ -90,19 +121,27 @@ def sentences(name: str) -> str:
 
 @architectures
 def test_sentence_encoder(name: str) -> None:
-    encoder = ptg.DualEncoder(sentences(name), batch_size=2, device="cpu", dtype="float32", verbose=False)
+    encoder = ptg.DualEncoder(
+        sentences(name), batch_size=2, device="cpu", dtype="float32", verbose=False
+    )
     assert encoder.similarity == "cosine" and encoder.max_passage_tokens == POSITIONS
     texts = [*TEXTS.values(), "x " * 100]
     vectors = encoder.encode_docs(texts)
     assert np.isfinite(vectors).all() and np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
     alone = np.concatenate([encoder.encode_docs([text]) for text in texts])
     assert np.allclose(vectors, alone, atol=1e-5)  # padding changes nothing
-    assert not np.allclose(encoder.encode_queries(texts), vectors, atol=1e-3)  # their prompts differ
+    assert not np.allclose(
+        encoder.encode_queries(texts), vectors, atol=1e-3
+    )  # their prompts differ
     assert not np.allclose(*encoder.encode_docs(["alpha", "ALPHA"]), atol=1e-4)
     for text, windows in zip(texts, encoder.windows(texts), strict=True):
         assert windows[0] == text and text.endswith(windows[-1])
-    half = ptg.DualEncoder(sentences(name), device="cpu", dtype="bfloat16", verbose=False).encode_docs(texts)
-    assert np.allclose(np.linalg.norm(half, axis=1), 1, atol=1e-5) and np.allclose(half, vectors, atol=0.1)
+    half = ptg.DualEncoder(
+        sentences(name), device="cpu", dtype="bfloat16", verbose=False
+    ).encode_docs(texts)
+    assert np.allclose(np.linalg.norm(half, axis=1), 1, atol=1e-5) and np.allclose(
+        half, vectors, atol=0.1
+    )
     short = ptg.DualEncoder(sentences(name), max_passage_tokens=8, device="cpu", verbose=False)
     assert np.allclose(*short.encode_docs(["abcdefgh" * 2, "abcdefgh" * 3]), atol=1e-5)
 
@@ -112,9 +151,19 @@ def test_the_first_dimensions(tmp_path: Path) -> None:
     before, vectors = encoder.model_name, encoder.encode_docs(["alpha", "beta"])[:, :8]
     encoder.network.truncate_dim = 8
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    assert encoder.model_name != before and np.allclose(encoder.encode_docs(["alpha", "beta"]), vectors, atol=1e-6)
+    assert encoder.model_name != before and np.allclose(
+        encoder.encode_docs(["alpha", "beta"]), vectors, atol=1e-6
+    )
     docs = [{"docno": "a", "title": "x", "text": "alpha"}]
-    assert len(ptg.GraphIndex(tmp_path / "i", encoder=encoder, verbose=False).index(docs).dense().search("alpha")) == 1
+    assert (
+        len(
+            ptg.GraphIndex(tmp_path / "i", encoder=encoder, verbose=False)
+            .index(docs)
+            .dense()
+            .search("alpha")
+        )
+        == 1
+    )
 
 
 @architectures
@@ -142,13 +191,18 @@ def test_token_encoder(name: str) -> None:
     reranker = ptg.GraphMaxSim(graph, encoder)
     assert np.isfinite(reranker.transform(tiny.run().assign(text="x"))["score"]).all()
     encoder.forward_passages(texts[:2]).values.sum().backward()
-    assert all(weight.grad is None or weight.grad.isfinite().all() for weight in encoder.network.parameters())
+    assert all(
+        weight.grad is None or weight.grad.isfinite().all()
+        for weight in encoder.network.parameters()
+    )
 
 
 @architectures
 def test_a_training_step(name: str) -> None:
     training = ptg.DualEncoderTraining(epochs=1, batch_size=2, learning_rate=0.01)
-    encoder = ptg.DualEncoder(sentences(name), training=training, device="cpu", dtype="float32", verbose=False)
+    encoder = ptg.DualEncoder(
+        sentences(name), training=training, device="cpu", dtype="float32", verbose=False
+    )
     before = encoder.encode_docs(["alpha"])
     rows = [{"query": word, "positive": text} for word, text in TEXTS.items()]
     encoder.fit_examples(Dataset.from_list(rows))
@@ -161,13 +215,19 @@ def test_a_training_step(name: str) -> None:
 def test_cross_encoder(name: str) -> None:
     options = {"max_tokens": POSITIONS, "device": "cpu", "verbose": False}
     training = ptg.CrossEncoderTraining(epochs=1, batch_size=2)
-    run = tiny.run().assign(text=[[*TEXTS.values()][row % 5] * (1 + row % 3) for row in range(len(tiny.run()))])
+    run = tiny.run().assign(
+        text=[[*TEXTS.values()][row % 5] * (1 + row % 3) for row in range(len(tiny.run()))]
+    )
     for model in (ptg.CrossEncoderReranker, ptg.LGReReranker):
         reranker = model(checkpoint(name, labels=1), dtype="float32", **options)
         scores = reranker.transform(run).set_index(["qid", "docno"])["score"]
         alone = reranker.transform(run[:1]).set_index(["qid", "docno"])["score"]
-        assert scores.nunique() > 5 and scores[alone.index].to_numpy() == pytest.approx(alone.to_numpy(), abs=1e-4)
-    reranker = ptg.CrossEncoderReranker(checkpoint(name, labels=1), training=training, **options).fit(run, tiny.qrels())
+        assert scores.nunique() > 5 and scores[alone.index].to_numpy() == pytest.approx(
+            alone.to_numpy(), abs=1e-4
+        )
+    reranker = ptg.CrossEncoderReranker(
+        checkpoint(name, labels=1), training=training, **options
+    ).fit(run, tiny.qrels())
     assert np.isfinite(reranker.transform(run)["score"]).all()
     with pytest.raises(ValueError, match=f"reads at most {POSITIONS} tokens"):
         ptg.CrossEncoderReranker(checkpoint(name, labels=1), max_tokens=POSITIONS + 1)

@@ -39,27 +39,42 @@ def test_graph_of_a_query():
     assert edges(graph, "structural") == [*((f"d%p{n}", "d%s0") for n in (1, 3, 7)), ("e", "e%s0")]
     assert edges(graph, "title") == [(f"d%p{n}", "d%s0") for n in (1, 3, 7)]  # "e" has no title
     assert graph.titles(graph.passage_nodes) == ["Pies", "Pies", "Pies", ""]
-    assert graph.texts(graph.nodes_of(["e", "d%s0", "d%p7"])) == ["tart", "Pies", "apple pie with cream"]
+    assert graph.texts(graph.nodes_of(["e", "d%s0", "d%p7"])) == [
+        "tart",
+        "Pies",
+        "apple pie with cream",
+    ]
     assert graph.docnos_of(graph.document) == ["d"] * 4 + ["e"] * 2
 
 
 def test_columns_and_rows_stay():
     out = CandidateGraph()(RUN)
     pd.testing.assert_frame_equal(out.drop(columns="graph"), RUN)
-    assert [graph is out["graph"].iloc[0] for graph in out["graph"]] == [True, True, True, False, True, False]
+    assert [graph is out["graph"].iloc[0] for graph in out["graph"]] == [
+        True,
+        True,
+        True,
+        False,
+        True,
+        False,
+    ]
     assert not any(column.startswith("q") for column in set(out.columns) - set(RUN.columns))
 
 
 def test_other_docnos():
     docnos = ["a%p1%p0", "a%p1%p1", "a%s0", "a%p1", "a"]
-    graph = CandidateGraph()(pd.DataFrame({"qid": "1", "docno": docnos, "text": docnos}))["graph"].iloc[0]
+    graph = CandidateGraph()(pd.DataFrame({"qid": "1", "docno": docnos, "text": docnos}))[
+        "graph"
+    ].iloc[0]
     assert graph.texts(graph.nodes_of(docnos)) == docnos
     assert edges(graph, "order") == [("a", "a%p1"), ("a%p1%p0", "a%p1%p1")]
 
 
 def test_sliding_windows():
     documents = RUN.iloc[[0, 2]].assign(docno=["d", "e"], text=["one two three four five", "six"])
-    graph = (pt.text.sliding("text", 2, 1, prepend_attr=None) >> CandidateGraph())(documents)["graph"].iloc[0]
+    graph = (pt.text.sliding("text", 2, 1, prepend_attr=None) >> CandidateGraph())(documents)[
+        "graph"
+    ].iloc[0]
     assert edges(graph, "order")[:3] == [("d%p0", "d%p1"), ("d%p1", "d%p2"), ("d%p2", "d%p3")]
 
 
@@ -73,7 +88,9 @@ def test_empty_frame(columns):
 
 @settings(max_examples=30, deadline=None)
 @given(
-    st.lists(st.tuples(st.sampled_from("de"), st.integers(0, 12)), min_size=1, max_size=8, unique=True),
+    st.lists(
+        st.tuples(st.sampled_from("de"), st.integers(0, 12)), min_size=1, max_size=8, unique=True
+    ),
     st.randoms(use_true_random=False),
 )
 def test_graph_is_the_literal_one_in_any_order_of_rows(candidates, random):

@@ -83,8 +83,15 @@ def test_a_card_has_the_facts_of_its_object(row: str, tmp_path: Path) -> None:
 def test_the_card_of_a_mean_has_its_weights(tmp_path: Path) -> None:
     fixed = ptg.GraphMean(tiny.graph(), dual(), {"title": 1.0, "order/order": 0.25}, **QUIET)
     html = fixed._repr_html_()
-    assert "section title</span>: 1" in html and 'title="order/order">next passage of next passage</span>: 0.25' in html
-    auto = Reader(ptg.GraphMean(tiny.graph(), dual(), query_graph=query_graph(tmp_path), **QUIET)._repr_html_())
+    assert (
+        "section title</span>: 1" in html
+        and 'title="order/order">next passage of next passage</span>: 0.25' in html
+    )
+    auto = Reader(
+        ptg.GraphMean(
+            tiny.graph(), dual(), query_graph=query_graph(tmp_path), **QUIET
+        )._repr_html_()
+    )
     assert "largest weightstitles above: 1, query that it answers: 1" in auto.text
 
 
@@ -101,10 +108,18 @@ def own(html: str) -> Reader:
 def test_a_value_is_escaped_and_complete() -> None:
     read = Reader(
         card(
-            *View({HOSTILE: HOSTILE, "many": 1234567, "weights": {"order": 0.5, "title": 1.0}}, "<svg></svg>", HOSTILE)
+            *View(
+                {HOSTILE: HOSTILE, "many": 1234567, "weights": {"order": 0.5, "title": 1.0}},
+                "<svg></svg>",
+                HOSTILE,
+            )
         )
     )
-    assert read.table == {HOSTILE: HOSTILE, "many": "1,234,567", "weights": "next passage: 0.5, section title: 1"}
+    assert read.table == {
+        HOSTILE: HOSTILE,
+        "many": "1,234,567",
+        "weights": "next passage: 0.5, section title: 1",
+    }
     assert "script" not in read.seen and read.seen.count("svg") == 1
     assert read.text.count(HOSTILE) == 3
     assert Reader(card(*View({"weights": {}}))).table == {"weights": "none"}
@@ -130,14 +145,23 @@ def test_a_graph_shows_its_sizes(corpus: ptg.DocumentGraph) -> None:
 
 
 def test_names_and_texts_of_documents_are_escaped(tmp_path: Path) -> None:
-    nodes = (Node("section", HOSTILE, -1), Node("passage", HOSTILE * 20, 0), Node("passage", "a\n\tb", 0))
+    nodes = (
+        Node("section", HOSTILE, -1),
+        Node("passage", HOSTILE * 20, 0),
+        Node("passage", "a\n\tb", 0),
+    )
     documents = [
         StructuredDocument(HOSTILE, nodes, (), (Reference("external", 0, f"{HOSTILE}2"),)),
         StructuredDocument(f"{HOSTILE}2", nodes),
     ]
-    for graph in (MemoryGraph.from_documents(documents), ptg.DocumentGraph(tmp_path / "g").index(documents)):
+    for graph in (
+        MemoryGraph.from_documents(documents),
+        ptg.DocumentGraph(tmp_path / "g").index(documents),
+    ):
         read = Reader(graph._repr_html_())
-        assert "script" not in read.seen and not any(name.startswith("on") for name, _ in read.attributes)
+        assert "script" not in read.seen and not any(
+            name.startswith("on") for name, _ in read.attributes
+        )
 
 
 def test_a_graph_that_is_not_there(corpus: ptg.DocumentGraph, tmp_path: Path) -> None:
@@ -146,7 +170,10 @@ def test_a_graph_that_is_not_there(corpus: ptg.DocumentGraph, tmp_path: Path) ->
     shutil.copytree(corpus.path, tmp_path / "cut")
     file = max((tmp_path / "cut").iterdir(), key=lambda path: path.stat().st_size)
     file.write_bytes(file.read_bytes()[:-1])
-    assert "is damaged" in Reader(ptg.DocumentGraph(tmp_path / "cut")._repr_html_()).table["not readable"]
+    assert (
+        "is damaged"
+        in Reader(ptg.DocumentGraph(tmp_path / "cut")._repr_html_()).table["not readable"]
+    )
     empty = Reader(MemoryGraph.from_documents([])._repr_html_())
     assert empty.table["documents"] == "0"
 
@@ -154,8 +181,14 @@ def test_a_graph_that_is_not_there(corpus: ptg.DocumentGraph, tmp_path: Path) ->
 def test_hgat_before_and_after_training(tmp_path: Path) -> None:
     reranker = hgat(tiny.graph())
     new = own(reranker._repr_html_())
-    assert new.table["relations"] == "next passage, section title" and new.table["trained"] == "not yet"
-    assert new.table["parameters"] == f"{sum(weights.numel() for weights in reranker.network.parameters()):,}"
+    assert (
+        new.table["relations"] == "next passage, section title"
+        and new.table["trained"] == "not yet"
+    )
+    assert (
+        new.table["parameters"]
+        == f"{sum(weights.numel() for weights in reranker.network.parameters()):,}"
+    )
     trained(reranker)
     best = reranker.training_log[-1]["nDCG@10"]  # of the share that is kept
     loaded = ptg.HGATReranker.load(reranker.save(tmp_path / "hgat").path)
@@ -165,7 +198,10 @@ def test_hgat_before_and_after_training(tmp_path: Path) -> None:
         assert shown.table["best nDCG@10"] == f"{best:.4f} on the validation queries"
     assert shown.table["graph"] == "of each query's candidates"
     untrained = ptg.HGATReranker.load(hgat(tiny.graph()).save(tmp_path / "untrained").path)
-    assert own(untrained._repr_html_()).table["trained"] == f"loaded from {str(tmp_path / 'untrained')!r}"
+    assert (
+        own(untrained._repr_html_()).table["trained"]
+        == f"loaded from {str(tmp_path / 'untrained')!r}"
+    )
 
 
 def test_the_schematic_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -174,7 +210,9 @@ def test_the_schematic_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     assert titles == ["HGAT", "GraphMaxSim"]
     assert re.findall(r'pts-transformer-title">(\w+)<', reranker._repr_html_()) == ["HGAT"]
 
-    dense = ptg.GraphMean(tiny.graph(), ptg.DualEncoder(tiny.checkpoint()), verbose=False).index(tmp_path / "x.flex")
+    dense = ptg.GraphMean(tiny.graph(), ptg.DualEncoder(tiny.checkpoint()), verbose=False).index(
+        tmp_path / "x.flex"
+    )
     hybrid = ptg.Hybrid(dense.retriever(), dense.retriever() >> maxsim)
     monkeypatch.setattr(pt.documentation, "url_for_class", None)  # as without a network
     titles = re.findall(r'pts-transformer-title">(\w+)<', (hybrid >> reranker)._repr_html_())

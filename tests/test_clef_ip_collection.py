@@ -31,16 +31,30 @@ def test_documents(miniature: Miniature) -> None:
         assert (patent.language, patent.title) == (expected.language, expected.title)
         assert [*zip(patent.xpaths, patent.passages, strict=True)] == [*expected.passages]
         assert patent.citations == expected.citations
-        assert [code for code in patent.codes if "/" in code] == [code.replace(" ", "") for code in expected.codes]
-        assert {code[:4] for code in patent.codes} == {code for code in patent.codes if "/" not in code}
+        assert [code for code in patent.codes if "/" in code] == [
+            code.replace(" ", "") for code in expected.codes
+        ]
+        assert {code[:4] for code in patent.codes} == {
+            code for code in patent.codes if "/" not in code
+        }
         headings = [node.text for node in patent.nodes if node.kind == "section"]
-        assert [text for text, _ in expected.headings] == [text for text in headings if text in dict(expected.headings)]
+        assert [text for text, _ in expected.headings] == [
+            text for text in headings if text in dict(expected.headings)
+        ]
         claims = "/patent-document/claims/claim[{}]"
-        passages = [position for position, node in enumerate(patent.nodes) if node.kind == "passage"]
+        passages = [
+            position for position, node in enumerate(patent.nodes) if node.kind == "passage"
+        ]
         xpath = dict(zip(passages, patent.xpaths, strict=True))
         assert {(xpath[link.source], xpath[link.target]) for link in patent.links} == {
-            *((claims.format(source), claims.format(target)) for source, target in expected.claim_references),
-            *((source, claims.format(target)) for source, target in expected.description_references),
+            *(
+                (claims.format(source), claims.format(target))
+                for source, target in expected.claim_references
+            ),
+            *(
+                (source, claims.format(target))
+                for source, target in expected.description_references
+            ),
         }
 
 
@@ -61,7 +75,9 @@ def test_documents_through_ir_datasets(home: Path, miniature: Miniature) -> None
 @pytest.mark.parametrize("split, language", SETS)
 def test_topics_and_judgments(split: str, language: str, home: Path, miniature: Miniature) -> None:
     dataset = load(split, language)
-    topics = [topic for topic in miniature.split_topics(split) if topic.language == language.upper()]
+    topics = [
+        topic for topic in miniature.split_topics(split) if topic.language == language.upper()
+    ]
     queries = [*dataset.queries_iter()]
     assert topics and [query.query_id for query in queries] == [topic.tid for topic in topics]
     for query, topic in zip(queries, topics, strict=True):
@@ -69,7 +85,9 @@ def test_topics_and_judgments(split: str, language: str, home: Path, miniature: 
         assert (query.document, query.language) == (topic.document.ucid, topic.language)
         abstract = [text for xpath, text in topic.document.passages if "/abstract/" in xpath]
         assert query.abstract == " ".join(abstract) and query.title == topic.document.title
-        assert [code for code in query.codes if "/" in code] == [code.replace(" ", "") for code in topic.document.codes]
+        assert [code for code in query.codes if "/" in code] == [
+            code.replace(" ", "") for code in topic.document.codes
+        ]
 
     judgments = miniature.split_judgments(split, language.upper())
     numbers = {
@@ -91,10 +109,16 @@ def test_pyterrier_finds_it(home: Path) -> None:
     topics, qrels = dataset.get_topics("abstract"), dataset.get_qrels()
     assert [*topics.columns] == ["qid", "query"] and {*topics["qid"]} == {*qrels["qid"]}
     assert [*qrels.columns] == ["qid", "docno", "label", "iteration"]
-    texts = dataset.text_loader(["title", "text"])(pd.DataFrame({"docno": qrels["docno"].str.split("%").str[0]}))
+    texts = dataset.text_loader(["title", "text"])(
+        pd.DataFrame({"docno": qrels["docno"].str.split("%").str[0]})
+    )
     assert texts["text"].str.len().min() > 100
     assert {"clef-ip", name, TASK.format("2012", "train", "fr")} <= {*dataset_names()}
-    for unknown in (TASK.format("2011", "test", "en"), TASK.format("2013", "test", "it"), "clef-ip/"):
+    for unknown in (
+        TASK.format("2011", "test", "en"),
+        TASK.format("2013", "test", "it"),
+        "clef-ip/",
+    ):
         with pytest.raises(KeyError):
             pt.get_dataset(f"irds:{unknown}")
 
@@ -103,7 +127,12 @@ def test_says_where_to_get_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setenv("IR_DATASETS_HOME", str(tmp_path))
     provider.register()
     dataset = load("2013/test", "en")
-    for missing in (dataset.docs_iter, dataset.docs_store, lambda: [*dataset.queries_iter()], dataset.qrels_iter):
+    for missing in (
+        dataset.docs_iter,
+        dataset.docs_store,
+        lambda: [*dataset.queries_iter()],
+        dataset.qrels_iter,
+    ):
         with pytest.raises(FileNotFoundError) as raised:
             missing()
         for part in (
@@ -144,14 +173,21 @@ def test_judgments_of_what_is_not_there(own: Path, miniature: Miniature) -> None
 def test_language_is_that_of_the_judgments(own: Path, miniature: Miniature) -> None:
     german = own / SPLITS["2013/test"].qrels.format("DE")
     english = [topic.tid for topic in miniature.split_topics("2013/test") if topic.language == "EN"]
-    german.write_text(german.read_text("utf-8") + f"{english[0]},EP-1-A1,/patent-document/claims/claim\n", "utf-8")
+    german.write_text(
+        german.read_text("utf-8") + f"{english[0]},EP-1-A1,/patent-document/claims/claim\n", "utf-8"
+    )
     assert english[0] in [query.query_id for query in load("2013/test", "de").queries_iter()]
 
 
-def test_application_without_its_claims(own: Path, miniature: Miniature, caplog: pytest.LogCaptureFixture) -> None:
+def test_application_without_its_claims(
+    own: Path, miniature: Miniature, caplog: pytest.LogCaptureFixture
+) -> None:
     topics = own / SPLITS["2013/test"].topics
     topic = miniature.split_topics("2013/test")[0]
-    topics.write_text(topics.read_text("utf-8").replace(topic.claims[0], "/patent-document/claims/claim[999]"), "utf-8")
+    topics.write_text(
+        topics.read_text("utf-8").replace(topic.claims[0], "/patent-document/claims/claim[999]"),
+        "utf-8",
+    )
     assert next(load("2013/test", topic.language.lower()).queries_iter()).text
     assert f"topic {topic.tid}: {topic.document.ucid} has no passage at" in caplog.text
     shutil.rmtree(own / SPLITS["2013/test"].topic_documents)

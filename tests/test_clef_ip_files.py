@@ -42,7 +42,12 @@ def write(tmp_path: Path) -> Callable[[str | bytes], Path]:
 
 def test_topics_of_2013(write: Callable[[str], Path]) -> None:
     expected = [
-        Topic("PSG1", "EP-1480263-A1", (CLAIM.format(1), CLAIM.format(2)), ("JP-2003224099-A", "WO-2003065434-A1")),
+        Topic(
+            "PSG1",
+            "EP-1480263-A1",
+            (CLAIM.format(1), CLAIM.format(2)),
+            ("JP-2003224099-A", "WO-2003065434-A1"),
+        ),
         Topic("PSG2", "WO-2002015251-A1", ("/patent-document/claims/claim",)),
     ]
     assert read_topics(write(TOPICS_2013)) == expected
@@ -64,7 +69,11 @@ def test_topics_of_2012(write: Callable[[str], Path]) -> None:
         ("JP-2003224099-A.xml", "..\\JP-2003224099-A.xml", "topic .*PSG1.*JP"),
         ("EP-1480263-A1.xml", "", "topic .*PSG1.*: not enough values"),
         ("<tfile>EP-1480263-A1.xml</tfile>", "", "topic .*PSG1.*: 'file'"),
-        ("EP-1480263-A1.xml", "EP-1480263-A1.xml EP-1480263-A2.xml", "topic .*PSG1.*: too many values"),
+        (
+            "EP-1480263-A1.xml",
+            "EP-1480263-A1.xml EP-1480263-A2.xml",
+            "topic .*PSG1.*: too many values",
+        ),
         ("<tclaims>/patent-document/claims/claim</tclaims>", "", "topic .*PSG2.*: 'claims'"),
         ("/patent-document/claims/claim[2]", "claim[2]", "topic .*PSG1.*: 'claim.2"),
         ("<tid>PSG2", "<tid>", "topic .*not enough values"),
@@ -98,15 +107,26 @@ def test_qrels_in_each_variant(line: str, write: Callable[[str], Path]) -> None:
     assert [*read_qrels(write(text))] == JUDGMENTS
 
 
-@pytest.mark.parametrize("line", ["PSG1", "PSG1 Q0 EP-1000000 /x", "PSG1,EP-1000000-A1", "topic,document,xpath", "\0"])
+@pytest.mark.parametrize(
+    "line", ["PSG1", "PSG1 Q0 EP-1000000 /x", "PSG1,EP-1000000-A1", "topic,document,xpath", "\0"]
+)
 def test_bad_qrels(line: str, write: Callable[[str], Path]) -> None:
-    with pytest.raises(ValueError, match=r"file.txt, line 3: .*does not name a topic, a docno and an XPath"):
+    with pytest.raises(
+        ValueError, match=r"file.txt, line 3: .*does not name a topic, a docno and an XPath"
+    ):
         [*read_qrels(write(f"PSG1,EP-1-A1,/a\n\n{line}\n"))]
 
 
 # Folders
 
-DOCNOS = ["EP-0000001-A1", "EP-0968118-A1", "EP-0968118-B1", "EP-1234567-A2", "WO-1981000001-A1", "WO-2002015251-A1"]
+DOCNOS = [
+    "EP-0000001-A1",
+    "EP-0968118-A1",
+    "EP-0968118-B1",
+    "EP-1234567-A2",
+    "WO-1981000001-A1",
+    "WO-2002015251-A1",
+]
 TREE = {
     "EP-0000001-A1": "EP/000000/00/00/01",
     "EP-0968118-A1": "EP/000000/96/81/18",
@@ -132,23 +152,38 @@ def test_files_of_patents(tmp_path: Path) -> None:
     for patent in patents:
         assert archive.patent(patent.docno) == patent
         assert archive.path(patent.docno) == tmp_path / TREE[patent.docno] / f"{patent.docno}.xml"
-    for docno in ("EP-0968118-A2", "EP-0968118", "EP-../../etc-A1", "../EP-0968118-A1", "", "EP-0968118-A1/", "JP-1-A"):
+    for docno in (
+        "EP-0968118-A2",
+        "EP-0968118",
+        "EP-../../etc-A1",
+        "../EP-0968118-A1",
+        "",
+        "EP-0968118-A1/",
+        "JP-1-A",
+    ):
         with pytest.raises(KeyError, match="there is no patent"):
             archive.path(docno)
 
 
 def test_workers_give_the_same(tmp_path: Path) -> None:
     count = BLOCK + 3
-    places = {f"EP-{number:07d}-A1": f"EP/000000/00/{number // 100:02d}/{number % 100:02d}" for number in range(count)}
+    places = {
+        f"EP-{number:07d}-A1": f"EP/000000/00/{number // 100:02d}/{number % 100:02d}"
+        for number in range(count)
+    }
     archive = make(tmp_path, places)
     (tmp_path / "EP/000000/00/00/05/EP-0000005-A1.xml").write_text("<patent-document>", "utf-8")
     alone, two = archive.patents(), archive.patents(workers=2)
     with pytest.warns(UserWarning, match=f"{count - 1} patents read, 1 files skipped") as told:
         assert [*two] == [*alone]
-    assert sum(issubclass(one.category, UserWarning) for one in told) == 2  # Python 3.12 warns of forks
+    assert (
+        sum(issubclass(one.category, UserWarning) for one in told) == 2
+    )  # Python 3.12 warns of forks
 
 
-def test_bad_files_are_named_counted_and_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_bad_files_are_named_counted_and_skipped(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     archive = make(tmp_path, TREE)
     bad = {
         "EP/000000/96/81/18/EP-0968118-A1.xml": XML[:50],

@@ -57,14 +57,26 @@ def parse(body: str, attributes: str = 'lang="EN"', docno: str = DOCNO) -> Paten
 
 def outline(patent: Patent) -> list[tuple[str, str]]:
     """Every node after its section."""
-    return [(patent.nodes[node.parent].text, node.text) for node in patent.nodes if node.parent >= 0]
+    return [
+        (patent.nodes[node.parent].text, node.text) for node in patent.nodes if node.parent >= 0
+    ]
 
 
 def test_full_patent() -> None:
     patent = parse_patent(FULL.encode(), DOCNO)
     assert (patent.docno, patent.language, patent.title) == (DOCNO, "EN", "A method")
     assert patent.codes == (
-        *("C07C", "C07C45/50", "G06F", "G06F17/30", "H01L", "H01L21/207", "C07F", "C07F9/145", "A01B"),
+        *(
+            "C07C",
+            "C07C45/50",
+            "G06F",
+            "G06F17/30",
+            "H01L",
+            "H01L21/207",
+            "C07F",
+            "C07F9/145",
+            "A01B",
+        ),
     )
     assert patent.citations == ("JP-5708229-B2", "EP-0968118-A1")
     assert patent.abstract == "a method for H2O α"
@@ -157,9 +169,8 @@ def test_claims_are_referred_to_by_number_and_found_by_position() -> None:
 
 
 def test_language_versions() -> None:
-    abstracts = (
-        '<abstract lang="FR"><p>f</p></abstract><abstract><p>?</p></abstract><abstract lang="en"><p>e</p></abstract>'
-    )
+    abstracts = '<abstract lang="FR"><p>f</p></abstract>'
+    abstracts += '<abstract><p>?</p></abstract><abstract lang="en"><p>e</p></abstract>'
     assert parse(abstracts).abstract == "e"
     assert parse(abstracts, 'lang="FR"').abstract == "f"
     assert parse(abstracts, 'lang="DE"').abstract == "?"
@@ -172,14 +183,22 @@ def test_language_versions() -> None:
 
 def test_what_may_be_missing() -> None:
     patent = parse("")
-    assert (patent.title, patent.abstract, patent.codes, patent.citations, patent.xpaths) == ("", "", (), (), ())
+    assert (patent.title, patent.abstract, patent.codes, patent.citations, patent.xpaths) == (
+        "",
+        "",
+        (),
+        (),
+        (),
+    )
     assert StructuredDocument.from_record(patent.to_record()).passages() == []
     assert parse("<abstract/><description> </description><claims>\n</claims>").nodes == patent.nodes
 
 
 def test_lines_are_kept_apart_and_letters_together() -> None:
     body = "<p>CO<sub>2</sub> at<br/>10<sup>5</sup> Pa<ul><li>one,</li><li>two</li></ul>end&#xA0;&amp; so on</p>"
-    assert parse(f"<description>{body}</description>").passages == ["CO2 at 105 Pa one, two end & so on"]
+    assert parse(f"<description>{body}</description>").passages == [
+        "CO2 at 105 Pa one, two end & so on"
+    ]
 
 
 ENGLISH = {
@@ -235,7 +254,10 @@ FRENCH = {
 def test_claim_references(text: str, expected: list[int]) -> None:
     assert claim_references(text, range(1, 10), 6) == expected
     assert claim_references(text.upper(), range(1, 10), 6) == expected
-    assert claim_references(f"A thing\n {text.replace(' ', '  ')}, wherein 3 is 4.", range(1, 10), 6) == expected
+    assert (
+        claim_references(f"A thing\n {text.replace(' ', '  ')}, wherein 3 is 4.", range(1, 10), 6)
+        == expected
+    )
 
 
 def test_what_stands_before_is_said_by_claims_only() -> None:
@@ -245,7 +267,9 @@ def test_what_stands_before_is_said_by_claims_only() -> None:
 
 def test_claim_references_take_linear_time() -> None:
     text = "claims " + "1 to 2, and 3 or " * 20_000
-    assert claim_references(text + "(" * 20_000 + "any one of the preceding " * 20_000, range(1, 4), 3) == [1, 2]
+    assert claim_references(
+        text + "(" * 20_000 + "any one of the preceding " * 20_000, range(1, 4), 3
+    ) == [1, 2]
 
 
 # What no parser must do
@@ -294,19 +318,25 @@ def test_bad_files_are_refused_by_name(source: str, tmp_path: Path) -> None:
 
 
 def test_dtds_elsewhere_are_not_read(tmp_path: Path) -> None:
-    dtd = write(tmp_path, b'<!ENTITY x "secret"><!ATTLIST patent-document lang CDATA "FR">', "x.dtd")
+    dtd = write(
+        tmp_path, b'<!ENTITY x "secret"><!ATTLIST patent-document lang CDATA "FR">', "x.dtd"
+    )
     source = f'<!DOCTYPE patent-document SYSTEM "{dtd.as_uri()}"><patent-document><abstract><p>a &x; b</p></abstract>'
     patent = read_patent(write(tmp_path, f"{source}</patent-document>".encode()))
     assert patent.passages == ["a &x; b"] and patent.language == ""
 
 
-@pytest.mark.parametrize("name", ["EP-1000000.xml", "EP-1000000-A1.txt", "readme.xml", "UN-EP-0968118.xml"])
+@pytest.mark.parametrize(
+    "name", ["EP-1000000.xml", "EP-1000000-A1.txt", "readme.xml", "UN-EP-0968118.xml"]
+)
 def test_other_names_are_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=f"{name}: not the file of a patent"):
         read_patent(write(tmp_path, FULL.encode(), name))
 
 
-def test_files_that_are_too_large_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_are_too_large_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = write(tmp_path, FULL.encode())
     monkeypatch.setattr("pyterrier_graph.clef_ip.patents.MAX_BYTES", len(FULL.encode()) - 1)
     with pytest.raises(ValueError, match="larger than"):

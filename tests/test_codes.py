@@ -25,7 +25,9 @@ pytest.importorskip("faiss")
 PASSAGES, WIDTH = 3000, 16
 RANDOM = np.random.default_rng(0)
 CENTERS = RANDOM.normal(size=(40, WIDTH))
-VECTORS = (CENTERS[RANDOM.integers(40, size=PASSAGES)] + RANDOM.normal(size=(PASSAGES, WIDTH))).astype(np.float32)
+VECTORS = (
+    CENTERS[RANDOM.integers(40, size=PASSAGES)] + RANDOM.normal(size=(PASSAGES, WIDTH))
+).astype(np.float32)
 WINDOWS = RANDOM.integers(0, 3, PASSAGES)  # further ones of each passage
 FURTHER = RANDOM.normal(size=(WINDOWS.sum(), WIDTH)).astype(np.float32) * 2
 OF_PASSAGE = np.repeat(np.arange(PASSAGES), WINDOWS)
@@ -41,7 +43,9 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
 def written(base: FlexIndex, path: Path, vectors: np.ndarray = VECTORS, **options: Any) -> Path:
     identity = {"encoder": encoder_name(encoder_of(tiny.checkpoint())), "relations": []}
     options |= {"identity": identity, "verbose": False, "chunk_size": 1000}
-    return write_index(base, FlexIndex(str(path), verbose=False), vectors.__getitem__, **options).index_path
+    return write_index(
+        base, FlexIndex(str(path), verbose=False), vectors.__getitem__, **options
+    ).index_path
 
 
 def index(folder: Path) -> ptg.ContextualIndex:
@@ -54,7 +58,9 @@ def index(folder: Path) -> ptg.ContextualIndex:
     return ptg.ContextualIndex(path, encoder=tiny.checkpoint())
 
 
-def test_approximate_results_are_nearly_the_exact_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_approximate_results_are_nearly_the_exact_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(codes, "LEAST", 100)
     expected = np.stack(QUERIES["query_vec"]) @ VECTORS.T
     np.maximum.at(expected.T, OF_PASSAGE, FURTHER @ np.stack(QUERIES["query_vec"]).T)
@@ -68,7 +74,10 @@ def test_approximate_results_are_nearly_the_exact_ones(tmp_path: Path, monkeypat
     assert 0.9 <= len(common) / len(exact) < 1  # else nothing would be tested
     monkeypatch.setattr(codes, "LEAST", PASSAGES + len(FURTHER))
     pd.testing.assert_frame_equal(made.retriever(20)(QUERIES), exact)
-    monkeypatch.setattr(codes, "LEAST", 1), monkeypatch.setattr(codes, "CANDIDATES", 1)  # several windows of a passage
+    (
+        monkeypatch.setattr(codes, "LEAST", 1),
+        monkeypatch.setattr(codes, "CANDIDATES", 1),
+    )  # several windows of a passage
     assert len(made.retriever(20)(QUERIES)) == len(exact)
     assert repr(made.retriever(20, exact=True)).endswith("retriever(20, exact=True)")
 
@@ -95,16 +104,24 @@ def test_a_large_graph_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     file = index._contextual.path / contextual_index.CODES
     assert file.is_file()
     for name in ("dense", "hybrid"):
-        pd.testing.assert_frame_equal(getattr(index, name)()(TOPICS), getattr(index, name)(exact=True)(TOPICS))
+        pd.testing.assert_frame_equal(
+            getattr(index, name)()(TOPICS), getattr(index, name)(exact=True)(TOPICS)
+        )
     before = index.dense()(TOPICS)
     with monkeypatch.context() as patch:
         patch.setattr(codes, "write_codes", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             index.update([document("d5", "mu mu mu")])
-    pd.testing.assert_frame_equal(ptg.GraphIndex(index.path, verbose=False).verify().dense()(TOPICS), before)
-    assert len(index.update([document("d5", "mu mu mu")]).dense()(TOPICS)) == len(before) + len(TOPICS)
+    pd.testing.assert_frame_equal(
+        ptg.GraphIndex(index.path, verbose=False).verify().dense()(TOPICS), before
+    )
+    assert len(index.update([document("d5", "mu mu mu")]).dense()(TOPICS)) == len(before) + len(
+        TOPICS
+    )
     monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.warns(SpeedWarning, match="will be searched exactly: approximate search needs FAISS: pip install"):
+    with pytest.warns(
+        SpeedWarning, match="will be searched exactly: approximate search needs FAISS: pip install"
+    ):
         ptg.GraphIndex(index.path, verbose=False).dense()(TOPICS)
     with pytest.warns(SpeedWarning, match="an index of 5 passages will be searched exactly"):
         assert not (made(tmp_path / "other")._contextual.path / contextual_index.CODES).exists()

@@ -38,7 +38,9 @@ for arguments in CALLS:
 def torch_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SentenceEncoder:
     monkeypatch.setenv("PYTERRIER_HOME", str(tmp_path / "home"))
     monkeypatch.setattr("pyterrier_graph.encoders.compiled.find_spec", find_spec)
-    return SentenceEncoder(tiny.checkpoint(), max_query_tokens=8, max_passage_tokens=16, device="cpu", verbose=False)
+    return SentenceEncoder(
+        tiny.checkpoint(), max_query_tokens=8, max_passage_tokens=16, device="cpu", verbose=False
+    )
 
 
 def test_vectors_are_those_of_torch(
@@ -46,7 +48,9 @@ def test_vectors_are_those_of_torch(
 ) -> None:
     made = compiled(torch_encoder)
     assert isinstance(made, CompiledEncoder) and made.model_name == torch_encoder.model_name
-    np.testing.assert_allclose(made.encode_queries(TEXTS), torch_encoder.encode_queries(TEXTS), atol=1e-5)
+    np.testing.assert_allclose(
+        made.encode_queries(TEXTS), torch_encoder.encode_queries(TEXTS), atol=1e-5
+    )
     cosines = (made.encode_docs(TEXTS) * torch_encoder.encode_docs(TEXTS)).sum(1)
     assert torch_encoder.similarity == "dot" or cosines.min() > 0.9999
     assert made.windows(TEXTS) == torch_encoder.windows(TEXTS)
@@ -54,21 +58,36 @@ def test_vectors_are_those_of_torch(
     pickled = pickle.dumps(made)
     monkeypatch.setenv("PYTERRIER_HOME", str(tmp_path / "another machine"))
     again = pickle.loads(pickled)
-    np.testing.assert_allclose(np.stack(again(topics)["query_vec"]), made.encode_queries(TEXTS), atol=1e-6)
-    with ThreadPoolExecutor(4) as threads, pytest.raises(ValueError, match="text 1 of 2 is not a text"):
+    np.testing.assert_allclose(
+        np.stack(again(topics)["query_vec"]), made.encode_queries(TEXTS), atol=1e-6
+    )
+    with (
+        ThreadPoolExecutor(4) as threads,
+        pytest.raises(ValueError, match="text 1 of 2 is not a text"),
+    ):
         for found in threads.map(made.encode_queries, [TEXTS] * 8):
             np.testing.assert_allclose(found, made.encode_queries(TEXTS), atol=1e-6)
         made.encode_docs(["alpha", None])  # type: ignore[list-item]
 
 
-def test_other_vectors_are_not_used(torch_encoder: SentenceEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CompiledEncoder, "encode_queries", lambda self, texts: np.zeros((len(texts), 1), np.float32))
-    assert compiled(torch_encoder) is torch_encoder and find_compiled(torch_encoder.model_name) is None
-    monkeypatch.setattr("pyterrier_graph.encoders.compiled._save", lambda *_: pytest.fail("it was tried before"))
+def test_other_vectors_are_not_used(
+    torch_encoder: SentenceEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        CompiledEncoder, "encode_queries", lambda self, texts: np.zeros((len(texts), 1), np.float32)
+    )
+    assert (
+        compiled(torch_encoder) is torch_encoder and find_compiled(torch_encoder.model_name) is None
+    )
+    monkeypatch.setattr(
+        "pyterrier_graph.encoders.compiled._save", lambda *_: pytest.fail("it was tried before")
+    )
     assert compiled(torch_encoder) is torch_encoder
 
 
-def test_queries_of_a_token_encoder_are_those_of_torch_until_it_is_trained(torch_encoder: SentenceEncoder) -> None:
+def test_queries_of_a_token_encoder_are_those_of_torch_until_it_is_trained(
+    torch_encoder: SentenceEncoder,
+) -> None:
     exact = TokenEncoder(tiny.checkpoint(), dtype="float32")
     encoder = TokenEncoder(tiny.checkpoint(), device="cpu", batch_size=2)
     queries = ["alpha", "Alpha beta, gamma?", " ".join(tiny.WORDS * 20), "alpha"]
@@ -90,15 +109,22 @@ def test_queries_of_a_token_encoder_are_those_of_torch_until_it_is_trained(torch
 
 
 @pytest.mark.slow
-def test_a_question_loads_no_model(torch_encoder: SentenceEncoder, tmp_path: Path, capsys: Any) -> None:
+def test_a_question_loads_no_model(
+    torch_encoder: SentenceEncoder, tmp_path: Path, capsys: Any
+) -> None:
     calls = []
-    for name, text in {"docs": "# Kappa\n\nalpha mu\n\n# Beta\n\ngamma\n", "others": "# Mu\n\nalpha\n"}.items():
+    for name, text in {
+        "docs": "# Kappa\n\nalpha mu\n\n# Beta\n\ngamma\n",
+        "others": "# Mu\n\nalpha\n",
+    }.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.md").write_text(text)
         calls.append([str(tmp_path / name), "alpha mu", "--encoder", tiny.checkpoint(), "--quiet"])
     assert search(calls[0]) == 0
     first, code = capsys.readouterr().out, SEARCH.replace("CALLS", repr(calls))
-    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    found = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    ).stdout
     second, loaded, _, more = re.split(r"loaded (.*)\n", found)[:4]
     assert "alpha" in first and first == second and "openvino" in loaded.split()
     assert not {*loaded.split()}.intersection([*HEAVY, "lance_namespace_urllib3_client"])

@@ -18,9 +18,16 @@ from pyterrier_graph import DocumentGraph, QueryPassageGraph
 from pyterrier_graph.graphs import context
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 
-TOPICS = pd.DataFrame({"qid": ["q1", "q2", "q3"], "query": ["inner product", "matrix times vector", "flat arrays"]})
+TOPICS = pd.DataFrame(
+    {"qid": ["q1", "q2", "q3"], "query": ["inner product", "matrix times vector", "flat arrays"]}
+)
 QRELS = pd.DataFrame(
-    [("q1", "numpy.dot%p0", 1), ("q2", "numpy.dot%p0", 2), ("q3", "numpy.vdot%p1", 1), ("q1", "numpy.vdot%p1", 1)],
+    [
+        ("q1", "numpy.dot%p0", 1),
+        ("q2", "numpy.dot%p0", 2),
+        ("q3", "numpy.vdot%p1", 1),
+        ("q1", "numpy.vdot%p1", 1),
+    ],
     columns=["qid", "docno", "label"],
 )
 
@@ -32,7 +39,9 @@ def graph(tmp_path_factory) -> DocumentGraph:
 
 @pytest.fixture(scope="module")
 def queries(graph, tmp_path_factory) -> QueryPassageGraph:
-    return QueryPassageGraph(tmp_path_factory.mktemp("queries") / "q").build(TOPICS, graph, qrels=QRELS)
+    return QueryPassageGraph(tmp_path_factory.mktemp("queries") / "q").build(
+        TOPICS, graph, qrels=QRELS
+    )
 
 
 def read(graph: DocumentGraph, *arguments: Any, **options: Any) -> dict[str, dict[str, str]]:
@@ -43,7 +52,9 @@ def read(graph: DocumentGraph, *arguments: Any, **options: Any) -> dict[str, dic
 def test_passages_with_titles_and_queries(graph, queries):
     found = read(graph, context=("title", "relevant"), query_graph=queries)
     assert found == {
-        "numpy.dot%p0": {"text": "dot\nmatrix times vector\ninner product\nDot product."},  # the higher label first
+        "numpy.dot%p0": {
+            "text": "dot\nmatrix times vector\ninner product\nDot product."
+        },  # the higher label first
         "numpy.dot%p1": {"text": "Notes\nFor 2-D arrays."},
         "numpy.dot%p2": {"text": "Notes\nSee above."},
         "numpy.vdot%p0": {"text": "vdot\nOf two vectors."},
@@ -54,12 +65,23 @@ def test_passages_with_titles_and_queries(graph, queries):
 def test_documents_with_context(graph, queries):
     found = read(graph, "documents", context=("title", "relevant", "external"), query_graph=queries)
     dot = "Dot product.\nFor 2-D arrays.\nSee above."
-    assert found["numpy.dot"]["text"] == f"dot\nNotes\nmatrix times vector\ninner product\nvdot\n{dot}"
+    assert (
+        found["numpy.dot"]["text"] == f"dot\nNotes\nmatrix times vector\ninner product\nvdot\n{dot}"
+    )
     assert found["empty"] == {"text": ""}
-    fields = read(graph, "documents", context=("title", "relevant"), query_graph=queries, fields=True)
-    assert fields["numpy.dot"] == {"text": dot, "title": "dot\nNotes", "relevant": "matrix times vector\ninner product"}
+    fields = read(
+        graph, "documents", context=("title", "relevant"), query_graph=queries, fields=True
+    )
+    assert fields["numpy.dot"] == {
+        "text": dot,
+        "title": "dot\nNotes",
+        "relevant": "matrix times vector\ninner product",
+    }
     only = read(graph, "documents", context="external", fields=True)
-    assert only["numpy.dot"] == {"text": f"dot\n{dot}".replace("For", "Notes\nFor"), "external": "vdot"}
+    assert only["numpy.dot"] == {
+        "text": f"dot\n{dot}".replace("For", "Notes\nFor"),
+        "external": "vdot",
+    }
 
 
 def test_masked_queries_are_left_out(graph, queries):
@@ -70,7 +92,10 @@ def test_masked_queries_are_left_out(graph, queries):
 
 
 def test_a_query_graph_of_some_passages(graph, tmp_path):
-    some = ["numpy.vdot%p1", "numpy.dot%p0"]  # an index in another order, without the other passages
+    some = [
+        "numpy.vdot%p1",
+        "numpy.dot%p0",
+    ]  # an index in another order, without the other passages
     queries = QueryPassageGraph(tmp_path / "q").build(TOPICS, some, qrels=QRELS)
     found = read(graph, context="relevant", query_graph=queries)
     assert found["numpy.vdot%p1"]["text"] == "inner product\nflat arrays\nFlattens."
@@ -78,21 +103,29 @@ def test_a_query_graph_of_some_passages(graph, tmp_path):
 
 
 def test_query_graphs_that_do_not_fit(graph, queries, tmp_path):
-    with pytest.raises(ValueError, match=r"relevant are relations of queries: give query_graph=QueryPassageGraph"):
+    with pytest.raises(
+        ValueError, match=r"relevant are relations of queries: give query_graph=QueryPassageGraph"
+    ):
         graph.get_corpus_iter(context=("title", "relevant"))
     with pytest.raises(ValueError, match=r"has no 'retrieved' edges: build it with a retriever"):
         graph.get_corpus_iter(context="retrieved", query_graph=queries)
     qrels = QRELS.iloc[:1].assign(docno="numpy.dot%p7")
     other = QueryPassageGraph(tmp_path / "q").build(TOPICS, ["numpy.dot%p7"], qrels=qrels)
-    with pytest.raises(ValueError, match=r"built for other passages: 'numpy.dot%p7' is not in DocumentGraph"):
+    with pytest.raises(
+        ValueError, match=r"built for other passages: 'numpy.dot%p7' is not in DocumentGraph"
+    ):
         graph.get_corpus_iter(context="relevant", query_graph=other)
-    assert len(read(graph, context="title", query_graph=other)) == 5  # its relations are not asked for
+    assert (
+        len(read(graph, context="title", query_graph=other)) == 5
+    )  # its relations are not asked for
 
 
 # --- against plain loops
 
 
-def literal(graph: HeteroGraph, kind: str, relations: list[str], fields: bool, most: int) -> list[dict[str, str]]:
+def literal(
+    graph: HeteroGraph, kind: str, relations: list[str], fields: bool, most: int
+) -> list[dict[str, str]]:
     def step(nodes: list[int], relation: str) -> list[int]:
         return [int(other) for node in nodes for other in graph._adjacency(relation)[node]]
 
@@ -112,11 +145,14 @@ def literal(graph: HeteroGraph, kind: str, relations: list[str], fields: bool, m
     made = []
     for nodes, docno in rows:
         context = {
-            path: sorted({other for node in nodes for other in reached(node, path)})[:most] for path in relations
+            path: sorted({other for node in nodes for other in reached(node, path)})[:most]
+            for path in relations
         }
         moved = {other for others in context.values() for other in others}
         own = [text for node in nodes if node not in moved for text in graph.texts([node]) if text]
-        texts = {path: [text for text in graph.texts(others) if text] for path, others in context.items()}
+        texts = {
+            path: [text for text in graph.texts(others) if text] for path, others in context.items()
+        }
         if fields:
             distinct = {path: "\n".join(dict.fromkeys(found)) for path, found in texts.items()}
             made.append({"docno": docno, "text": "\n".join(own), **distinct})
@@ -126,7 +162,15 @@ def literal(graph: HeteroGraph, kind: str, relations: list[str], fields: bool, m
     return made
 
 
-PATHS = ["title", "title/title", "order", "structural_i", "structural/structural_i", "external_i", "internal"]
+PATHS = [
+    "title",
+    "title/title",
+    "order",
+    "structural_i",
+    "structural/structural_i",
+    "external_i",
+    "internal",
+]
 
 
 @settings(max_examples=15, deadline=None)
@@ -139,7 +183,12 @@ PATHS = ["title", "title/title", "order", "structural_i", "structural/structural
     st.integers(1, 5),
 )
 def test_records_are_the_literal_ones(documents, kind, relations, fields, most, block):
-    with tempfile.TemporaryDirectory() as folder, mock.patch.multiple(context, BLOCK=block, MOST=most):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.multiple(context, BLOCK=block, MOST=most),
+    ):
         graph = DocumentGraph(Path(folder) / "graph").index(documents)
         options = {"context": relations, "fields": fields}
-        assert [*graph.get_corpus_iter(kind, **options)] == literal(graph, kind, relations, fields, most)
+        assert [*graph.get_corpus_iter(kind, **options)] == literal(
+            graph, kind, relations, fields, most
+        )

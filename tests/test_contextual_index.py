@@ -23,7 +23,9 @@ Vectors = Callable[[np.ndarray], Any]
 
 def flex(path: Path, vectors: np.ndarray = BASE, docnos: list[str] = DOCNOS) -> FlexIndex:
     index = FlexIndex(str(path), verbose=False)
-    return index.index({"docno": docno, "doc_vec": vector} for docno, vector in zip(docnos, vectors, strict=True))
+    return index.index(
+        {"docno": docno, "doc_vec": vector} for docno, vector in zip(docnos, vectors, strict=True)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +73,9 @@ def test_an_ordinary_index(base: FlexIndex, tmp_path: Path) -> None:
     given = FlexIndex(str(tmp_path / "new.flex"))
     index = write_index(base, given, calls, identity=IDENTITY, chunk_size=40, verbose=False)
     assert index is given
-    assert calls.asked == [[*range(start, min(start + 40, PASSAGES))] for start in range(0, PASSAGES, 40)]
+    assert calls.asked == [
+        [*range(start, min(start + 40, PASSAGES))] for start in range(0, PASSAGES, 40)
+    ]
     docnos, vectors, meta = index.payload()
     assert list(docnos) == DOCNOS
     assert vectors.tobytes() == shifted(np.arange(PASSAGES)).tobytes()
@@ -101,10 +105,14 @@ def test_an_ordinary_index(base: FlexIndex, tmp_path: Path) -> None:
     ],
     ids=["rows", "vector", "columns", "integers", "nan", "overflow"],
 )
-def test_wrong_vectors(base: FlexIndex, tmp_path: Path, wrong: Callable[[np.ndarray], Any], message: str) -> None:
+def test_wrong_vectors(
+    base: FlexIndex, tmp_path: Path, wrong: Callable[[np.ndarray], Any], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         indexed(
-            base, tmp_path / "new.flex", lambda numbers: wrong(shifted(numbers)) if numbers[0] else shifted(numbers)
+            base,
+            tmp_path / "new.flex",
+            lambda numbers: wrong(shifted(numbers)) if numbers[0] else shifted(numbers),
         )
     assert not (tmp_path / "new.flex").exists()
     repaired = Calls()
@@ -113,7 +121,9 @@ def test_wrong_vectors(base: FlexIndex, tmp_path: Path, wrong: Callable[[np.ndar
 
 
 def test_wrong_places(base: FlexIndex, tmp_path: Path) -> None:
-    with pytest.raises(FileExistsError, match="base.flex' exists already: delete it, or choose another path"):
+    with pytest.raises(
+        FileExistsError, match="base.flex' exists already: delete it, or choose another path"
+    ):
         indexed(base, base.path, shifted)
     with pytest.raises(FileNotFoundError, match="nowhere"):
         indexed(FlexIndex(str(tmp_path / "nowhere")), tmp_path / "other.flex", shifted)

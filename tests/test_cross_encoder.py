@@ -31,12 +31,14 @@ def trained() -> CrossEncoderReranker:
 
 
 def test_it_scores_as_sentence_transformers_does() -> None:
-    expected = CrossEncoder(cross_encoder(), activation_fn=torch.nn.Identity(), device="cpu").predict(
-        list(zip(RUN["query"], RUN["text"], strict=True))
-    )
+    expected = CrossEncoder(
+        cross_encoder(), activation_fn=torch.nn.Identity(), device="cpu"
+    ).predict(list(zip(RUN["query"], RUN["text"], strict=True)))
     np.testing.assert_allclose(scores(reranker()), expected, atol=1e-5)
     assert len(np.unique(expected.round(4))) > 30
-    np.testing.assert_allclose(scores(lgre(encoder=cross_encoder(), init="identity")), expected, atol=1e-5)
+    np.testing.assert_allclose(
+        scores(lgre(encoder=cross_encoder(), init="identity")), expected, atol=1e-5
+    )
 
 
 def test_training_is_that_of_lgre() -> None:
@@ -54,7 +56,8 @@ def test_training_is_that_of_lgre() -> None:
                 if isinstance(module, torch.nn.Dropout):
                     module.p = 0.0
         logs = [
-            [entry["loss"] for entry in model.fit(RUN, QRELS).training_log if "loss" in entry] for model in (one, other)
+            [entry["loss"] for entry in model.fit(RUN, QRELS).training_log if "loss" in entry]
+            for model in (one, other)
         ]
         assert logs[0] == pytest.approx(logs[1], abs=1e-5)
         assert len(set(np.round(logs[0], 5))) == 2  # epochs have other pairs
@@ -78,16 +81,26 @@ def test_loss_of_lists(ranking: Any, expected: list[float | None]) -> None:
 
     pairs = PairModel(Scores(), CrossEncoderTraining(ranking=ranking, negatives=2))
     relevant = torch.tensor([[True, False, False]])
-    losses = [pairs(row[None, :, None], torch.ones(1, 3, 1), row[None, :, None], relevant)["loss"] for row in LISTS]
+    losses = [
+        pairs(row[None, :, None], torch.ones(1, 3, 1), row[None, :, None], relevant)["loss"]
+        for row in LISTS
+    ]
     for loss, value in zip(losses, expected, strict=True):
         assert value is None or loss.item() == pytest.approx(value, abs=1e-5)
-    both = pairs(LISTS[..., None], torch.ones(2, 3, 1), LISTS[..., None], relevant.expand(2, 3))["loss"]
+    both = pairs(LISTS[..., None], torch.ones(2, 3, 1), LISTS[..., None], relevant.expand(2, 3))[
+        "loss"
+    ]
     assert both.item() == pytest.approx((losses[0] + losses[1]).item() / 2)
 
 
 def test_a_teacher_learns_how_sure_it_may_be() -> None:
     """Binary cross-entropy on both documents of a pair; what is judged above 0 is relevant, whatever beside."""
-    still = {"learning_rate": 0.0, "encoder_learning_rate": 0.0, "ranking": "pointwise", "epochs": 1}
+    still = {
+        "learning_rate": 0.0,
+        "encoder_learning_rate": 0.0,
+        "ranking": "pointwise",
+        "epochs": 1,
+    }
     one = reranker(training=still | {"pairs_per_epoch": 60, "batch_size": 60})
     for module in one.network.modules():
         if isinstance(module, torch.nn.Dropout):
@@ -95,7 +108,9 @@ def test_a_teacher_learns_how_sure_it_may_be() -> None:
     seen: list[tuple[int, int]] = []
     call = PairCollator.__call__
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(PairCollator, "__call__", lambda self, pairs: seen.extend(pairs) or call(self, pairs))
+        patched.setattr(
+            PairCollator, "__call__", lambda self, pairs: seen.extend(pairs) or call(self, pairs)
+        )
         graded = QRELS.assign(label=QRELS["label"] * (1 + QRELS["docno"].str.endswith("0")))
         loss = next(entry["loss"] for entry in one.fit(RUN, graded).training_log if "loss" in entry)
     logits = torch.from_numpy(scores(one))
@@ -117,7 +132,9 @@ def test_probabilities(tmp_path: Path) -> None:
     loaded = CrossEncoderReranker.load(tmp_path / "teacher", device="cpu")
     assert loaded.probabilities
     np.testing.assert_array_equal(scores(loaded), scores(sure))
-    np.testing.assert_array_equal(scores(CrossEncoderReranker.load(tmp_path / "teacher", probabilities=False)), logits)
+    np.testing.assert_array_equal(
+        scores(CrossEncoderReranker.load(tmp_path / "teacher", probabilities=False)), logits
+    )
     checkpoint = CrossEncoder(str(tmp_path / "teacher" / "cross-encoder"))
     pairs = list(zip(RUN["query"], RUN["text"], strict=True))
     np.testing.assert_allclose(checkpoint.predict(pairs), scores(sure), atol=1e-5)

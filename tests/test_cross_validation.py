@@ -19,7 +19,9 @@ from pyterrier_graph.search.document_evidence import DocumentEvidence
 
 
 def topics(count: int) -> pd.DataFrame:
-    return pd.DataFrame({"qid": [f"{n:03}" for n in range(count)], "query": [f"query {n}" for n in range(count)]})
+    return pd.DataFrame(
+        {"qid": [f"{n:03}" for n in range(count)], "query": [f"query {n}" for n in range(count)]}
+    )
 
 
 def qrels(count: int) -> pd.DataFrame:
@@ -35,9 +37,13 @@ class Memory(pt.Estimator):
         if log is not None:
             log.append(self)
 
-    def fit(self, topics_tr: pd.DataFrame, qrels_tr: pd.DataFrame, topics_va: Any, qrels_va: Any) -> Memory:
+    def fit(
+        self, topics_tr: pd.DataFrame, qrels_tr: pd.DataFrame, topics_va: Any, qrels_va: Any
+    ) -> Memory:
         assert not self.seen
-        assert set(topics_tr["qid"]) == set(qrels_tr["qid"]) and set(topics_va["qid"]) == set(qrels_va["qid"])
+        assert set(topics_tr["qid"]) == set(qrels_tr["qid"]) and set(topics_va["qid"]) == set(
+            qrels_va["qid"]
+        )
         self.seen = [set(topics_tr["qid"]), set(topics_va["qid"])]
         return self
 
@@ -55,8 +61,12 @@ class Memory(pt.Estimator):
 
 
 @settings(max_examples=50, deadline=None)
-@given(count=st.integers(3, 40), folds=st.integers(3, 10), seed=st.integers(0, 5), shuffle=st.randoms())
-def test_queries_are_divided_evenly_whatever_their_order(count: int, folds: int, seed: int, shuffle: Any):
+@given(
+    count=st.integers(3, 40), folds=st.integers(3, 10), seed=st.integers(0, 5), shuffle=st.randoms()
+)
+def test_queries_are_divided_evenly_whatever_their_order(
+    count: int, folds: int, seed: int, shuffle: Any
+):
     folds = min(folds, count)
     made = query_folds(topics(count), folds, seed=seed)
     assert sorted(qid for fold in made for qid in fold) == topics(count)["qid"].tolist()
@@ -69,10 +79,14 @@ def test_queries_are_divided_evenly_whatever_their_order(count: int, folds: int,
 
 @settings(max_examples=20, deadline=None)
 @given(count=st.integers(3, 20), folds=st.integers(3, 6), seed=st.integers(0, 5))
-def test_every_query_is_ranked_once_by_a_pipeline_that_does_not_know_it(count: int, folds: int, seed: int):
+def test_every_query_is_ranked_once_by_a_pipeline_that_does_not_know_it(
+    count: int, folds: int, seed: int
+):
     folds = min(folds, count)
     log: list[Memory] = []
-    run = cross_validate(lambda fold: Memory(log=log), topics(count), qrels(count), folds, seed=seed, verbose=False)
+    run = cross_validate(
+        lambda fold: Memory(log=log), topics(count), qrels(count), folds, seed=seed, verbose=False
+    )
     described, *trained = log
     assert not described.seen and len(trained) == folds
     made = query_folds(topics(count), folds, seed=seed)
@@ -84,7 +98,10 @@ def test_every_query_is_ranked_once_by_a_pipeline_that_does_not_know_it(count: i
         assert set(run["qid"][run["fold"] == number + 1]) == made[number]
     assert len(run) == 3 * count and not run.duplicated(["qid", "docno"]).any()
     assert sorted(run["docno"].unique()) == ["01", "NA", "a,b"]
-    assert (run.groupby("qid")["rank"].agg(list).map(sorted) == pd.Series([[0, 1, 2]] * count).to_numpy()).all()
+    assert (
+        run.groupby("qid")["rank"].agg(list).map(sorted)
+        == pd.Series([[0, 1, 2]] * count).to_numpy()
+    ).all()
 
 
 # --- folds of a dataset ---
@@ -96,8 +113,14 @@ def test_every_query_is_ranked_once_by_a_pipeline_that_does_not_know_it(count: i
 @pytest.mark.parametrize(
     ("folds", "message"),
     [
-        ([["000", "001"], ["002"], ["003", "001"], ["004"]], r"exactly one fold, which 1 are not: \['001'\]"),
-        ([["000", "001"], ["002"], ["003", "004", "9"]], r"exactly one fold, which 1 are not: \['9'\]"),
+        (
+            [["000", "001"], ["002"], ["003", "001"], ["004"]],
+            r"exactly one fold, which 1 are not: \['001'\]",
+        ),
+        (
+            [["000", "001"], ["002"], ["003", "004", "9"]],
+            r"exactly one fold, which 1 are not: \['9'\]",
+        ),
         ([["000", "001"], ["002"], ["003"]], r"exactly one fold, which 1 are not: \['004'\]"),
         ([["000", "001"], [], ["002", "003", "004"]], "at least 3 folds with queries"),
         ([["000", "001"], "002", ["003", "004"]], "exactly one fold"),
@@ -111,15 +134,21 @@ def test_wrong_folds(folds: Any, message: str):
         cross_validate(lambda fold: Memory(), topics(5), qrels(5), folds, verbose=False)
 
 
-@pytest.mark.parametrize(("judged", "part"), [(["000", "001"], "validation"), (["000", "002"], "train")])
+@pytest.mark.parametrize(
+    ("judged", "part"), [(["000", "001"], "validation"), (["000", "002"], "train")]
+)
 def test_parts_without_judgments(judged: list[str], part: str):
     judgments = qrels(3)[qrels(3)["qid"].isin(judged)]
     with pytest.raises(ValueError, match=f"fold 1: qrels have no judgment of any query for {part}"):
-        cross_validate(lambda fold: Memory(), topics(3), judgments, [["000"], ["001"], ["002"]], verbose=False)
+        cross_validate(
+            lambda fold: Memory(), topics(3), judgments, [["000"], ["001"], ["002"]], verbose=False
+        )
 
 
 def silent(score: Any) -> pt.Transformer:
-    return pt.apply.generic(lambda run: run.assign(score=score), transform_outputs=lambda columns: columns)
+    return pt.apply.generic(
+        lambda run: run.assign(score=score), transform_outputs=lambda columns: columns
+    )
 
 
 FIXED = pt.Transformer.from_df(topics(5).assign(docno="d", score=1.0), uniform=True)
@@ -147,7 +176,9 @@ def test_wrong_pipelines(make: Any, message: str):
 def test_the_same_estimator_twice_is_refused_before_any_training():
     memory = Memory()
     with pytest.raises(ValueError, match="Memory.* for a second time"):
-        cross_validate(lambda fold: pt.Transformer.identity() >> memory, topics(5), qrels(5), verbose=False)
+        cross_validate(
+            lambda fold: pt.Transformer.identity() >> memory, topics(5), qrels(5), verbose=False
+        )
     assert not memory.seen
 
 
@@ -170,7 +201,9 @@ def test_the_same_network_in_two_estimators_is_refused_before_any_training():
 
 def test_passages_with_judgments_of_documents(tmp_path: Path):
     documents = (
-        tiny.qrels().assign(docno=tiny.qrels()["docno"].str.partition("%p")[0]).drop_duplicates(["qid", "docno"])
+        tiny.qrels()
+        .assign(docno=tiny.qrels()["docno"].str.partition("%p")[0])
+        .drop_duplicates(["qid", "docno"])
     )
     arguments: Any = {"topics": tiny.run(), "folds": 3, "output_dir": tmp_path, "verbose": False}
     run = cross_validate(lambda fold: DocumentEvidence(), qrels=documents, **arguments)
@@ -179,7 +212,9 @@ def test_passages_with_judgments_of_documents(tmp_path: Path):
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         arguments["output_dir"] = None
-        cross_validate(lambda fold: DocumentEvidence() >> pt.text.max_passage(), qrels=documents, **arguments)
+        cross_validate(
+            lambda fold: DocumentEvidence() >> pt.text.max_passage(), qrels=documents, **arguments
+        )
         cross_validate(lambda fold: DocumentEvidence(), qrels=tiny.qrels(), **arguments)
 
 
@@ -198,7 +233,12 @@ def test_goes_on_with_the_fold_that_was_interrupted(tmp_path: Path):
             raise KilledError
         return Memory(log=log)
 
-    arguments: Any = {"topics": topics(10), "qrels": qrels(10), "output_dir": tmp_path / "out", "verbose": False}
+    arguments: Any = {
+        "topics": topics(10),
+        "qrels": qrels(10),
+        "output_dir": tmp_path / "out",
+        "verbose": False,
+    }
     with pytest.raises(KilledError):
         cross_validate(make, **arguments)
     assert sorted(file.name for file in (tmp_path / "out").iterdir()) == [
@@ -213,7 +253,9 @@ def test_goes_on_with_the_fold_that_was_interrupted(tmp_path: Path):
     expected = cross_validate(lambda fold: Memory(), topics(10), qrels(10), verbose=False)
     assert_frame_equal(run, expected, check_exact=True)
     log.clear()
-    assert_frame_equal(cross_validate(lambda fold: Memory(log=log), **arguments), expected, check_exact=True)
+    assert_frame_equal(
+        cross_validate(lambda fold: Memory(log=log), **arguments), expected, check_exact=True
+    )
     assert not any(memory.seen for memory in log)
 
 
@@ -228,7 +270,9 @@ def test_goes_on_with_the_fold_that_was_interrupted(tmp_path: Path):
         ({"qrels": qrels(10).assign(label=2)}, "qrels"),
     ],
 )
-def test_runs_of_another_cross_validation_are_refused(tmp_path: Path, change: dict[str, Any], named: str):
+def test_runs_of_another_cross_validation_are_refused(
+    tmp_path: Path, change: dict[str, Any], named: str
+):
     arguments = {"make_pipeline": lambda fold: Memory(), "topics": topics(10), "qrels": qrels(10)}
     arguments |= {"output_dir": tmp_path, "verbose": False}
     cross_validate(**arguments)
@@ -241,5 +285,18 @@ def test_runs_of_another_cross_validation_are_refused(tmp_path: Path, change: di
 
 def test_a_cross_validation_that_got_nowhere_claims_nothing(tmp_path: Path):
     with pytest.raises(ZeroDivisionError):
-        cross_validate(lambda fold: Memory(1 / (fold - 1)), topics(5), qrels(5), output_dir=tmp_path, verbose=False)
-    assert len(cross_validate(lambda fold: Memory(), topics(5), qrels(5), output_dir=tmp_path, verbose=False)) == 15
+        cross_validate(
+            lambda fold: Memory(1 / (fold - 1)),
+            topics(5),
+            qrels(5),
+            output_dir=tmp_path,
+            verbose=False,
+        )
+    assert (
+        len(
+            cross_validate(
+                lambda fold: Memory(), topics(5), qrels(5), output_dir=tmp_path, verbose=False
+            )
+        )
+        == 15
+    )

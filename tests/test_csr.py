@@ -69,11 +69,17 @@ def test_rows(kind, lists, data):
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 5)), max_size=20))
 def test_group(kind, pairs):
     rows, elements = ([pair[end] for pair in pairs] for end in (0, 1))
-    csr = CSR.group(numbers(rows, kind), numbers(elements, kind), 6, places=numbers([*range(len(pairs))], kind))
+    csr = CSR.group(
+        numbers(rows, kind), numbers(elements, kind), 6, places=numbers([*range(len(pairs))], kind)
+    )
     assert rows_of(csr) == [[element for own, element in pairs if own == row] for row in range(6)]
-    assert rows_of(csr, "places") == [[place for place, (own, _) in enumerate(pairs) if own == row] for row in range(6)]
+    assert rows_of(csr, "places") == [
+        [place for place, (own, _) in enumerate(pairs) if own == row] for row in range(6)
+    ]
     distinct = CSR.distinct(np.array(rows, dtype=np.int64), np.array(elements, dtype=np.int64), 6)
-    assert rows_of(distinct) == [sorted({element for own, element in pairs if own == row}) for row in range(6)]
+    assert rows_of(distinct) == [
+        sorted({element for own, element in pairs if own == row}) for row in range(6)
+    ]
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 5)), max_size=6))

@@ -33,8 +33,12 @@ from pyterrier_graph.graphs.passages import Widen
 from pyterrier_graph.graphs.relations import check_relations, paper_relations
 from pyterrier_graph.storage.arrays import StoredGraph, TextWriter
 
-PAPER = tuple(f"{name}{end}" for name in ("order", "structural", "internal", "external") for end in ("", "_i"))
-SOME_EXAMPLES = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+PAPER = tuple(
+    f"{name}{end}" for name in ("order", "structural", "internal", "external") for end in ("", "_i")
+)
+SOME_EXAMPLES = settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 def numpy_document() -> StructuredDocument:
@@ -58,8 +62,15 @@ DOCUMENTS = [
     StructuredDocument("empty", (Node(SECTION, "", -1),)),
     StructuredDocument(
         "numpy.vdot",
-        (Node(PASSAGE, "Of two vectors.", 1), Node(SECTION, "vdot", -1), Node(PASSAGE, "Flattens.", 1)),
-        references=(Reference("example", 0, "numpy.dot%p2"), Reference("example", 2, "numpy.dot%p3")),
+        (
+            Node(PASSAGE, "Of two vectors.", 1),
+            Node(SECTION, "vdot", -1),
+            Node(PASSAGE, "Flattens.", 1),
+        ),
+        references=(
+            Reference("example", 0, "numpy.dot%p2"),
+            Reference("example", 2, "numpy.dot%p3"),
+        ),
         codes=("product",),
     ),
 ]
@@ -90,16 +101,24 @@ def test_hetero_data_has_messages_from_neighbors(graph):
 @st.composite
 def corpora(draw) -> list[StructuredDocument]:
     texts = st.text(max_size=8)
-    names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=6)
+    names = st.text(
+        st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=6
+    )
     docnos = draw(
         st.lists(
             st.one_of(
-                names, st.from_regex(r"d[0-9]{1,3}", fullmatch=True), st.from_regex(r"[0-9]{1,4}", fullmatch=True)
+                names,
+                st.from_regex(r"d[0-9]{1,3}", fullmatch=True),
+                st.from_regex(r"[0-9]{1,4}", fullmatch=True),
             ),
             min_size=1,
             max_size=6,
             unique=True,
-        ).map(lambda docnos: [docno for docno in docnos if split_passage_id(docno)[1] is None] or ["d"])
+        ).map(
+            lambda docnos: (
+                [docno for docno in docnos if split_passage_id(docno)[1] is None] or ["d"]
+            )
+        )
     )
     documents = []
     for docno in docnos:
@@ -109,16 +128,27 @@ def corpora(draw) -> list[StructuredDocument]:
         nodes = {}
         for number, place in enumerate(order):
             above = [order[other] for other in range(number) if kinds[other] == SECTION]
-            nodes[place] = Node(kinds[number], draw(texts), draw(st.sampled_from(above)) if number else -1)
+            nodes[place] = Node(
+                kinds[number], draw(texts), draw(st.sampled_from(above)) if number else -1
+            )
         within = st.integers(0, size - 1)
-        links = draw(st.lists(st.builds(Link, st.sampled_from(["internal", "zeta"]), within, within), max_size=4))
+        links = draw(
+            st.lists(
+                st.builds(Link, st.sampled_from(["internal", "zeta"]), within, within), max_size=4
+            )
+        )
         targets = st.one_of(
             st.sampled_from(docnos),
             st.just("nowhere"),
-            st.builds(lambda target, number: f"{target}%p{number}", st.sampled_from(docnos), st.integers(0, 3)),
+            st.builds(
+                lambda target, number: f"{target}%p{number}",
+                st.sampled_from(docnos),
+                st.integers(0, 3),
+            ),
         )
         references = st.lists(
-            st.builds(Reference, st.sampled_from(["external", "zeta", "alpha"]), within, targets), max_size=4
+            st.builds(Reference, st.sampled_from(["external", "zeta", "alpha"]), within, targets),
+            max_size=4,
         )
         codes = st.lists(st.sampled_from("xyz"), max_size=3)
         documents.append(
@@ -133,28 +163,42 @@ def corpora(draw) -> list[StructuredDocument]:
     return documents
 
 
-def literal(documents: list[StructuredDocument]) -> tuple[dict[str, set[tuple[int, int]]], Counter[str], list[str]]:
+def literal(
+    documents: list[StructuredDocument],
+) -> tuple[dict[str, set[tuple[int, int]]], Counter[str], list[str]]:
     """Edges per relation, unresolved references, and ids, by plain loops over the definitions."""
     number, ids = {}, []
     for document in documents:
         counts: Counter[str] = Counter()
         for position, node in enumerate(document.nodes):
             number[document.docno, position] = len(ids)
-            ids.append(f"{document.docno}%{'p' if node.kind == PASSAGE else 's'}{counts[node.kind]}")
+            ids.append(
+                f"{document.docno}%{'p' if node.kind == PASSAGE else 's'}{counts[node.kind]}"
+            )
             counts[node.kind] += 1
-    edges: dict[str, set[tuple[int, int]]] = {relation: set() for relation in [*PAPER, "title", "title_i"]}
+    edges: dict[str, set[tuple[int, int]]] = {
+        relation: set() for relation in [*PAPER, "title", "title_i"]
+    }
     unresolved: Counter[str] = Counter()
     for document in documents:
-        passages = [position for position, node in enumerate(document.nodes) if node.kind == PASSAGE]
+        passages = [
+            position for position, node in enumerate(document.nodes) if node.kind == PASSAGE
+        ]
         found = [("order", one, two) for one, two in zip(passages, passages[1:], strict=False)]
-        found += [("structural", n, node.parent) for n, node in enumerate(document.nodes) if node.parent >= 0]
+        found += [
+            ("structural", n, node.parent)
+            for n, node in enumerate(document.nodes)
+            if node.parent >= 0
+        ]
         for n, node in enumerate(document.nodes):
             above = node.parent
             while above >= 0 and not document.nodes[above].text.strip():
                 above = document.nodes[above].parent
             found += [("title", n, above)] if above >= 0 else []
         for relation, source, target in [*found, *document.links]:
-            edges.setdefault(relation, set()).add((number[document.docno, source], number[document.docno, target]))
+            edges.setdefault(relation, set()).add(
+                (number[document.docno, source], number[document.docno, target])
+            )
         for relation, source, target in document.references:
             edges.setdefault(relation, set())
             docno, _ = split_passage_id(target)
@@ -190,12 +234,18 @@ def check(graph: HeteroGraph, documents: list[StructuredDocument]) -> None:
     assert graph.nodes_of(ids).tolist() == everyone.tolist()
     assert graph.texts(everyone) == [node.text for node in nodes]
     assert graph.node_type.tolist() == [int(node.kind == SECTION) for node in nodes]
-    assert graph.docnos_of(graph.document) == [document.docno for document in documents for _ in document.nodes]
-    assert graph.document_of([document.docno for document in documents]).tolist() == [*range(len(documents))]
+    assert graph.docnos_of(graph.document) == [
+        document.docno for document in documents for _ in document.nodes
+    ]
+    assert graph.document_of([document.docno for document in documents]).tolist() == [
+        *range(len(documents))
+    ]
     starts = np.cumsum([0, *(len(document.nodes) for document in documents)])
     assert graph._node_offsets.tolist() == starts.tolist()
     parents = [
-        start + n.parent if n.parent >= 0 else -1 for d, start in zip(documents, starts, strict=False) for n in d.nodes
+        start + n.parent if n.parent >= 0 else -1
+        for d, start in zip(documents, starts, strict=False)
+        for n in d.nodes
     ]
     assert graph.parent.tolist() == parents
     titles = []
@@ -215,8 +265,13 @@ def check(graph: HeteroGraph, documents: list[StructuredDocument]) -> None:
     ]
     assert list(zip(rows.tolist(), passages.tolist(), strict=True)) == expected
     rows, codes = graph._codes_of(np.arange(len(documents)))
-    named = {(row, graph._code_names[code]) for row, code in zip(rows.tolist(), codes.tolist(), strict=True)}
-    assert named == {(row, code) for row, document in enumerate(documents) for code in document.codes}
+    named = {
+        (row, graph._code_names[code])
+        for row, code in zip(rows.tolist(), codes.tolist(), strict=True)
+    }
+    assert named == {
+        (row, code) for row, document in enumerate(documents) for code in document.codes
+    }
 
 
 @SOME_EXAMPLES
@@ -246,7 +301,9 @@ def test_texts_come_back(texts, data):
             writer.extend(texts[cut:])
         with mock.patch.object(StoredGraph, "_open", lambda self, open_in: open_in(self.path)):
             graph = StoredGraph(folder)
-            assert graph._texts(np.array(numbers, dtype=np.int64)) == [texts[number] for number in numbers]
+            assert graph._texts(np.array(numbers, dtype=np.int64)) == [
+                texts[number] for number in numbers
+            ]
 
 
 # --- reading
@@ -283,7 +340,12 @@ def test_all_titles_above_a_node():
 @pytest.mark.parametrize(
     ("method", "arguments", "error", "message"),
     [
-        ("nodes_of", [["numpy.dot"]], KeyError, r"1 node \('numpy.dot'\) .* put graph.passages\(\) before"),
+        (
+            "nodes_of",
+            [["numpy.dot"]],
+            KeyError,
+            r"1 node \('numpy.dot'\) .* put graph.passages\(\) before",
+        ),
         ("nodes_of", [["numpy.dot%p3"]], KeyError, "split in another way"),
         ("nodes_of", [["numpy.dot%s2"]], KeyError, "split in another way"),
         (
@@ -294,11 +356,26 @@ def test_all_titles_above_a_node():
         ),
         ("nodes_of", [[float("nan")]], KeyError, "not in the graph"),
         ("document_of", [["numpy.dot%p0"]], KeyError, "max_passage"),
-        ("document_of", [["numpy.dot", "", None]], KeyError, r"2 documents \('', None\).* another corpus"),
+        (
+            "document_of",
+            [["numpy.dot", "", None]],
+            KeyError,
+            r"2 documents \('', None\).* another corpus",
+        ),
         ("neighbors", [np.array([-1]), "order"], IndexError, "0 to 8"),
         ("neighbors", [np.array([9]), "order"], IndexError, "0 to 8"),
-        ("neighbors", [np.array([0]), "orders"], KeyError, "no relation 'orders': this graph has order, order_i"),
-        ("get_corpus_iter", ["sections"], ValueError, "kind must be one of 'passages', 'documents'"),
+        (
+            "neighbors",
+            [np.array([0]), "orders"],
+            KeyError,
+            "no relation 'orders': this graph has order, order_i",
+        ),
+        (
+            "get_corpus_iter",
+            ["sections"],
+            ValueError,
+            "kind must be one of 'passages', 'documents'",
+        ),
         ("text_loader", [["text", "body"]], ValueError, "no field 'body'"),
     ],
 )
@@ -316,7 +393,11 @@ def test_corpus_iterators(graph):
     documents = [*graph.get_corpus_iter("documents")]
     assert [record["docno"] for record in documents] == ["numpy.dot", "empty", "numpy.vdot"]
     assert documents[0]["text"] == "Dot product.\nNotes\nFor 2-D arrays.\nSee above."
-    assert documents[2] == {"docno": "numpy.vdot", "title": "vdot", "text": "Of two vectors.\nFlattens."}
+    assert documents[2] == {
+        "docno": "numpy.vdot",
+        "title": "vdot",
+        "text": "Of two vectors.\nFlattens.",
+    }
 
 
 # --- building
@@ -333,7 +414,9 @@ def test_plain_documents_are_split(tmp_path):
 
 
 def test_a_missing_title_is_empty(tmp_path):
-    frame = pd.DataFrame({"docno": ["1", "2", "3"], "title": ["One", None, float("nan")], "text": "a"})
+    frame = pd.DataFrame(
+        {"docno": ["1", "2", "3"], "title": ["One", None, float("nan")], "text": "a"}
+    )
     graphs = [
         DocumentGraph(tmp_path / str(number)).index(corpus)
         for number, corpus in enumerate([frame, frame.astype("string"), frame.to_dict("records")])
@@ -344,20 +427,40 @@ def test_a_missing_title_is_empty(tmp_path):
 @pytest.mark.parametrize(
     ("corpus", "message"),
     [
-        *((corpus, "corpus_iter must be documents: .*, got") for corpus in ("folder", {"docno": "a"}, 7, None)),
+        *(
+            (corpus, "corpus_iter must be documents: .*, got")
+            for corpus in ("folder", {"docno": "a"}, 7, None)
+        ),
         ([], "the corpus has none"),
         ([{"docno": "a", "text": "x"}, {"docno": "a", "text": "y"}], "'a' comes twice"),
         ([{"docno": "a", "text": float("nan")}], "document 'a' has neither"),
         ([{"docno": "a\0", "text": "x"}], "NUL"),
         (["docno"], "not of 'docno'"),
-        ([StructuredDocument("a", (Node(SECTION, "", -1),), (Link("../up", 0, 0),))], "cannot be called '../up'"),
-        ([StructuredDocument("a", (Node(SECTION, "", -1),), (Link("knn_i", 0, 0),))], "those of inverses"),
-        ([StructuredDocument("a", (Node(SECTION, "", -1),), (Link("order", 0, 0),))], "another name"),
-        ([StructuredDocument("a", (Node(SECTION, "", -1),), (Link("document", 0, 0),))], "another name"),
-        ([{"docno": "a", "nodes": [("section", "", 1), ("section", "", 0)]}], "document 'a': needs exactly one root"),
+        (
+            [StructuredDocument("a", (Node(SECTION, "", -1),), (Link("../up", 0, 0),))],
+            "cannot be called '../up'",
+        ),
+        (
+            [StructuredDocument("a", (Node(SECTION, "", -1),), (Link("knn_i", 0, 0),))],
+            "those of inverses",
+        ),
+        (
+            [StructuredDocument("a", (Node(SECTION, "", -1),), (Link("order", 0, 0),))],
+            "another name",
+        ),
+        (
+            [StructuredDocument("a", (Node(SECTION, "", -1),), (Link("document", 0, 0),))],
+            "another name",
+        ),
+        (
+            [{"docno": "a", "nodes": [("section", "", 1), ("section", "", 0)]}],
+            "document 'a': needs exactly one root",
+        ),
     ],
 )
-@pytest.mark.filterwarnings("error::ResourceWarning", "error::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings(
+    "error::ResourceWarning", "error::pytest.PytestUnraisableExceptionWarning"
+)
 def test_bad_corpus_leaves_nothing(tmp_path, corpus, message):
     graph = DocumentGraph(tmp_path / "graph")
     with pytest.raises((TypeError, ValueError), match=message):
@@ -368,7 +471,9 @@ def test_bad_corpus_leaves_nothing(tmp_path, corpus, message):
 
 
 def test_nothing_is_overwritten(graph):
-    with pytest.raises(FileExistsError, match=r"exists already: DocumentGraph\('.*'\) opens it.*overwrite=True"):
+    with pytest.raises(
+        FileExistsError, match=r"exists already: DocumentGraph\('.*'\) opens it.*overwrite=True"
+    ):
         DocumentGraph(graph.path).index(DOCUMENTS)
 
 
@@ -405,7 +510,9 @@ def test_the_fingerprint_covers_texts_and_relations(tmp_path, kind):
         replace(one, links=()),
         replace(one, nodes=(*one.nodes[:-1], one.nodes[-1]._replace(text="changed"))),
     ]
-    assert len({fingerprint([change], str(number)) for number, change in enumerate(changes)}) == len(changes)
+    assert len(
+        {fingerprint([change], str(number)) for number, change in enumerate(changes)}
+    ) == len(changes)
     assert fingerprint([one], "again") == fingerprint([one], "once more")
 
 
@@ -441,7 +548,11 @@ TestTextLoader = pt.testing.transformer_test_class(lambda: a_graph().text_loader
 
 
 RUN = pd.DataFrame(
-    [["1", "dot", "numpy.vdot", 2.0, 1, 7], ["1", "dot", "numpy.dot", 2.0, 0, 8], ["2", "x", "numpy.vdot", 1.0, 0, 9]],
+    [
+        ["1", "dot", "numpy.vdot", 2.0, 1, 7],
+        ["1", "dot", "numpy.dot", 2.0, 0, 8],
+        ["2", "x", "numpy.vdot", 1.0, 0, 9],
+    ],
     columns=["qid", "query", "docno", "score", "rank", "docid"],
 )
 
@@ -465,10 +576,16 @@ def test_passages(graph):
 
 def test_passages_with_titles(graph):
     out = graph.passages(titles=True)(RUN.iloc[[1]].assign(text="of the document"))
-    assert out["text"].tolist() == ["dot: Dot product.", "dot - Notes: For 2-D arrays.", "dot - Notes: See above."]
+    assert out["text"].tolist() == [
+        "dot: Dot product.",
+        "dot - Notes: For 2-D arrays.",
+        "dot - Notes: See above.",
+    ]
 
 
-@pytest.mark.parametrize("columns", [["docno"], ["qid", "docno"], ["qid", "query", "docno", "rank"], [*RUN.columns]])
+@pytest.mark.parametrize(
+    "columns", [["docno"], ["qid", "docno"], ["qid", "query", "docno", "rank"], [*RUN.columns]]
+)
 def test_passages_of_any_frame(graph, columns):
     passages = graph.passages()
     full, empty = passages(RUN[columns]), passages(RUN[columns].iloc[:0])
@@ -486,7 +603,9 @@ def test_corpus_graph_over_passages(graph, tmp_path):
     corpus = graph.corpus_graph(["example", "order", "order_i"], 2, tmp_path / "corpus")
     passages = [record["docno"] for record in graph.get_corpus_iter()]
     neighbors = {docno: corpus.neighbours(docno, weights=True) for docno in passages}
-    assert {docno: (list(ids), weights.tolist()) for docno, (ids, weights) in neighbors.items()} == {
+    assert {
+        docno: (list(ids), weights.tolist()) for docno, (ids, weights) in neighbors.items()
+    } == {
         "numpy.dot%p0": (["numpy.dot%p1", "numpy.dot%p0"], [1, 0]),
         "numpy.dot%p1": (["numpy.dot%p2", "numpy.dot%p0"], [1, 1]),
         "numpy.dot%p2": (["numpy.dot%p1", "numpy.dot%p2"], [1, 0]),
@@ -511,26 +630,37 @@ def test_corpus_graphs_of_other_relations(graph, tmp_path, relations, k, expecte
 
 # --- texts of neighbors
 
-FOUND = pd.DataFrame({"qid": "1", "docno": ["numpy.dot%p1", "numpy.vdot%p0"], "score": [1.0, 2.0]}, index=[7, 3])
+FOUND = pd.DataFrame(
+    {"qid": "1", "docno": ["numpy.dot%p1", "numpy.vdot%p0"], "score": [1.0, 2.0]}, index=[7, 3]
+)
 TestWiden = pt.testing.transformer_test_class(lambda: a_graph().widen("order", 10))
 
 
 def test_texts_are_in_document_order():
     out = a_graph().widen(["titles", "order", "order_i", "external_i"], 9)(FOUND.assign(text="x"))
-    assert list(out.columns) == ["qid", "docno", "score", "text", "nodes"] and list(out.index) == [7, 3]
+    assert list(out.columns) == ["qid", "docno", "score", "text", "nodes"] and list(out.index) == [
+        7,
+        3,
+    ]
     assert out["text"][7] == "dot\nDot product.\nNotes\nFor 2-D arrays.\nSee above."
     assert out["nodes"][7] == [f"numpy.dot%{node}" for node in ("s0", "p0", "s1", "p1", "p2")]
-    assert out["nodes"][3] == [f"numpy.vdot%{node}" for node in ("p0", "s0", "p1")]  # its title stands there
+    assert out["nodes"][3] == [
+        f"numpy.vdot%{node}" for node in ("p0", "s0", "p1")
+    ]  # its title stands there
 
 
 def test_bad_input():
-    with pytest.raises(ValueError, match="no relation 'next' of the path 'order/next'; it has order"):
+    with pytest.raises(
+        ValueError, match="no relation 'next' of the path 'order/next'; it has order"
+    ):
         a_graph().widen(["titles", "order/next"], 9)
     with pytest.raises(KeyError, match=r"put graph.passages\(\) before"):
         a_graph().widen("titles", 9)(FOUND.assign(docno="numpy.dot"))
 
 
-def widened(graph: HeteroGraph, ranking: list[str], relations: list[str], most: int) -> list[tuple[str, list[str]]]:
+def widened(
+    graph: HeteroGraph, ranking: list[str], relations: list[str], most: int
+) -> list[tuple[str, list[str]]]:
     """Text and ids of each result of a query, the best first."""
     targets = graph.nodes_of(ranking).tolist()
     seen, made = {*targets}, []
@@ -540,7 +670,12 @@ def widened(graph: HeteroGraph, ranking: list[str], relations: list[str], most: 
             reached = graph.neighbors(np.array([target]), relation)[1].tolist()
             for node in sorted(reached, key=lambda node: (abs(node - target), node))[:3]:
                 text, used = graph.texts([node])[0], len(" ".join(graph.texts(part)).split())
-                if text.split() and text not in tried and node not in seen and used + len(text.split()) <= most:
+                if (
+                    text.split()
+                    and text not in tried
+                    and node not in seen
+                    and used + len(text.split()) <= most
+                ):
                     part.append(node)
                 tried.add(text)
         seen |= {*part}
@@ -549,21 +684,48 @@ def widened(graph: HeteroGraph, ranking: list[str], relations: list[str], most: 
     return made
 
 
-PATHS = ["titles", "order", "order_i", "structural/structural_i", "structural_i", "structural_i/order", "external"]
+PATHS = [
+    "titles",
+    "order",
+    "order_i",
+    "structural/structural_i",
+    "structural_i",
+    "structural_i/order",
+    "external",
+]
 
 
 @settings(max_examples=30, deadline=None)
-@given(corpora(), st.lists(st.sampled_from(PATHS), max_size=4), st.integers(1, 9), st.booleans(), st.data())
+@given(
+    corpora(),
+    st.lists(st.sampled_from(PATHS), max_size=4),
+    st.integers(1, 9),
+    st.booleans(),
+    st.data(),
+)
 def test_widened_texts_are_the_literal_ones(documents, relations, max_words, ranked, data):
     texts = st.sampled_from(["", " ", "a", "b", "c d", "e f", "g h i", "j k l m"])
-    new = [replace(one, nodes=[node._replace(text=data.draw(texts)) for node in one.nodes]) for one in documents]
+    new = [
+        replace(one, nodes=[node._replace(text=data.draw(texts)) for node in one.nodes])
+        for one in documents
+    ]
     graph = MemoryGraph.from_documents(new)
-    ids = st.lists(st.sampled_from(graph.ids_of(np.arange(graph.num_nodes))), unique=True, max_size=3)
+    ids = st.lists(
+        st.sampled_from(graph.ids_of(np.arange(graph.num_nodes))), unique=True, max_size=3
+    )
     rankings = {qid: data.draw(ids) for qid in "21"}
-    results = [(qid, docno, rank, -rank) for qid, ranking in rankings.items() for rank, docno in enumerate(ranking)]
-    run = pd.DataFrame(results, columns=["qid", "docno", "rank", "score"]).sample(frac=1, random_state=len(results))
+    results = [
+        (qid, docno, rank, -rank)
+        for qid, ranking in rankings.items()
+        for rank, docno in enumerate(ranking)
+    ]
+    run = pd.DataFrame(results, columns=["qid", "docno", "rank", "score"]).sample(
+        frac=1, random_state=len(results)
+    )
     with mock.patch.object(passages, "MOST", 3):
         out = Widen(graph, relations, max_words)(run.drop(columns="score" if ranked else "rank"))
     for qid, ranking in rankings.items():
         rows = out[out["qid"] == qid].set_index("docno").loc[ranking]
-        assert [*zip(rows["text"], rows["nodes"], strict=True)] == widened(graph, ranking, relations, max_words)
+        assert [*zip(rows["text"], rows["nodes"], strict=True)] == widened(
+            graph, ranking, relations, max_words
+        )

@@ -54,14 +54,23 @@ def blocks(page: Path, language: str) -> list[str]:
     for block in BLOCK.finditer(text):
         if language == (block["fenced"] or block["directive"]):
             body = "markdown" if block["fenced"] else "rst"
-            code = OPTIONS_OF_A_BLOCK.sub(lambda options: "\n" * options[0].count("\n"), block[body], count=1)
+            code = OPTIONS_OF_A_BLOCK.sub(
+                lambda options: "\n" * options[0].count("\n"), block[body], count=1
+            )
             found.append("\n" * text.count("\n", 0, block.start(body)) + textwrap.dedent(code))
     return found
 
 
 # --- Python
 
-SLOW = ("README", "how-to", "index", "patents", "terrier", "which-model-when")  # their code encodes and trains
+SLOW = (
+    "README",
+    "how-to",
+    "index",
+    "patents",
+    "terrier",
+    "which-model-when",
+)  # their code encodes and trains
 SPLITS = {"train": "", "dev": " mu", "test": " kappa"}  # and what their queries end with
 
 
@@ -96,7 +105,9 @@ def rewriting() -> pt.Transformer:
 def cross_encoder(folder: Path) -> str:
     """An untrained one, which reads as much as most do."""
     start = tiny.checkpoint(positions=512)
-    BertForSequenceClassification(BertConfig.from_pretrained(start, num_labels=1)).save_pretrained(folder)
+    BertForSequenceClassification(BertConfig.from_pretrained(start, num_labels=1)).save_pretrained(
+        folder
+    )
     BertTokenizerFast.from_pretrained(start).save_pretrained(folder)
     return str(folder)
 
@@ -127,29 +138,43 @@ def what_a_reader_has(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(pt.terrier, "TerrierIndex", lambda _: built)
         monkeypatch.setattr(pt.terrier, "Retriever", lambda *_, **__: passages)
     if page.stem == "patents":
-        docnos = [patent["docno"] for patent in pt.get_dataset("irds:clef-ip").get_corpus_iter(verbose=False)]
+        docnos = [
+            patent["docno"]
+            for patent in pt.get_dataset("irds:clef-ip").get_corpus_iter(verbose=False)
+        ]
     return {
         "dataset": Corpus(),
         "bm25": first_stage(docnos),
         "terrier_index": SimpleNamespace(
             bm25=lambda: first_stage(docnos),
-            rm3=lambda: pt.apply.generic(lambda found: found[["qid", "query"]].drop_duplicates()) >> rewriting(),
+            rm3=lambda: (
+                pt.apply.generic(lambda found: found[["qid", "query"]].drop_duplicates())
+                >> rewriting()
+            ),
             get_corpus_iter=lambda *, return_toks: Corpus().get_corpus_iter(),
         ),
         "checkpoint": cross_encoder(folder / "cross-encoder"),
         "language_model": language_model(),
         "document_qrels": pd.concat(
-            pd.DataFrame([{"qid": f"{split}{n}", "docno": f"d{n}", "label": 1} for n in range(6)]) for split in SPLITS
+            pd.DataFrame([{"qid": f"{split}{n}", "docno": f"d{n}", "label": 1} for n in range(6)])
+            for split in SPLITS
         ),
         **{
-            f"{split}_topics": tiny.topics().replace({"qid": {"^t": split}, "query": {"$": end}}, regex=True)
+            f"{split}_topics": tiny.topics().replace(
+                {"qid": {"^t": split}, "query": {"$": end}}, regex=True
+            )
             for split, end in SPLITS.items()
         },
-        **{f"{split}_qrels": tiny.qrels().replace({"qid": "^t"}, split, regex=True) for split in SPLITS},
+        **{
+            f"{split}_qrels": tiny.qrels().replace({"qid": "^t"}, split, regex=True)
+            for split in SPLITS
+        },
     }
 
 
-EXTRAS = "markdown_it mdit_py_plugins docutils lxml bs4 numpydoc pyterrier_pisa ray faiss ipywidgets"
+EXTRAS = (
+    "markdown_it mdit_py_plugins docutils lxml bs4 numpydoc pyterrier_pisa ray faiss ipywidgets"
+)
 
 
 @pytest.mark.slow
@@ -158,9 +183,15 @@ def test_first_program_needs_no_extra(tmp_path: Path) -> None:
     blocked = f"import sys\nsys.modules |= dict.fromkeys({EXTRAS.split()})\n"
     program = [sys.executable, "-c", blocked + blocks(ROOT / "README.md", "python")[0]]
     found = subprocess.run(
-        program, check=True, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True
+        program,
+        check=True,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
     )
-    assert re.search(r"^0 +Toaster T2 +It switches itself off after five minutes\.$", found.stdout.decode(), re.M)
+    assert re.search(
+        r"^0 +Toaster T2 +It switches itself off after five minutes\.$", found.stdout.decode(), re.M
+    )
 
 
 @pytest.mark.parametrize(
@@ -173,7 +204,9 @@ def test_code_runs(page: Path, home: Path, tmp_path: Path, monkeypatch: pytest.M
     if any("pyterrier_pisa" in block for block in code):
         pytest.importorskip("pyterrier_pisa", reason="PISA is for x86-64 Linux")
     monkeypatch.chdir(tmp_path)
-    get_reusable_executor().shutdown(wait=True)  # joblib's processes of an earlier test are in another folder
+    get_reusable_executor().shutdown(
+        wait=True
+    )  # joblib's processes of an earlier test are in another folder
     namespace = what_a_reader_has(page, tmp_path, monkeypatch) if code else {}
     for block in code:
         if "pyterrier_rag" in block and namespace["language_model"] is None:
@@ -206,7 +239,9 @@ def commands(page: Path) -> Iterator[list[str]]:
     """The words of each command in a page's blocks, and of those that begin with a file in its text."""
     current = [block for block in blocks(page, "sh") if EARLIER not in block]
     shown = [line for block in current for line in re.split(r"\n|&&", block) if line.strip()]
-    named = re.findall(r"``?((?:python -m|docs/|tests/|examples/|experiments/)[^`]*)``?", page.read_text("utf-8"))
+    named = re.findall(
+        r"``?((?:python -m|docs/|tests/|examples/|experiments/)[^`]*)``?", page.read_text("utf-8")
+    )
     yield from map(words_of, [*shown, *named])
 
 
@@ -216,7 +251,12 @@ def source_of(module: str) -> str:
     assert spec is not None and spec.origin is not None, module
     source = Path(spec.origin).read_text("utf-8")
     ours = re.findall(r"from ((?:pyterrier_graph|experiments)[\w.]*) import", source)
-    return "".join([source, *(Path(str(importlib.util.find_spec(name).origin)).read_text("utf-8") for name in ours)])  # type: ignore[union-attr]
+    return "".join(
+        [
+            source,
+            *(Path(str(importlib.util.find_spec(name).origin)).read_text("utf-8") for name in ours),
+        ]
+    )  # type: ignore[union-attr]
 
 
 class ParserFound(Exception):  # noqa: N818  # it is not an error
@@ -249,7 +289,9 @@ def check_experiment(module: str, arguments: list[str], *, complete: bool) -> No
     if getattr(options, "collection", None) is not None:
         from experiments.collections import COLLECTIONS
 
-        assert options.collection.startswith("irds:") or options.collection in COLLECTIONS, options.collection
+        assert options.collection.startswith("irds:") or options.collection in COLLECTIONS, (
+            options.collection
+        )
 
 
 @pages
@@ -265,7 +307,9 @@ def test_commands_and_files_exist(page: Path) -> None:
         module = ""
         if program == "-m":
             program, *arguments = arguments
-            ours = "pyterrier_graph.demo" if arguments[:1] == ["demo"] else "pyterrier_graph.__main__"
+            ours = (
+                "pyterrier_graph.demo" if arguments[:1] == ["demo"] else "pyterrier_graph.__main__"
+            )
             module = ours if program == "pyterrier_graph" else program
         else:
             assert (ROOT / program).exists(), program
@@ -277,14 +321,18 @@ def test_commands_and_files_exist(page: Path) -> None:
             continue
         options = [word for word in arguments if word.startswith("--")]
         source = source_of(module) if module else ""
-        assert not (missing := [option for option in options if f'"{option}"' not in source]), f"{program}: {missing}"
+        assert not (missing := [option for option in options if f'"{option}"' not in source]), (
+            f"{program}: {missing}"
+        )
 
 
 @pytest.mark.parametrize("page", TABLES, ids=lambda page: page.name)
 def test_commands_of_tables_are_complete(page: Path) -> None:
     """So are those that have, in place of their own, options that the text names below them."""
     last: list[str] = []
-    for found in re.finditer(r"^```sh\n((?:.*\n)*?)```|`(--[^`]+)`", page.read_text("utf-8"), re.MULTILINE):
+    for found in re.finditer(
+        r"^```sh\n((?:.*\n)*?)```|`(--[^`]+)`", page.read_text("utf-8"), re.MULTILINE
+    ):
         if EARLIER in (found[1] or ""):
             last = []
             continue
@@ -299,7 +347,9 @@ def test_commands_of_tables_are_complete(page: Path) -> None:
 @pytest.mark.parametrize("page", [*MARKDOWN, *TABLES], ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_to_files(page: Path) -> None:
     targets = re.findall(r"\]\((?!\w+:|#)([^)#]+)", page.read_text("utf-8"))
-    assert not (missing := [target for target in targets if not (page.parent / target).exists()]), missing
+    assert not (missing := [target for target in targets if not (page.parent / target).exists()]), (
+        missing
+    )
 
 
 # --- numbers
@@ -321,7 +371,9 @@ def sections(page: Path) -> dict[str, str]:
 
 def measured() -> dict[str, set[str]]:
     """The numbers in each section of the tables' pages, bold or not, by ``page.md#section``."""
-    texts = {f"{page.name}#{anchor}": text for page in TABLES for anchor, text in sections(page).items()}
+    texts = {
+        f"{page.name}#{anchor}": text for page in TABLES for anchor, text in sections(page).items()
+    }
     return {name: {*re.findall(NUMBER, text)} for name, text in texts.items()}
 
 
@@ -329,7 +381,9 @@ def measured() -> dict[str, set[str]]:
 def test_tables_have_their_command(page: Path) -> None:
     found = sections(page)
     assert any("|---" in text for text in found.values())
-    assert not (missing := [name for name, text in found.items() if "|---" in text and "```sh" not in text]), missing
+    assert not (
+        missing := [name for name, text in found.items() if "|---" in text and "```sh" not in text]
+    ), missing
 
 
 def test_conclusions_are_those_of_the_tables() -> None:
@@ -357,11 +411,15 @@ def test_tables_are_those_of_the_results() -> None:
     assert rows
     for row in rows:
         for value, dataset in zip(row, DATASETS, strict=True):
-            assert value in tables[f"graph_rerankers.md#{dataset}"], f"{row}: {dataset} has no {value}"
+            assert value in tables[f"graph_rerankers.md#{dataset}"], (
+                f"{row}: {dataset} has no {value}"
+            )
 
 
 @pytest.mark.parametrize(
-    "page", [ROOT / "README.md", PT_DOCS / "which-model-when.rst", PT_DOCS / "patents.rst"], ids=lambda page: page.name
+    "page",
+    [ROOT / "README.md", PT_DOCS / "which-model-when.rst", PT_DOCS / "patents.rst"],
+    ids=lambda page: page.name,
 )
 def test_numbers_were_measured(page: Path) -> None:
     prose = re.sub(rf"``.*?``|{VERSION}", "", BLOCK.sub("", page.read_text("utf-8")))
@@ -386,25 +444,47 @@ def test_pages_build_without_warnings_and_have_every_public_name(
     warnings = io.StringIO()
     with docutils_namespace():
         written = tmp_path / "pages"
-        app = Sphinx(sources, ROOT / "docs", written, tmp_path / "doctrees", "html", status=None, warning=warnings)
+        app = Sphinx(
+            sources,
+            ROOT / "docs",
+            written,
+            tmp_path / "doctrees",
+            "html",
+            status=None,
+            warning=warnings,
+        )
         app.build()
     assert warnings.getvalue() == ""
-    entries = [entry for name in app.env.found_docs for entry in app.env.get_doctree(name).findall(desc_signature)]
-    assert not (hidden := [entry.astext() for entry in entries if "(*args, **kwargs)" in entry.astext()]), hidden
+    entries = [
+        entry
+        for name in app.env.found_docs
+        for entry in app.env.get_doctree(name).findall(desc_signature)
+    ]
+    assert not (
+        hidden := [entry.astext() for entry in entries if "(*args, **kwargs)" in entry.astext()]
+    ), hidden
     names = app.env.domains["py"].objects
     public = {name: getattr(ptg, name) for name in ptg.__all__}
     missing = [
         name
         for name, value in public.items()
-        if not {f"pyterrier_graph.{name}", f"{value.__module__}.{value.__qualname__}"} & names.keys()
+        if not {f"pyterrier_graph.{name}", f"{value.__module__}.{value.__qualname__}"}
+        & names.keys()
     ]
     assert not missing, f"without an entry in pt_docs/api-*.rst: {missing}"
     for path in source.NOTEBOOKS:
         page = (written / "notebooks" / f"{path.stem}.html").read_text("utf-8")
-        for service in ("colab.research.google.com/github", "kaggle.com/kernels/welcome?src=https://github.com"):
+        for service in (
+            "colab.research.google.com/github",
+            "kaggle.com/kernels/welcome?src=https://github.com",
+        ):
             link = f'href="https://{service}/owner/name/blob/v1.0/notebooks/{path.name}"'
             assert (link in page) == (path.stem not in source.NEED_A_CLONE)
-        assert page.count("cell_output docutils") >= len(outputs_of(path)) and "<table" in page and "<img" in page
+        assert (
+            page.count("cell_output docutils") >= len(outputs_of(path))
+            and "<table" in page
+            and "<img" in page
+        )
 
 
 def outputs_of(path: Path) -> list[Any]:
@@ -416,9 +496,17 @@ def test_links_of_notebooks_lead_somewhere() -> None:
     source = importlib.import_module("pages")
     text = "[results](../docs/results.md), [HGAT](3_hgat.ipynb)"
     assert source.leading_somewhere(text, "", "") == "results, [HGAT](3_hgat.ipynb)"
-    there = "[results](https://github.com/owner/name/blob/main/docs/results.md), [HGAT](3_hgat.ipynb)"
+    there = (
+        "[results](https://github.com/owner/name/blob/main/docs/results.md), [HGAT](3_hgat.ipynb)"
+    )
     assert source.leading_somewhere(text, "owner/name", "main") == there
     for path in source.NOTEBOOKS:
-        sources = "\n".join(cell["source"] for cell in nbformat.read(path, 4).cells if cell["cell_type"] == "markdown")
+        sources = "\n".join(
+            cell["source"]
+            for cell in nbformat.read(path, 4).cells
+            if cell["cell_type"] == "markdown"
+        )
         targets = re.findall(r"\]\((?!\w+:|#)([^)#]+)", sources)
-        assert not (missing := [target for target in targets if not (path.parent / target).exists()]), missing
+        assert not (
+            missing := [target for target in targets if not (path.parent / target).exists()]
+        ), missing

@@ -36,7 +36,9 @@ from pyterrier_graph.pair.training import DualEncoderTraining
 COUNT = 8
 # relevant is what has another word than the query, and "mu"
 WORDS = [(word, tiny.WORDS[(number + 5) % 11]) for number, word in enumerate(tiny.WORDS[:COUNT])]
-TOPICS = pd.DataFrame({"qid": [f"t{n}" for n in range(COUNT)], "query": [word for word, _ in WORDS]})
+TOPICS = pd.DataFrame(
+    {"qid": [f"t{n}" for n in range(COUNT)], "query": [word for word, _ in WORDS]}
+)
 PASSAGES = pd.DataFrame(
     [
         row
@@ -47,7 +49,8 @@ PASSAGES = pd.DataFrame(
 )
 RUN = TOPICS.merge(PASSAGES, how="cross")
 QRELS = pd.DataFrame(
-    [(f"t{n}", f"{kind}{n}", 1) for n in range(COUNT) for kind in "de"], columns=["qid", "docno", "label"]
+    [(f"t{n}", f"{kind}{n}", 1) for n in range(COUNT) for kind in "de"],
+    columns=["qid", "docno", "label"],
 )
 JUDGED = QRELS[QRELS["docno"].str.startswith("d")]  # of two relevant passages only one is judged
 QUICK: dict[str, Any] = {"epochs": 2, "batch_size": 4, "learning_rate": 0.01, "measure": "RR@10"}
@@ -60,22 +63,38 @@ def checkpoint(normalized: bool = False, prompts: bool = False) -> str:
     folder = mkdtemp(prefix="tiny-sentence-transformer-")
     none = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     transformer = Transformer(tiny.checkpoint(), config_kwargs=none)
-    modules = [transformer, Pooling(transformer.get_embedding_dimension()), *([Normalize()] if normalized else [])]
+    modules = [
+        transformer,
+        Pooling(transformer.get_embedding_dimension()),
+        *([Normalize()] if normalized else []),
+    ]
     given = {"query": "alpha: ", "document": "beta: "} if prompts else None
-    SentenceTransformer(modules=modules, prompts=given, device="cpu").save(folder, create_model_card=False)
+    SentenceTransformer(modules=modules, prompts=given, device="cpu").save(
+        folder, create_model_card=False
+    )
     return folder
 
 
 def dual(encoder: str | None = None, **options: Any) -> DualEncoder:
     first = DualEncoderTraining(**QUICK | {"alpha": 0.1} | options.pop("pretraining", {}))
-    options["training"] = DualEncoderTraining(**QUICK | {"pretraining": first} | options.pop("training", {}))
+    options["training"] = DualEncoderTraining(
+        **QUICK | {"pretraining": first} | options.pop("training", {})
+    )
     lengths = {"max_query_tokens": 8, "max_passage_tokens": 16}
-    return DualEncoder(encoder or checkpoint(), **lengths | {"device": "cpu", "verbose": False} | options)
+    return DualEncoder(
+        encoder or checkpoint(), **lengths | {"device": "cpu", "verbose": False} | options
+    )
 
 
 def examples(negatives: int = 1, repeats: int = 1) -> Dataset:
-    hard = {f"negative_{n + 1}": [f"{w} iota" + " kappa" * n for _, w in WORDS] for n in range(negatives)}
-    columns = {"query": [word for word, _ in WORDS], "positive": [f"{w} mu" for _, w in WORDS]} | hard
+    hard = {
+        f"negative_{n + 1}": [f"{w} iota" + " kappa" * n for _, w in WORDS]
+        for n in range(negatives)
+    }
+    columns = {
+        "query": [word for word, _ in WORDS],
+        "positive": [f"{w} mu" for _, w in WORDS],
+    } | hard
     return Dataset.from_dict({name: texts * repeats for name, texts in columns.items()})
 
 
@@ -91,10 +110,16 @@ class Teacher(pt.Transformer):
 def miner(**options: Any) -> HardNegativeMiner:
     """Finds the passage that has the right word first, but is not relevant."""
     same = RUN["qid"].str[1:] == RUN["docno"].str[1:]
-    found = pt.model.add_ranks(RUN.assign(score=same + 1.0 * (same & RUN["docno"].str.startswith("n"))))
-    texts = pt.apply.generic(lambda run: run.drop(columns="text", errors="ignore").merge(PASSAGES, on="docno"))
+    found = pt.model.add_ranks(
+        RUN.assign(score=same + 1.0 * (same & RUN["docno"].str.startswith("n")))
+    )
+    texts = pt.apply.generic(
+        lambda run: run.drop(columns="text", errors="ignore").merge(PASSAGES, on="docno")
+    )
     options = {"teacher": Teacher(), "verbose": False} | options
-    return HardNegativeMiner(pt.Transformer.from_df(found.drop(columns=["query", "text"])), texts, **options)
+    return HardNegativeMiner(
+        pt.Transformer.from_df(found.drop(columns=["query", "text"])), texts, **options
+    )
 
 
 def qualities(log: list[dict[str, float]]) -> list[float]:
@@ -141,7 +166,11 @@ TestTextScorer = pt.testing.transformer_test_class(lambda: dual().text_scorer())
 
 
 def test_it_is_a_bi_encoder(trained: DualEncoder) -> None:
-    assert isinstance(trained, BiEncoder) and isinstance(trained, pt.Estimator) and isinstance(trained, pt.Artifact)
+    assert (
+        isinstance(trained, BiEncoder)
+        and isinstance(trained, pt.Estimator)
+        and isinstance(trained, pt.Artifact)
+    )
     assert repr(trained) == f"DualEncoder({checkpoint()!r})"
     assert repr(trained.query_encoder()) == f"{trained!r}.query_encoder()"
     queries = trained.encode_queries(TOPICS["query"].tolist())
@@ -171,9 +200,13 @@ def test_long_texts_are_cut() -> None:
     for encode, tokens in ((model.encode_queries, 8), (model.encode_docs, 16)):
         cut = " ".join(long.split()[: tokens - 2])  # [CLS] and [SEP]
         np.testing.assert_allclose(encode([long]), encode([cut]), atol=1e-6)
-        assert not np.allclose(encode([long]), encode([" ".join(long.split()[: tokens - 3])]), atol=1e-3)
+        assert not np.allclose(
+            encode([long]), encode([" ".join(long.split()[: tokens - 3])]), atol=1e-3
+        )
     for length in (2, 65):
-        with pytest.raises(ValueError, match=f"the encoder reads 3 to 64 tokens, max_query_tokens is {length}"):
+        with pytest.raises(
+            ValueError, match=f"the encoder reads 3 to 64 tokens, max_query_tokens is {length}"
+        ):
             dual(max_query_tokens=length)
 
 
@@ -196,7 +229,9 @@ def test_similarity(normalized: bool, tmp_path: Path) -> None:
     folder = tmp_path / "model"
     model.save(folder)
     plain = SentenceTransformer(str(folder / "sentence-transformer"), device="cpu")
-    similarities = plain.similarity(plain.encode_query(["alpha"]), plain.encode_document(PASSAGES["text"].tolist()))
+    similarities = plain.similarity(
+        plain.encode_query(["alpha"]), plain.encode_document(PASSAGES["text"].tolist())
+    )
     np.testing.assert_allclose(similarities[0], model(RUN)["score"][: len(PASSAGES)], atol=1e-4)
 
 
@@ -217,12 +252,18 @@ def test_training_sees_the_vectors_that_retrieval_does(options: dict[str, Any]) 
     names = ("alpha", "scale", "mini_batch_size")
     stage = {name: options.pop(name) for name in names if name in options}
     stage |= {"learning_rate": 0.0, "epochs": 1, "batch_size": COUNT}
-    start = checkpoint(**{name: options.pop(name) for name in ("normalized", "prompts") if name in options})
+    start = checkpoint(
+        **{name: options.pop(name) for name in ("normalized", "prompts") if name in options}
+    )
     model = dual(start, **options, training=stage)
     data = examples(2).map(lambda row: {"query": f"{row['query']} kappa"})
     model.fit_examples(data)
     query, positive, *negatives = (data[name][:] for name in data.column_names)
-    vectors = [model.encode_queries(query), model.encode_docs(positive), model.encode_docs(sum(negatives, []))]
+    vectors = [
+        model.encode_queries(query),
+        model.encode_docs(positive),
+        model.encode_docs(sum(negatives, [])),
+    ]
     scale = stage.get("scale") or (20.0 if model.similarity == "cosine" else 1.0)
     expected = pair_loss(*map(torch.tensor, vectors), 0.3, scale=scale)
     assert losses(model.training_log) == [pytest.approx(expected.item(), abs=1e-4)]
@@ -259,12 +300,20 @@ def test_two_stages(monkeypatch: pytest.MonkeyPatch) -> None:
         return train(network, data, options, **others)
 
     monkeypatch.setattr(module, "train_dual_encoder", spy)
-    model = dual(miner=miner(), training={"epochs": 1, "batch_size": 2}, pretraining=LEARN | {"epochs": 4})
-    model.fit(TOPICS[:3], JUDGED, TOPICS, QRELS, unlabeled=TOPICS[3:].rename(columns={"docno": "x"}))
+    model = dual(
+        miner=miner(), training={"epochs": 1, "batch_size": 2}, pretraining=LEARN | {"epochs": 4}
+    )
+    model.fit(
+        TOPICS[:3], JUDGED, TOPICS, QRELS, unlabeled=TOPICS[3:].rename(columns={"docno": "x"})
+    )
     assert [alpha for alpha, _ in seen] == [0.1, 0.0]
     pseudo, both = (data for _, data in seen)
-    assert sorted(pseudo["positive"]) == sorted([f"{w} mu" for _, w in WORDS[3:]] + [f"mu {w}" for _, w in WORDS[3:]])
-    assert sorted(both["positive"]) == sorted([f"{w} mu" for _, w in WORDS[:3]] + [f"mu {w}" for _, w in WORDS[:3]])
+    assert sorted(pseudo["positive"]) == sorted(
+        [f"{w} mu" for _, w in WORDS[3:]] + [f"mu {w}" for _, w in WORDS[3:]]
+    )
+    assert sorted(both["positive"]) == sorted(
+        [f"{w} mu" for _, w in WORDS[:3]] + [f"mu {w}" for _, w in WORDS[:3]]
+    )
     assert list(pseudo) == list(both) == ["query", "positive", "negative_1"]
     assert (both["negative_1"] == both["query"].map(dict(WORDS)) + " iota").all()
     # the second stage begins where the first ended
@@ -275,7 +324,9 @@ def test_two_stages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_labeled_queries_without_pseudo_labels() -> None:
     model = dual(miner=miner(), training={"epochs": 1}, pretraining={"epochs": 1})
-    with pytest.warns(PyTerrierGraphWarning, match="no pseudo-labels: there are no training examples"):
+    with pytest.warns(
+        PyTerrierGraphWarning, match="no pseudo-labels: there are no training examples"
+    ):
         model.fit(TOPICS[:3], QRELS, unlabeled=TOPICS[3:])
     assert len(losses(model.training_log)) == len(losses(model.pretraining_log)) == 1
 
@@ -284,7 +335,9 @@ STAGE: dict[str, Any] = {"epochs": 2, "evaluations": 2, "patience": None}
 
 
 def in_stages(model: DualEncoder) -> DualEncoder:
-    return model.fit_examples(examples(), RUN, QRELS, pretraining_examples=examples().select(range(COUNT - 1, -1, -1)))
+    return model.fit_examples(
+        examples(), RUN, QRELS, pretraining_examples=examples().select(range(COUNT - 1, -1, -1))
+    )
 
 
 @pytest.fixture(scope="module")
@@ -293,7 +346,9 @@ def uninterrupted() -> DualEncoder:
 
 
 @pytest.mark.parametrize("evaluation", [5, 9])
-def test_a_training_that_was_interrupted_goes_on(tmp_path: Path, evaluation: int, uninterrupted: DualEncoder) -> None:
+def test_a_training_that_was_interrupted_goes_on(
+    tmp_path: Path, evaluation: int, uninterrupted: DualEncoder
+) -> None:
     """In the first stage in the middle of an epoch, in the second at the beginning of one; with dropout."""
     options: dict[str, Any] = {"encoder": tiny.checkpoint()}
     options |= {"training": STAGE | {"output_dir": str(tmp_path)}, "pretraining": STAGE}
@@ -313,7 +368,9 @@ def test_a_training_that_was_interrupted_goes_on(tmp_path: Path, evaluation: int
 
 def test_a_checkpoint_with_an_encoder_each_keeps_both(tmp_path: Path) -> None:
     one, other = (SentenceTransformer(checkpoint(), device="cpu") for _ in range(2))
-    both = SentenceTransformer(modules=[Router.for_query_document([*one.children()], [*other.children()])])
+    both = SentenceTransformer(
+        modules=[Router.for_query_document([*one.children()], [*other.children()])]
+    )
     both.save(str(tmp_path / "both"))
     model, text = dual(str(tmp_path / "both"), training={"epochs": 1}), ["alpha beta"]
     np.testing.assert_array_equal(model.encode_queries(text), model.encode_docs(text))
@@ -321,7 +378,10 @@ def test_a_checkpoint_with_an_encoder_each_keeps_both(tmp_path: Path) -> None:
     assert not np.allclose(model.encode_queries(text), model.encode_docs(text), atol=1e-3)
     model.save(tmp_path / "model")
     loaded = DualEncoder.load(tmp_path / "model", device="cpu")
-    for before, after in ((loaded.encode_queries, model.encode_queries), (loaded.encode_docs, model.encode_docs)):
+    for before, after in (
+        (loaded.encode_queries, model.encode_queries),
+        (loaded.encode_docs, model.encode_docs),
+    ):
         np.testing.assert_array_equal(before(text), after(text))
     with pytest.warns(UserWarning, match="is trained already"):
         loaded.fit_examples(examples())
@@ -331,7 +391,9 @@ def test_a_checkpoint_with_an_encoder_each_keeps_both(tmp_path: Path) -> None:
 
 
 def test_without_a_miner() -> None:
-    with pytest.raises(ValueError, match=r"has no miner: give DualEncoder\(miner=HardNegativeMiner"):
+    with pytest.raises(
+        ValueError, match=r"has no miner: give DualEncoder\(miner=HardNegativeMiner"
+    ):
         dual().fit(TOPICS, QRELS)
     with pytest.raises(pt.validate.InputValidationError, match="docno"):
         dual().fit_examples(examples(), TOPICS, QRELS)
@@ -348,7 +410,9 @@ def test_without_a_miner() -> None:
         (Dataset.from_dict({}), "got none"),
         (examples().select([]), "there are no training examples"),
         (
-            Dataset.from_dict({"query": ["a", "b"], "positive": ["c", "d"], "negative_1": ["e", None]}),
+            Dataset.from_dict(
+                {"query": ["a", "b"], "positive": ["c", "d"], "negative_1": ["e", None]}
+            ),
             "an example has no negative_1: all examples need the same number of negatives",
         ),
     ],
@@ -357,7 +421,9 @@ def test_examples_that_cannot_be(wrong: Dataset, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         dual().fit_examples(wrong)
     with pytest.raises(ValueError, match=message):  # before anything is trained
-        dual(pretraining={"learning_rate": 1e38}).fit_examples(wrong, pretraining_examples=examples())
+        dual(pretraining={"learning_rate": 1e38}).fit_examples(
+            wrong, pretraining_examples=examples()
+        )
 
 
 @pytest.mark.parametrize(
@@ -365,7 +431,10 @@ def test_examples_that_cannot_be(wrong: Dataset, message: str) -> None:
     [
         ({"training": {"alpha": 2.0}}, "alpha must be from 0 to 1"),
         ({"training": {"scale": -1.0}}, "scale must be 0 or more"),
-        ({"training": {"mini_batch_size": 0}}, "mini_batch_size must be a whole number, 1 or more, got 0"),
+        (
+            {"training": {"mini_batch_size": 0}},
+            "mini_batch_size must be a whole number, 1 or more, got 0",
+        ),
         ({"training": {"warmup": 1.0}}, "warmup must be from 0 to below 1, got 1.0"),
     ],
 )
@@ -375,7 +444,10 @@ def test_options_that_cannot_be(options: dict[str, Any], message: str) -> None:
 
 
 def test_judgments_that_are_missing() -> None:
-    for call in (dual(miner=miner()).fit, lambda *given: dual().fit_examples(examples(), *given[2:])):
+    for call in (
+        dual(miner=miner()).fit,
+        lambda *given: dual().fit_examples(examples(), *given[2:]),
+    ):
         with pytest.raises(ValueError, match="there are no judgments"):
             call(TOPICS, JUDGED, RUN, None)
         with pytest.raises(ValueError, match="none of the queries is judged"):
@@ -393,7 +465,9 @@ def test_a_copy_that_reads_less(trained: DualEncoder) -> None:
     shorter = pt.inspect.transformer_apply_attributes(trained, max_query_tokens=3)
     assert_same_weights(shorter, trained)
     assert np.allclose(shorter.encode_queries(["alpha beta"]), shorter.encode_queries(["alpha"]))
-    assert not np.allclose(trained.encode_queries(["alpha beta"]), trained.encode_queries(["alpha"]))
+    assert not np.allclose(
+        trained.encode_queries(["alpha beta"]), trained.encode_queries(["alpha"])
+    )
 
 
 def test_encoders_are_equal_when_they_encode_alike(trained: DualEncoder) -> None:
@@ -402,7 +476,11 @@ def test_encoders_are_equal_when_they_encode_alike(trained: DualEncoder) -> None
     for encoder in (DualEncoder.query_encoder, DualEncoder.doc_encoder):
         assert encoder(trained) == encoder(copy) and hash(encoder(trained)) == hash(encoder(copy))
         assert encoder(dual()) == encoder(dual()) != encoder(trained)
-        assert encoder(dual()) != encoder(dual(max_passage_tokens=15)) != encoder(dual(checkpoint(True)))
+        assert (
+            encoder(dual())
+            != encoder(dual(max_passage_tokens=15))
+            != encoder(dual(checkpoint(True)))
+        )
     before = copy.query_encoder()(TOPICS[:1])["query_vec"][0]
     with pytest.warns(UserWarning, match="is trained already"):
         copy.fit_examples(examples())
@@ -448,7 +526,10 @@ def test_the_default_encoder_is_found_in_its_package() -> None:
     assert (model.max_query_tokens, model.max_passage_tokens) == (120, 180)
     plain = SentenceEncoder(device="cpu")
     assert plain.model_name == model.model_name
-    assert repr(pt.inspect.transformer_apply_attributes(plain, batch_size=2)) == "SentenceEncoder('all-MiniLM-L6-v2')"
+    assert (
+        repr(pt.inspect.transformer_apply_attributes(plain, batch_size=2))
+        == "SentenceEncoder('all-MiniLM-L6-v2')"
+    )
     assert model.model_name.startswith("all-MiniLM-L6-v2@")
     query, near, far = (model.encode_docs([text])[0] for text in ("a cat", "a kitten", "tax law"))
     assert query @ near > query @ far + 0.2
@@ -462,8 +543,16 @@ def test_the_default_encoder_is_found_in_its_package() -> None:
             TypeError,
             r"examples must be the result of HardNegativeMiner.*dict",
         ),
-        (lambda: DualEncoder(3), TypeError, "encoder must be the name or folder of a SentenceTransformer, got 3"),
-        (lambda: dual(miner=TOPICS), TypeError, r"miner must be a HardNegativeMiner\(retriever, texts\)"),
+        (
+            lambda: DualEncoder(3),
+            TypeError,
+            "encoder must be the name or folder of a SentenceTransformer, got 3",
+        ),
+        (
+            lambda: dual(miner=TOPICS),
+            TypeError,
+            r"miner must be a HardNegativeMiner\(retriever, texts\)",
+        ),
         (
             lambda: DualEncoder("all-MiniLM"),
             OSError,
@@ -479,9 +568,15 @@ def test_wrong_arguments(make: Callable[[], Any], error: type[Exception], messag
 def test_the_papers_options() -> None:
     paper = DualEncoderTraining.paper(alpha=0.1, batch_size=64)
     assert (paper.epochs, paper.batch_size, paper.learning_rate, paper.alpha) == (10, 64, 3e-5, 0.1)
-    assert paper.patience is None and paper.warmup == 0.1 and DualEncoderTraining.paper().batch_size == 512
+    assert (
+        paper.patience is None
+        and paper.warmup == 0.1
+        and DualEncoderTraining.paper().batch_size == 512
+    )
     assert DualEncoderTraining.paper().first_stage() == DualEncoderTraining.paper(alpha=0.1)
-    assert DualEncoderTraining().epochs * DualEncoderTraining().batch_size < 100  # minutes, not hours
+    assert (
+        DualEncoderTraining().epochs * DualEncoderTraining().batch_size < 100
+    )  # minutes, not hours
 
 
 def test_queries_in_the_query_language_of_terrier() -> None:
@@ -494,7 +589,9 @@ def test_queries_in_the_query_language_of_terrier() -> None:
     # one text, which Python shows once, unless a library has changed the filters of warnings in between
     assert len({text for warning in found if re.match(message, text := str(warning.message))}) == 1
     with pytest.warns(UserWarning, match=message):
-        dual(miner=miner(teacher=None), training={"epochs": 1, "learning_rate": 0.0}).fit(rewritten, JUDGED)
+        dual(miner=miner(teacher=None), training={"epochs": 1, "learning_rate": 0.0}).fit(
+            rewritten, JUDGED
+        )
 
 
 # --- several processes
@@ -518,7 +615,9 @@ SHARED: dict[str, Any] = {
 
 
 def one_of_two(folder: Path) -> DualEncoder:
-    return dual(miner=miner(), training=SHARED | {"batch_size": 2, "output_dir": str(folder / "run")})
+    return dual(
+        miner=miner(), training=SHARED | {"batch_size": 2, "output_dir": str(folder / "run")}
+    )
 
 
 def killed_as(rank: int, folder: Path) -> None:

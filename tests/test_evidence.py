@@ -50,19 +50,25 @@ def test_evidence_is_the_equation(kept: list[int], scores: int, weights: dict[st
     run = tiny.run().iloc[kept].reset_index(drop=True)
     run["score"] = np.random.default_rng(scores).normal(size=len(run))
     found = ptg.DocumentEvidence(0.5, relations=weights, graph=tiny.graph())(run)
-    pairs = found.set_index(["qid", "docno"])["score"].reindex(pd.MultiIndex.from_frame(run[["qid", "docno"]]))
+    pairs = found.set_index(["qid", "docno"])["score"].reindex(
+        pd.MultiIndex.from_frame(run[["qid", "docno"]])
+    )
     np.testing.assert_allclose(pairs, literal(run, 0.5, weights), atol=1e-9)
 
 
 def test_fit_finds_that_neighbors_are_relevant_together() -> None:
     """The first and the second passage are relevant, and the third one has a higher score than the second one."""
     topics = tiny.topics(5)
-    rows = topics.merge(pd.DataFrame({"docno": ["%p0", "%p1", "%p2"], "score": [3.0, 1.0, 1.2]}), how="cross")
+    rows = topics.merge(
+        pd.DataFrame({"docno": ["%p0", "%p1", "%p2"], "score": [3.0, 1.0, 1.2]}), how="cross"
+    )
     rows["docno"] = "d" + rows["qid"].str[1:] + rows["docno"]
     far = topics.assign(docno=lambda frame: "d5%p" + (frame.index % 3).astype(str), score=0.0)
     run = pd.concat([rows, far], ignore_index=True)
     qrels = rows[rows["score"] != 1.2].assign(label=1)[["qid", "docno", "label"]]
-    evidence = ptg.DocumentEvidence(0.0, relations={"order": 0.0}, graph=tiny.graph()).fit(run, qrels)
+    evidence = ptg.DocumentEvidence(0.0, relations={"order": 0.0}, graph=tiny.graph()).fit(
+        run, qrels
+    )
     assert evidence.weight == 0 and evidence.relations["order"] > 0
     assert evidence(run).groupby("qid").head(2)["docno"].str.contains("p[01]").all()
 
@@ -75,28 +81,39 @@ def test_wrong_relations() -> None:
     with pytest.raises(ValueError, match="weight of 'order' must be 0 or more"):
         ptg.DocumentEvidence(relations={"order": -1}, graph=tiny.graph())
     with pytest.raises(KeyError, match="other"):
-        ptg.DocumentEvidence(relations={"order": 1}, graph=tiny.graph())(tiny.run(1).assign(docno="other"))
+        ptg.DocumentEvidence(relations={"order": 1}, graph=tiny.graph())(
+            tiny.run(1).assign(docno="other")
+        )
 
 
 # --- GraphIndex
 
 
 WORDS = tiny.WORDS[:10]
-DOCUMENTS = [document(f"d{number}", f"{word} mu {word}", "lambda") for number, word in enumerate(WORDS)]
+DOCUMENTS = [
+    document(f"d{number}", f"{word} mu {word}", "lambda") for number, word in enumerate(WORDS)
+]
 TOPICS = pd.DataFrame({"qid": [f"q{number}" for number in range(10)], "query": WORDS})
-QRELS = pd.DataFrame({"qid": TOPICS["qid"], "docno": [f"d{number}" for number in range(10)], "label": 1})
+QRELS = pd.DataFrame(
+    {"qid": TOPICS["qid"], "docno": [f"d{number}" for number in range(10)], "label": 1}
+)
 
 
 def test_answered_queries_set_the_numbers(tmp_path: Path) -> None:
     """The lexical pipeline ranks another passage far above all others: so the share of vectors becomes larger."""
-    rows = TOPICS.merge(pd.DataFrame({"docno": [f"d{number}%p0" for number in range(10)]}), how="cross")
+    rows = TOPICS.merge(
+        pd.DataFrame({"docno": [f"d{number}%p0" for number in range(10)]}), how="cross"
+    )
     other = (rows["qid"].str[1:].astype(int) + 1) % 10 == rows["docno"].str[1].astype(int)
     lexical = pt.Transformer.from_df(pt.model.add_ranks(rows.assign(score=other * 99.0)))
     options = {"encoder": tiny.checkpoint(), "lexical": lexical, "verbose": False}
     index = ptg.GraphIndex(tmp_path / "index", **options)
     index.index(DOCUMENTS, answered=(TOPICS, QRELS))
     numbers = index.meta["settings"]
-    assert numbers["alpha"] > SETTINGS["alpha"] and numbers["evidence"].keys() == SETTINGS["evidence"].keys()
+    assert (
+        numbers["alpha"] > SETTINGS["alpha"]
+        and numbers["evidence"].keys() == SETTINGS["evidence"].keys()
+    )
     assert [*index.path.glob("v1/tmp*")] == []
     assert ptg.GraphIndex(index.path, **options).verify().hybrid().alpha == numbers["alpha"]
     assert index.update([document("d11", "mu")]).meta["settings"] == numbers
@@ -105,7 +122,9 @@ def test_answered_queries_set_the_numbers(tmp_path: Path) -> None:
     few.fit(TOPICS[4:], QRELS)
     fitted = few.meta["settings"]
     assert fitted["alpha"] > SETTINGS["alpha"]
-    assert few.update([], answered=(TOPICS[1:], QRELS)).meta["settings"] == fitted  # judged queries decide
+    assert (
+        few.update([], answered=(TOPICS[1:], QRELS)).meta["settings"] == fitted
+    )  # judged queries decide
 
 
 def test_each_answered_query_is_left_out_once() -> None:
@@ -113,14 +132,19 @@ def test_each_answered_query_is_left_out_once() -> None:
 
     def make(topics: pd.DataFrame) -> ptg.Hybrid:
         contexts.append(set(topics["qid"]))
-        one = pt.Transformer.from_df(pd.DataFrame({"qid": TOPICS["qid"], "docno": QRELS["docno"], "score": 1.0}))
+        one = pt.Transformer.from_df(
+            pd.DataFrame({"qid": TOPICS["qid"], "docno": QRELS["docno"], "score": 1.0})
+        )
         return ptg.Hybrid(one, one)
 
     unanswered = pd.concat([TOPICS, pd.DataFrame({"qid": ["x"], "query": ["mu"]})])
     found = [set(merged["qid"]) for merged, _ in left_out(make, unanswered, QRELS, verbose=False)]
-    assert len(found) == 5 and sorted(qid for part in found for qid in part) == sorted(TOPICS["qid"])
+    assert len(found) == 5 and sorted(qid for part in found for qid in part) == sorted(
+        TOPICS["qid"]
+    )
     assert all(
-        not part & context and part | context == {*TOPICS["qid"]} for part, context in zip(found, contexts, strict=True)
+        not part & context and part | context == {*TOPICS["qid"]}
+        for part, context in zip(found, contexts, strict=True)
     )
 
 
@@ -131,7 +155,10 @@ def test_evidence_is_explained(tmp_path: Path) -> None:
     question = pd.DataFrame({"qid": ["1"], "query": ["alpha beta"]})
     ranking = index.hybrid()(question).set_index("docno")["score"]
     explained = index.explain("alpha beta", "d0%p1")
-    assert explained["relation"].tolist()[2:] == ["document", "order"] and (explained["score"] > 0).any()
+    assert (
+        explained["relation"].tolist()[2:] == ["document", "order"]
+        and (explained["score"] > 0).any()
+    )
     assert explained["score"].sum() == pytest.approx(ranking["d0%p1"])
     found = index.search("alpha beta").set_index("docno")
     assert found["score"]["d0%p1"] == pytest.approx(ranking["d0%p1"])

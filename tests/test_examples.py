@@ -46,15 +46,26 @@ def test_examples_use_public_names(file: Path) -> None:
             if node.module.startswith("pyterrier_graph"):
                 assert node.module in PUBLIC
                 public = importlib.import_module(node.module).__all__
-                assert {name.name for name in node.names} <= {*public, "clef_ip", "measures", "plots"}
+                assert {name.name for name in node.names} <= {
+                    *public,
+                    "clef_ip",
+                    "measures",
+                    "plots",
+                }
     assert modules["ptg"] == "pyterrier_graph"
     used = {
         node.attr
         for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "ptg"
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "ptg"
     }
     assert used and used <= {*ptg.__all__}
-    private = [node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr.startswith("_")]
+    private = [
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_")
+    ]
     assert not private
 
 
@@ -66,7 +77,9 @@ def test_examples_can_be_imported(file: Path) -> None:
 
 
 @pytest.mark.slow
-def test_quickstart(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quickstart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("pyterrier_pisa", reason="PISA is for x86-64 Linux")
     small(monkeypatch, 2)
     quickstart = importlib.import_module("quickstart")
@@ -75,7 +88,9 @@ def test_quickstart(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypa
 
 
 @pytest.mark.slow
-def test_hgat(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hgat(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("pyterrier_pisa", reason="PISA is for x86-64 Linux")
     small(monkeypatch, 2)
     importlib.import_module("hgat").main(str(tmp_path), queries=2)
@@ -83,7 +98,9 @@ def test_hgat(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: p
 
 
 @pytest.mark.slow
-def test_gnn_encoder(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gnn_encoder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     small(monkeypatch, 12)
     importlib.import_module("gnn_encoder").main("numpydoc", str(tmp_path), queries=12)
     assert "GNNEncoder" in capsys.readouterr().out
@@ -98,7 +115,9 @@ def small(monkeypatch: pytest.MonkeyPatch, queries: int) -> None:
         qrels = one.get_qrels()
         qrels = qrels[qrels["qid"].isin(one.get_topics()["qid"].head(queries))]
         wanted |= set(qrels["docno"].str.replace(r"%p\d+$", "", regex=True))
-    kept = [record for record in dataset.get_corpus_iter(verbose=False) if record["docno"] in wanted]
+    kept = [
+        record for record in dataset.get_corpus_iter(verbose=False) if record["docno"] in wanted
+    ]
     monkeypatch.setattr(type(dataset), "get_corpus_iter", lambda *_, **__: iter(kept))
 
 
@@ -108,9 +127,13 @@ TEXTS = {
     "penguin": "Emperor penguins huddle together, and by turns stand at the warm middle of the huddle.",
     "heater": "A heater keeps a room warm. Set it to the temperature that you like and keep the windows closed.",
     # two windows of 120 words, 60 apart; only the second one says anything
-    "long": "sand " * 140 + "Camels store fat in their humps, which they live on in the desert. " + "sand " * 30,
+    "long": "sand " * 140
+    + "Camels store fat in their humps, which they live on in the desert. "
+    + "sand " * 30,
 }
-TOPICS = pd.DataFrame({"qid": ["1", "2"], "query": ["how do penguins keep warm", "what is in the hump of a camel"]})
+TOPICS = pd.DataFrame(
+    {"qid": ["1", "2"], "query": ["how do penguins keep warm", "what is in the hump of a camel"]}
+)
 BEST = {"1": "penguin", "2": "long"}
 
 
@@ -123,13 +146,22 @@ class Texts:
 
 def test_pipeline_ranks_documents_by_their_best_passage() -> None:
     rows = [
-        {"qid": qid, "docno": docno, "docid": docid, "score": 3.0 - 2.0 * (docno == best) - 0.1 * docid}
+        {
+            "qid": qid,
+            "docno": docno,
+            "docid": docid,
+            "score": 3.0 - 2.0 * (docno == best) - 0.1 * docid,
+        }
         for qid, best in BEST.items()
         for docid, docno in enumerate(TEXTS)
     ]
-    first_stage = pt.Transformer.from_df(pt.model.add_ranks(pd.DataFrame(rows)))  # the right document is the last
+    first_stage = pt.Transformer.from_df(
+        pt.model.add_ranks(pd.DataFrame(rows))
+    )  # the right document is the last
     rerank = importlib.import_module("existing_index").rerank
     results = rerank(first_stage, Texts(), encoder=ENCODER)(TOPICS)
     assert {"qid", "query", "docno", "score", "rank"} <= set(results.columns)
-    assert sorted(zip(results["qid"], results["docno"], strict=True)) == sorted((q, d) for q in BEST for d in TEXTS)
+    assert sorted(zip(results["qid"], results["docno"], strict=True)) == sorted(
+        (q, d) for q in BEST for d in TEXTS
+    )
     assert results[results["rank"] == 0].set_index("qid")["docno"].to_dict() == BEST

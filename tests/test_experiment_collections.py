@@ -45,10 +45,16 @@ PAGES = {
         ],
         ("C01", "C02"),
     ),
-    "1_CancerGov_QA/0000001_2": page("Red fever", [("Why red askword ?", "No one knows.")], ("C01",)),
+    "1_CancerGov_QA/0000001_2": page(
+        "Red fever", [("Why red askword ?", "No one knows.")], ("C01",)
+    ),
     "2_GARD_QA/0000002": page(
         "Green fever",
-        [("Is it askword ?", "Yes."), ("Nothing askword ?", " \n "), ("IS it  askword ?", "Now and then.")],
+        [
+            ("Is it askword ?", "Yes."),
+            ("Nothing askword ?", " \n "),
+            ("IS it  askword ?", "Now and then."),
+        ],
         ("C02", "C01"),
     ),
     "6_NINDS_QA/0000007": (
@@ -81,7 +87,8 @@ def write_archive(folder: Path, pages: dict[str, str], *more: tarfile.TarInfo) -
 
 def documents(collection: Collection) -> dict[str, StructuredDocument]:
     return {
-        record["docno"]: StructuredDocument.from_record(record) for record in collection.get_corpus_iter(verbose=False)
+        record["docno"]: StructuredDocument.from_record(record)
+        for record in collection.get_corpus_iter(verbose=False)
     }
 
 
@@ -106,7 +113,10 @@ def test_medquad_queries(medquad: Collection) -> None:
         "1_CancerGov_QA/0000001_1-2": ("Who gets askword ?", ("1_CancerGov_QA/0000001_1%p3",)),
         "1_CancerGov_QA/0000001_2-1": ("Why red askword ?", ("1_CancerGov_QA/0000001_2%p0",)),
         # The question of pair 3 is that of pair 1.
-        "2_GARD_QA/0000002-1": ("Is it askword ?", ("2_GARD_QA/0000002%p0", "2_GARD_QA/0000002%p1")),
+        "2_GARD_QA/0000002-1": (
+            "Is it askword ?",
+            ("2_GARD_QA/0000002%p0", "2_GARD_QA/0000002%p1"),
+        ),
         "6_NINDS_QA/0000007-3": ("Old askword ?", ("6_NINDS_QA/0000007%p0",)),
         "9_CDC_QA/0000397-1": ("Root askword ?", ("9_CDC_QA/0000397%p0",)),
     }
@@ -120,7 +130,11 @@ def link(page_id: str) -> dict[str, str | None]:
 
 
 def place(para_id: str, *headings: str) -> dict[str, object]:
-    return {"para_id": para_id, "headings": list(headings), "heading_ids": [h.replace(" ", "%20") for h in headings]}
+    return {
+        "para_id": para_id,
+        "headings": list(headings),
+        "heading_ids": [h.replace(" ", "%20") for h in headings],
+    }
 
 
 PARAGRAPHS = {
@@ -162,13 +176,20 @@ QRELS = [
 def car_path(tmp_path: Path) -> Path:
     with gzip.open(tmp_path / "passages.jsonl.gz", "wt", encoding="utf-8") as file:
         for para_id, (text, targets) in PARAGRAPHS.items():
-            file.write(json.dumps({"para_id": para_id, "text": text, "links": [link(t) for t in targets]}) + "\n")
+            file.write(
+                json.dumps({"para_id": para_id, "text": text, "links": [link(t) for t in targets]})
+                + "\n"
+            )
     with gzip.open(tmp_path / "pages.jsonl.gz", "wt", encoding="utf-8") as file:
         for page_id, paragraphs in CAR_PAGES.items():
             name = page_id.replace("%20", " ")
-            file.write(json.dumps({"page_id": page_id, "page_name": name, "paragraphs": paragraphs}) + "\n")
+            file.write(
+                json.dumps({"page_id": page_id, "page_name": name, "paragraphs": paragraphs}) + "\n"
+            )
     (tmp_path / "topics.tsv").write_text("".join(f"{qid}\t{text}\n" for qid, text in TOPICS))
-    (tmp_path / "hierarchical.qrels").write_text("".join(f"{qid} 0 {para_id} 1\n" for qid, para_id in QRELS))
+    (tmp_path / "hierarchical.qrels").write_text(
+        "".join(f"{qid} 0 {para_id} 1\n" for qid, para_id in QRELS)
+    )
     return tmp_path
 
 
@@ -202,8 +223,12 @@ def test_trec_car_queries(car_path: Path) -> None:
     }
     assert collection.queries["train"].topics["qid"].str.startswith("Red").all()
     assert not len(collection.queries["test"].topics)
-    assert list(collection.queries["dev"].topics["query"]) == ["Green tea Headword four Headword one"]
-    passages = {f"{d.docno}%p{n}" for d in documents(collection).values() for n in range(len(d.passages()))}
+    assert list(collection.queries["dev"].topics["query"]) == [
+        "Green tea Headword four Headword one"
+    ]
+    passages = {
+        f"{d.docno}%p{n}" for d in documents(collection).values() for n in range(len(d.passages()))
+    }
     assert set(collection.all_queries.qrels["docno"]) == passages - {"Red%20kite%p0"}
 
 
@@ -251,9 +276,19 @@ def test_cranfield(tmp_path: Path) -> None:
         {"docno": "2", "title": "", "text": ""},
         {"docno": "3", "title": "shear", "text": "another beginning"},
     ]
-    assert found.all_queries.topics.to_numpy().tolist() == [["1", "what laws ?"], ["2", "what problems ?"]]  # by place
-    assert found.all_queries.qrels.to_numpy().tolist() == [["1", "1", 4], ["1", "3", 1], ["2", "3", 0]]
-    assert found.texts(["1", "2"]) == {"1": "a wing in a slipstream .\nan experimental study .", "2": ""}
+    assert found.all_queries.topics.to_numpy().tolist() == [
+        ["1", "what laws ?"],
+        ["2", "what problems ?"],
+    ]  # by place
+    assert found.all_queries.qrels.to_numpy().tolist() == [
+        ["1", "1", 4],
+        ["1", "3", 1],
+        ["2", "3", 0],
+    ]
+    assert found.texts(["1", "2"]) == {
+        "1": "a wing in a slipstream .\nan experimental study .",
+        "2": "",
+    }
     assert list(read_cranfield(tmp_path / "cran.tar.gz").documents()) == list(found.documents())
 
 
@@ -280,7 +315,10 @@ def test_cacm(tmp_path: Path) -> None:
         "2": ("Algebra", ["A language .W is described."]),
         "3": ("Sorting", ["Sorting"]),
     }
-    assert {docno: [tuple(reference) for reference in document.references] for docno, document in found.items()} == {
+    assert {
+        docno: [tuple(reference) for reference in document.references]
+        for docno, document in found.items()
+    } == {
         "1": [("external", 0, "3")],  # once, and neither to itself nor for what is cited together
         "2": [],
         "3": [("external", 0, "1")],
@@ -300,7 +338,12 @@ PAPER = {
     "abstract": "We study kites.",
     "full_text": {
         "section_name": ["Introduction", "Kites ::: Red", "Kites", None],
-        "paragraphs": [["Kites fly.", ""], ["Red ones.", "Kites fly."], ["All of them."], ["No section."]],
+        "paragraphs": [
+            ["Kites fly.", ""],
+            ["Red ones.", "Kites fly."],
+            ["All of them."],
+            ["No section."],
+        ],
     },
     "qas": {
         "question_id": ["q1", "q2", "q3"],

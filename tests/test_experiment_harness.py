@@ -35,10 +35,13 @@ def run_of(places: dict[str, int]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["qid", "docno", "score", "rank"])
 
 
-def test_results_are_stored_and_tabulated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_are_stored_and_tabulated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     qids = [f"q{n}" for n in range(6)]
     queries = Queries(
-        pd.DataFrame({"qid": qids, "query": "word"}), pd.DataFrame({"qid": qids, "docno": "right", "label": 1})
+        pd.DataFrame({"qid": qids, "query": "word"}),
+        pd.DataFrame({"qid": qids, "docno": "right", "label": 1}),
     )
     made: list[str] = []
 
@@ -47,7 +50,11 @@ def test_results_are_stored_and_tabulated(tmp_path: Path, capsys: pytest.Capture
         for name, place in (("BM25", 1), ("better <= 2", 0)):
             for seed in range(1 + place):
                 found.add(
-                    name, lambda name=name, place=place: made.append(name) or run_of(dict.fromkeys(qids, place)), seed
+                    name,
+                    lambda name=name, place=place: (
+                        made.append(name) or run_of(dict.fromkeys(qids, place))
+                    ),
+                    seed,
                 )
         return found
 
@@ -55,7 +62,11 @@ def test_results_are_stored_and_tabulated(tmp_path: Path, capsys: pytest.Capture
     assert table["queries"].tolist() == ["all (6)"] * 2 + ["some (2)"] * 2
     assert table["RR@10"].str[:5].tolist() == ["0.500", "1.000"] * 2
     assert made == ["BM25", "BM25", "better <= 2"]
-    assert {file.name for file in tmp_path.glob("runs/*")} == {"BM25-0.csv.gz", "BM25-1.csv.gz", "better-to-2-0.csv.gz"}
+    assert {file.name for file in tmp_path.glob("runs/*")} == {
+        "BM25-0.csv.gz",
+        "BM25-1.csv.gz",
+        "better-to-2-0.csv.gz",
+    }
     assert "than BM25" in capsys.readouterr().out
     assert len(pd.read_csv(tmp_path / "per_query.csv")) == 18
     assert results().table()["system"].tolist() == ["BM25", "better <= 2"]
@@ -64,7 +75,10 @@ def test_results_are_stored_and_tabulated(tmp_path: Path, capsys: pytest.Capture
     results()
     assert made[3:] == ["BM25"]
     with pytest.raises(RuntimeError, match="killed"):
-        stored(tmp_path / "runs" / "other.csv.gz", lambda: (_ for _ in ()).throw(RuntimeError("killed")))
+        stored(
+            tmp_path / "runs" / "other.csv.gz",
+            lambda: (_ for _ in ()).throw(RuntimeError("killed")),
+        )
     assert not (tmp_path / "runs" / "other.csv.gz").exists()
 
 

@@ -29,7 +29,9 @@ from pyterrier_graph.graphs import pseudo_queries
 from pyterrier_graph.storage.artifact import weights_sha256
 
 # a high probability for documents that have the query's first word
-TEACHER = pt.apply.doc_score(lambda row: 0.95 if row["query"].split()[0] in row["text"].split() else 0.05)
+TEACHER = pt.apply.doc_score(
+    lambda row: 0.95 if row["query"].split()[0] in row["text"].split() else 0.05
+)
 ENCODER = ["--encoder", tiny.checkpoint(positions=256)]
 
 
@@ -42,7 +44,8 @@ class Run(NamedTuple):
 
 
 PAIR = (
-    "--negatives 1 --depth 6 --epochs 1 --batch 4 --max-tokens 8 --teacher-pairs 4 --teacher-epochs 1 --dev-queries 4"
+    "--negatives 1 --depth 6 --epochs 1 --batch 4 --max-tokens 8 "
+    "--teacher-pairs 4 --teacher-epochs 1 --dev-queries 4"
 )
 LGRE = (
     f"--encoder {cross_encoder()} --depth 6 --queries 6 --folds 3 --max-tokens 32 --epochs 1 --pairs 2 --batch 2 "
@@ -96,7 +99,9 @@ def patched(module: Any, collection: Any, monkeypatch: pytest.MonkeyPatch) -> No
             monkeypatch.setattr(place, "open_collection", lambda _: collection())
     if hasattr(module, "bm25"):
         monkeypatch.setattr(module, "bm25", Matches)
-    monkeypatch.setattr("sentence_transformers.SentenceTransformer._create_model_card", lambda *_, **__: None)
+    monkeypatch.setattr(
+        "sentence_transformers.SentenceTransformer._create_model_card", lambda *_, **__: None
+    )
 
 
 @pytest.mark.slow
@@ -108,14 +113,18 @@ def test_an_experiment(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     if name == "documentation_search":
         monkeypatch.setattr(module, "DIMENSIONS", 8)
     if name == "dual_encoders":
-        assert module.Bench(texts(1), options(module, tmp_path / "teacher", f"texts {PAIR}")).teacher.probabilities
+        assert module.Bench(
+            texts(1), options(module, tmp_path / "teacher", f"texts {PAIR}")
+        ).teacher.probabilities
         monkeypatch.setattr(module.Bench, "teacher", TEACHER)
     arguments = [*ENCODER, *run.arguments.split(), "--output", str(tmp_path)]
     table = module.main(arguments)
     shown = table.drop(columns="queries", errors="ignore")
     assert shown.notna().all(axis=None) and len(table)
     found = set(
-        table.index if table.index.name == "system" or not table.columns.isin(["system"]).any() else table["system"]
+        table.index
+        if table.index.name == "system" or not table.columns.isin(["system"]).any()
+        else table["system"]
     )
     assert found == set(run.systems.split("; "))
     for model, method in (
@@ -144,7 +153,11 @@ def test_an_experiment(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ],
 )  # fmt: skip
 def test_a_measurement_of_cost(
-    name: str, arguments: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str,
+    arguments: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Tables of positive numbers; what a measurement runs in a process of its own is run in this one."""
     module: Any = importlib.import_module(f"experiments.{name}")
@@ -165,7 +178,9 @@ def test_a_measurement_of_cost(
         assert set(table[~on_gpu]["outcome"]) <= {"passed", "measured"} and on_gpu.any()
         right = module.passes
         wrong = [2.0]  # what multiplies gradients
-        monkeypatch.setattr(module, "passes", lambda *a: (right(*a)[0], wrong[0] * right(*a)[1] * len(str(a[-1]))))
+        monkeypatch.setattr(
+            module, "passes", lambda *a: (right(*a)[0], wrong[0] * right(*a)[1] * len(str(a[-1])))
+        )
         with pytest.raises(SystemExit, match="backward"):
             module.main(given)
         return
@@ -175,15 +190,26 @@ def test_a_measurement_of_cost(
         assert float(re.findall(r"PyLate's: from \S+ to (\S+)", printed)[0]) < 1e-2
         times = table["ms"].loc["one query, at most 8 tokens"]
         aim = 2 * times[module.PYLATE] + times[module.ENCODING]
-        assert table["of the aim"].loc["one query, at most 8 tokens", "MaxSim"] == times["MaxSim"] / aim
+        assert (
+            table["of the aim"].loc["one query, at most 8 tokens", "MaxSim"]
+            == times["MaxSim"] / aim
+        )
         monkeypatch.setattr(module, "rerank", None)
-        assert "of the aim" not in module.main(given) and "PyLate cannot be imported" in capsys.readouterr().out
+        assert (
+            "of the aim" not in module.main(given)
+            and "PyLate cannot be imported" in capsys.readouterr().out
+        )
 
 
-def late_interaction(ids: list[Any], queries: list[Any], passages: list[Any]) -> list[list[dict[str, Any]]]:
+def late_interaction(
+    ids: list[Any], queries: list[Any], passages: list[Any]
+) -> list[list[dict[str, Any]]]:
     """Stands for PyLate's ``rerank``."""
     return [
-        [{"id": docno, "score": float((query @ matrix.T).amax(1).sum())} for docno, matrix in zip(*each, strict=True)]
+        [
+            {"id": docno, "score": float((query @ matrix.T).amax(1).sum())}
+            for docno, matrix in zip(*each, strict=True)
+        ]
         for query, *each in zip(queries, ids, passages, strict=True)
     ]
 
@@ -192,17 +218,30 @@ def late_interaction(ids: list[Any], queries: list[Any], passages: list[Any]) ->
 
 
 @pytest.mark.slow
-def test_patents(miniature: Miniature, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_patents(
+    miniature: Miniature, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("pyterrier_pisa", reason="the first stage is PISA, for x86-64 Linux")
     found = (text for document in miniature.documents.values() for _, text in document.passages)
-    words = tuple(sorted({word for text in found for word in re.findall(r"[^\W\d_]+", text.lower())}))
+    words = tuple(
+        sorted({word for text in found for word in re.findall(r"[^\W\d_]+", text.lower())})
+    )
     small = "--depth 4 --passages 3 --repeats 1 --runs 2 --passage-tokens 12 --query-tokens 12 --frozen-layers 0"
-    arguments = [*small.split(), "--encoder", tiny.checkpoint(words), "--variants", "NO_LB", "NO_LB_NS"]
+    arguments = [
+        *small.split(),
+        "--encoder",
+        tiny.checkpoint(words),
+        "--variants",
+        "NO_LB",
+        "NO_LB_NS",
+    ]
     arguments += ["--output", str(tmp_path)]
     table = clef_ip_2013.main(arguments)
     assert table["model"].tolist() == ["BM25", "MaxSim", "std_NO_LB", "late_NO_LB_NS"]
     values = pd.read_csv(tmp_path / "values.csv").set_index(["model", "seed"])
-    assert len(values) == 6 and values.iloc[1:].apply(lambda column: column.between(0, 1)).all(axis=None)
+    assert len(values) == 6 and values.iloc[1:].apply(lambda column: column.between(0, 1)).all(
+        axis=None
+    )
     assert (values["Recall@100"] > 0.3).all()  # the first stage is a real one
     tested = {topic.tid for topic in miniature.split_topics("2013/test") if topic.language == "EN"}
     for file in (tmp_path / "runs").iterdir():
@@ -212,7 +251,9 @@ def test_patents(miniature: Miniature, home: Path, tmp_path: Path, monkeypatch: 
     # an interrupted experiment continues with the next run, which is the same
     trained: list[int] = []
     train = clef_ip_2013.train
-    monkeypatch.setattr(clef_ip_2013, "train", lambda *made_with: trained.append(made_with[3]) or train(*made_with))
+    monkeypatch.setattr(
+        clef_ip_2013, "train", lambda *made_with: trained.append(made_with[3]) or train(*made_with)
+    )
     file = tmp_path / "runs" / "std_NO_LB-1.csv"
     run = file.read_bytes()
     file.unlink()
@@ -226,12 +267,21 @@ def test_the_paper_s_table_of_patents() -> None:
         pd.DataFrame({"model": model, "seed": range(10), "measure": start + 0.002 * np.arange(10)})
         for model, start in starts.items()
     ]
-    table = clef_ip_2013.table_of(pd.concat([pd.DataFrame({"model": "BM25", "seed": [0], "measure": [0.9]}), *frames]))
+    table = clef_ip_2013.table_of(
+        pd.concat([pd.DataFrame({"model": "BM25", "seed": [0], "measure": [0.9]}), *frames])
+    )
     assert table[""].tolist() == ["", "i", "j", "k"]
     assert table["measure"].tolist() == ["90.0", "40.9 ± 0.6", "50.9 i ± 0.6", "51.0 i ± 0.6"]
     options = clef_ip_2013.command_line().parse_args(["--output", "x"])
-    assert (options.runs, options.depth, options.repeats, options.encoder_learning_rate) == (10, 1000, 1000, 3e-6)
-    assert len(options.variants) == 8 and options.negatives == ["mixed"] and options.language == "en"
+    assert (options.runs, options.depth, options.repeats, options.encoder_learning_rate) == (
+        10,
+        1000,
+        1000,
+        3e-6,
+    )
+    assert (
+        len(options.variants) == 8 and options.negatives == ["mixed"] and options.language == "en"
+    )
 
 
 # --- what each system learns from
@@ -244,21 +294,29 @@ def options(module: Any, folder: Path, arguments: str) -> Any:
 def test_systems_of_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, tuple[Any, ...]] = {}
 
-    def fit_examples(model: Any, examples: Any, run: Any, qrels: Any, *, pretraining_examples: Any) -> Any:
+    def fit_examples(
+        model: Any, examples: Any, run: Any, qrels: Any, *, pretraining_examples: Any
+    ) -> Any:
         first = pretraining_examples
         alphas = model.training.alpha, None if first is None else model.training.first_stage().alpha
         seen[name] = len(examples.column_names), first and set(first["query"]), alphas
-        assert set(examples["query"]) == labeled and set(qrels["qid"]) == set(bench.dev.topics["qid"])
+        assert set(examples["query"]) == labeled and set(qrels["qid"]) == set(
+            bench.dev.topics["qid"]
+        )
 
     monkeypatch.setattr(dual_encoders, "bm25", Matches)
     monkeypatch.setattr(ptg.DualEncoder, "fit_examples", fit_examples)
     monkeypatch.setattr(dual_encoders.Bench, "teacher", TEACHER)
-    bench = dual_encoders.Bench(texts(1), options(dual_encoders, tmp_path, f"texts {PAIR} --unlabeled-share 0.5"))
+    bench = dual_encoders.Bench(
+        texts(1), options(dual_encoders, tmp_path, f"texts {PAIR} --unlabeled-share 0.5")
+    )
     labeled, others = set(bench.train.topics["query"]), set(bench.unlabeled["query"])
     assert labeled and others and not labeled & others
     for name, system in dual_encoders.SYSTEMS.items():
         bench.trained(system, "0.9/0.1", 0, name)
-    assert {name: found[0] for name, found in seen.items() if found[0] != 3} == {"in-batch negatives": 2}
+    assert {name: found[0] for name, found in seen.items() if found[0] != 3} == {
+        "in-batch negatives": 2
+    }
     assert {name: found[1:] for name, found in seen.items() if found[1] is not None} == {
         "PAIR": (others, (0.0, 0.1)),
         "PAIR, w/o PSR": (others, (0.0, 0.0)),
@@ -270,15 +328,21 @@ def test_systems_of_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.slow
 def test_encoders_that_are_fine_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     patched(fine_tuning, pages, monkeypatch)
-    sure = pt.apply.doc_score(lambda row: 0.9 if row["docno"].startswith(row["query"].split()[0]) else 0.05)
+    sure = pt.apply.doc_score(
+        lambda row: 0.9 if row["docno"].startswith(row["query"].split()[0]) else 0.05
+    )
     monkeypatch.setattr(fine_tuning, "calibrated", lambda scores, *_: scores >> sure)
     monkeypatch.setattr(dual_encoders, "bm25", Matches)
     systems = "hard-negatives pair in-sequence-negatives"
-    small = f"medquad {PAIR} --learning-rate 0.01 --seeds 0 1 --systems {systems} --output {tmp_path}"
+    small = (
+        f"medquad {PAIR} --learning-rate 0.01 --seeds 0 1 --systems {systems} --output {tmp_path}"
+    )
     bench = fine_tuning.Bench(pages(), options(fine_tuning, tmp_path, small))
     encoder = ptg.DualEncoder(ENCODER[1], dtype="float32")
     before = LateChunking(encoder, bench.graph).encode()
-    page = f"{pages().documents()[1]['title']} mu nu {'nu ' * 6}"  # the second page, read as a whole
+    page = (
+        f"{pages().documents()[1]['title']} mu nu {'nu ' * 6}"  # the second page, read as a whole
+    )
     states = encoder.network[0](encoder.network.preprocess([page]))["token_embeddings"][0]
     expected = normalize(torch.stack([states[2:4].mean(0), states[4:10].mean(0)])).detach().numpy()
     np.testing.assert_allclose(before[2:4], expected, atol=1e-5)
@@ -293,7 +357,9 @@ def test_encoders_that_are_fine_tuned(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("kind", ["sentence", "title"])
-def test_fine_tuning_on_pseudo_queries(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fine_tuning_on_pseudo_queries(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     patched(fine_tuning, pages, monkeypatch)
     monkeypatch.setattr(dual_encoders, "bm25", Matches)
     monkeypatch.setattr(pseudo_queries, "WORDS", (1, 40))
@@ -307,13 +373,16 @@ def test_fine_tuning_on_pseudo_queries(kind: str, tmp_path: Path, monkeypatch: p
     assert len(found) and not (found["docno"] == found["qid"].map(sources)).any()
     judged = qrels.assign(query="").drop_duplicates("docno")
     given, bare = (
-        read(judged).set_index("docno")["text"].sort_index() for read in (bench.texts, bench.graph.passages())
+        read(judged).set_index("docno")["text"].sort_index()
+        for read in (bench.texts, bench.graph.passages())
     )
     assert (given == bare).all() == (kind == "title")  # titles are in front of half of the passages
 
 
 @pytest.mark.slow
-def test_a_cross_encoder_that_is_trained_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cross_encoder_that_is_trained_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     collection = pages()
     records = list(collection.documents())
 
@@ -328,10 +397,15 @@ def test_a_cross_encoder_that_is_trained_here(tmp_path: Path, monkeypatch: pytes
     more = f"--batch 2 --evaluations 2 --max-tokens 16 --negatives bm25 document random --output {tmp_path / 'out'}"
     arguments = [f"medquad={tmp_path / 'medquad'}", *ENCODER, *small.split(), *more.split()]
     model = base_models.main(arguments)
-    assert pd.read_csv(tmp_path / "out" / "cross-encoder.csv")["nDCG@10"].notna().sum() == 3  # before, and two
+    assert (
+        pd.read_csv(tmp_path / "out" / "cross-encoder.csv")["nDCG@10"].notna().sum() == 3
+    )  # before, and two
     monkeypatch.setattr(ptg.CrossEncoderReranker, "fit", lambda *_: pytest.fail("trained again"))
     assert base_models.main(arguments).max_tokens == model.max_tokens == 16
-    splits = {name: {f"medquad:{qid}" for qid in part.topics["qid"]} for name, part in collection.split().items()}
+    splits = {
+        name: {f"medquad:{qid}" for qid in part.topics["qid"]}
+        for name, part in collection.split().items()
+    }
     hidden = {record["docno"] for record in records[:6]}
     for unseen in ([], ["--unseen", "6"]):
         chosen = base_models.command_line().parse_args([*arguments, *unseen])
@@ -341,7 +415,12 @@ def test_a_cross_encoder_that_is_trained_here(tmp_path: Path, monkeypatch: pytes
         learned = {docno.partition(":")[2].partition("%")[0] for docno in train.qrels["docno"]}
         assert bool(learned & hidden) == (not unseen)
         relevant = {*zip(train.qrels["qid"], train.qrels["docno"], strict=True)}
-        others = train.run[[pair not in relevant for pair in zip(train.run["qid"], train.run["docno"], strict=True)]]
+        others = train.run[
+            [
+                pair not in relevant
+                for pair in zip(train.run["qid"], train.run["docno"], strict=True)
+            ]
+        ]
         # first passages of all pages have the same text, so only second ones are negatives
         assert len(others) and others["docno"].str.endswith("%p1").all()
 
@@ -351,7 +430,11 @@ def test_a_cross_encoder_that_is_trained_here(tmp_path: Path, monkeypatch: pytes
 
 def test_weights_come_from_other_collections() -> None:
     def part(values: dict[tuple[float, float], list[float]], split: str = "dev") -> pd.DataFrame:
-        rows = [(*point, split, str(n), value) for point, of in values.items() for n, value in enumerate(of)]
+        rows = [
+            (*point, split, str(n), value)
+            for point, of in values.items()
+            for n, value in enumerate(of)
+        ]
         return pd.DataFrame(rows, columns=["title", "relevant", "split", "qid", "value"])
 
     one = part({(0, 0): [1.0, 0.6], (1, 0): [0.5, 0.5]})
@@ -359,4 +442,7 @@ def test_weights_come_from_other_collections() -> None:
     assert fixed_weights.best_weights([one], "dev") == {"title": 0.0, "relevant": 0.0}
     assert fixed_weights.best_weights([one, other], "dev") == {"title": 1.0, "relevant": 0.0}
     tested = part({(0, 0): [0.0], (1, 0): [1.0]}, "test")
-    assert fixed_weights.best_weights([pd.concat([one, tested])], "test") == {"title": 1.0, "relevant": 0.0}
+    assert fixed_weights.best_weights([pd.concat([one, tested])], "test") == {
+        "title": 1.0,
+        "relevant": 0.0,
+    }

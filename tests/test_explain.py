@@ -30,17 +30,23 @@ def dual() -> ptg.DualEncoder:
 
 
 def maxsim(**options: Any) -> ptg.GraphMaxSim:
-    return ptg.GraphMaxSim(options.pop("graph", tiny.graph()), tiny.encoder(), device="cpu", verbose=False, **options)
+    return ptg.GraphMaxSim(
+        options.pop("graph", tiny.graph()), tiny.encoder(), device="cpu", verbose=False, **options
+    )
 
 
 def hgat(**options: Any) -> ptg.HGATReranker:
     graph = options.pop("graph", tiny.graph())
     config = ptg.HGATConfig(layers=1, heads=2, relations=("title", "order"))
-    return ptg.HGATReranker(graph, tiny.encoder(), config=config, device="cpu", verbose=False, **options)
+    return ptg.HGATReranker(
+        graph, tiny.encoder(), config=config, device="cpu", verbose=False, **options
+    )
 
 
 def mean(**options: Any) -> ptg.GraphMean:
-    return ptg.GraphMean(options.pop("graph", tiny.graph()), dual(), device="cpu", verbose=False, **options)
+    return ptg.GraphMean(
+        options.pop("graph", tiny.graph()), dual(), device="cpu", verbose=False, **options
+    )
 
 
 def gnn(**options: Any) -> ptg.GNNEncoder:
@@ -53,7 +59,9 @@ def score_of(model: Any, docno: str = DOCNO) -> float:
 
 
 def product(model: Any) -> float:
-    vector = model.query_encoder()(pd.DataFrame({"qid": ["1"], "query": [QUERY]}))["query_vec"].iloc[0]
+    vector = model.query_encoder()(pd.DataFrame({"qid": ["1"], "query": [QUERY]}))[
+        "query_vec"
+    ].iloc[0]
     return float(model.vectors_of([DOCNO])[0] @ vector)
 
 
@@ -83,13 +91,17 @@ def test_parts_of_dense_models_add_up_to_the_score(make: Any) -> None:
     found = ptg.explain(model, QUERY, DOCNO)
     assert found.frame["score"].sum() == pytest.approx(product(model), abs=1e-5)
     assert found.frame["relation"][0] == "own"
-    assert sum(part for _, _, part in found.words[0]) == pytest.approx(found.frame["score"][0], abs=1e-5)
+    assert sum(part for _, _, part in found.words[0]) == pytest.approx(
+        found.frame["score"][0], abs=1e-5
+    )
 
 
 def test_parts_of_models_with_queries(tmp_path: Path) -> None:
     queries = pd.DataFrame({"qid": ["k0", "k1"], "query": ["mu iota", "lambda beta"]})
     qrels = pd.DataFrame({"qid": ["k0", "k1"], "docno": ["d0%p0", DOCNO], "label": [1, 1]})
-    found = queries.merge(pd.DataFrame({"docno": [DOCNO, "d0%p0"], "score": [2.0, 1.0], "rank": [0, 1]}), how="cross")
+    found = queries.merge(
+        pd.DataFrame({"docno": [DOCNO, "d0%p0"], "score": [2.0, 1.0], "rank": [0, 1]}), how="cross"
+    )
     graph = ptg.QueryPassageGraph(tmp_path / "queries")
     graph.build(queries, tiny.graph(), pt.Transformer.from_df(found), qrels=qrels)
     paper = ptg.GNNEncoderConfig.paper(heads=2)
@@ -101,13 +113,18 @@ def test_parts_of_models_with_queries(tmp_path: Path) -> None:
     for model, relation, query in models:
         shown = ptg.explain(model, QUERY, DOCNO)
         assert shown.frame["score"].sum() == pytest.approx(product(model), abs=1e-4)
-        assert query in [*shown.frame["text"][shown.frame["relation"] == relation]] and in_words(relation) in shown.html
+        assert (
+            query in [*shown.frame["text"][shown.frame["relation"] == relation]]
+            and in_words(relation) in shown.html
+        )
 
 
 def test_an_index_its_retriever_and_the_model_are_explained_alike(tmp_path: Path) -> None:
     model = mean()
     index = model.index(tmp_path / "flex")
-    by_model, by_index, by_retriever = (ptg.explain(one, QUERY, DOCNO) for one in (model, index, index.retriever()))
+    by_model, by_index, by_retriever = (
+        ptg.explain(one, QUERY, DOCNO) for one in (model, index, index.retriever())
+    )
     for other in (by_index, by_retriever):
         sums = [one.frame.groupby("relation")["score"].sum() for one in (other, by_model)]
         pd.testing.assert_series_equal(*sums, atol=1e-5)
@@ -126,9 +143,13 @@ def test_a_hybrid_shows_the_share_of_each_pipeline(tmp_path: Path) -> None:
     assert found.frame["relation"].tolist() == ["GraphMean >> GraphMaxSim", "GraphMean"]
     assert found.score == pytest.approx(hybrid.search(QUERY).set_index("docno")["score"][DOCNO])
     assert [one.model for one in found.inner] == ["GraphMaxSim", "GraphMean"]
-    by_document = ptg.Hybrid(dense >> pt.text.max_passage(), dense >> maxsim() >> pt.text.max_passage())
+    by_document = ptg.Hybrid(
+        dense >> pt.text.max_passage(), dense >> maxsim() >> pt.text.max_passage()
+    )
     assert ptg.explain(by_document, QUERY, "d0").docno == "d0"
-    lexical = pt.Transformer.from_df(pd.DataFrame({"qid": ["1"], "query": [QUERY], "docno": ["d0"], "score": [1.0]}))
+    lexical = pt.Transformer.from_df(
+        pd.DataFrame({"qid": ["1"], "query": [QUERY], "docno": ["d0"], "score": [1.0]})
+    )
     mixed = ptg.Hybrid(lexical, dense >> pt.text.max_passage(), num_results=1000)
     found = ptg.explain(mixed, QUERY, "d0")
     assert len(found.inner) == 1
@@ -150,7 +171,9 @@ def test_words_are_those_of_the_text() -> None:
     found = ptg.explain(maxsim(weights={}), "alpha", "d0%p0")
     words = {found.frame["text"][0][start:end]: number for start, end, number in found.words[0]}
     assert words and {*words} <= {"alpha", "mu"}
-    assert re.search(r'<mark style="background: rgba\([^)]*\)" title="\+[\d.]+">(alpha|mu)</mark>', found.html)
+    assert re.search(
+        r'<mark style="background: rgba\([^)]*\)" title="\+[\d.]+">(alpha|mu)</mark>', found.html
+    )
     assert found.html.count("<mark") == sum(map(len, found.words.values()))
 
 
@@ -158,13 +181,28 @@ def test_relations_have_words_and_their_path_as_the_tooltip() -> None:
     html = ptg.explain(mean(), QUERY, DOCNO).html
     assert re.search(r'<span title="titles"><span [^>]*></span>titles above</span>', html)
     names = ["order_i", "structural/structural_i", "external/order", "cites", "cites_i"]
-    words = ["previous passage", "sibling", "next passage of cited document", "cites", "cites, inverse"]
+    words = [
+        "previous passage",
+        "sibling",
+        "next passage of cited document",
+        "cites",
+        "cites, inverse",
+    ]
     assert [*map(in_words, names)] == words
 
 
 def test_relations_that_add_nothing_share_a_row() -> None:
-    rows = [("own", 0.5), ("title", 0.1), ("order", 0.0), ("order_i", -0.0001), ("internal", 0.2), ("internal", -0.2)]
-    frame = pd.DataFrame(rows, columns=["relation", "score"]).assign(source="d", text="alpha", weight=1.0)
+    rows = [
+        ("own", 0.5),
+        ("title", 0.1),
+        ("order", 0.0),
+        ("order_i", -0.0001),
+        ("internal", 0.2),
+        ("internal", -0.2),
+    ]
+    frame = pd.DataFrame(rows, columns=["relation", "score"]).assign(
+        source="d", text="alpha", weight=1.0
+    )
     found = Explanation(QUERY, DOCNO, "GraphMean", frame)
     assert str(found).splitlines()[-1] == "  +0.000  next passage, previous passage"
     assert str(found).count("alpha") == 5 and found.html.count('class="block"') == 4
@@ -181,8 +219,14 @@ def test_words_of_a_vector_add_up_to_its_similarity() -> None:
 
 
 def hostile_graph() -> MemoryGraph:
-    nodes = (Node("section", HOSTILE, -1), Node("passage", f"alpha {HOSTILE}", 0), Node("passage", HOSTILE, 0))
-    return MemoryGraph.from_documents([StructuredDocument(HOSTILE, nodes, (Link("internal", 1, 2),))])
+    nodes = (
+        Node("section", HOSTILE, -1),
+        Node("passage", f"alpha {HOSTILE}", 0),
+        Node("passage", HOSTILE, 0),
+    )
+    return MemoryGraph.from_documents(
+        [StructuredDocument(HOSTILE, nodes, (Link("internal", 1, 2),))]
+    )
 
 
 def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
@@ -190,11 +234,19 @@ def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
     docno = graph.ids_of(graph.passage_nodes)[0]
     dense = mean(graph=graph)
     retriever = dense.index(tmp_path / "flex").retriever()
-    models = [maxsim(graph=graph), hgat(graph=graph), dense, retriever, ptg.Hybrid(retriever, retriever)]
+    models = [
+        maxsim(graph=graph),
+        hgat(graph=graph),
+        dense,
+        retriever,
+        ptg.Hybrid(retriever, retriever),
+    ]
     for model in models:
         found = ptg.explain(model, f"alpha {HOSTILE}", docno)
         read = Reader(found.html)
-        assert "script" not in read.seen and not any(name.startswith("on") for name, _ in read.attributes)
+        assert "script" not in read.seen and not any(
+            name.startswith("on") for name, _ in read.attributes
+        )
         assert HOSTILE[:20] in read.text and str(found) and repr(found.frame)
 
 
@@ -203,7 +255,9 @@ def test_what_cannot_be_explained_is_named() -> None:
         ptg.explain(maxsim(), QUERY, "nowhere")
     with pytest.raises(ValueError, match="cannot be explained: give GraphMean, GNNEncoder"):
         ptg.explain(pt.text.max_passage(), QUERY, DOCNO)
-    lgre = ptg.LGReReranker(tiny.checkpoint(), config=ptg.LGReConfig(layers=(0, -1)), max_tokens=32, device="cpu")
+    lgre = ptg.LGReReranker(
+        tiny.checkpoint(), config=ptg.LGReConfig(layers=(0, -1)), max_tokens=32, device="cpu"
+    )
     with pytest.raises(ValueError, match="LGReReranker cannot be explained"):
         ptg.explain(lgre, QUERY, DOCNO)
     with pytest.raises(ValueError, match="has no graph"):

@@ -33,7 +33,9 @@ from pyterrier_graph.training.trainer import RankingTrainer
 # --- Ctrl-C
 
 
-def stopping(after: int, function: Callable[..., Any], how: Callable[[], None] = stop) -> Callable[..., Any]:
+def stopping(
+    after: int, function: Callable[..., Any], how: Callable[[], None] = stop
+) -> Callable[..., Any]:
     """A function that is interrupted when it is called once too often."""
     left = iter(range(after))
 
@@ -73,7 +75,10 @@ def unchanged(model: Any) -> Iterator[None]:
     weights, before = weights_of(model), attributes(model)
     yield
     now = weights_of(model)
-    assert all(torch.equal(value, now[name]) for name, value in weights.items()) and now.keys() == weights.keys()
+    assert (
+        all(torch.equal(value, now[name]) for name, value in weights.items())
+        and now.keys() == weights.keys()
+    )
     assert attributes(model) == before
     network = getattr(model, "network", None)
     assert not (isinstance(network, torch.nn.Module) and network.training)
@@ -109,7 +114,9 @@ def test_ctrl_c_while_a_graph_is_indexed(tmp_path: Path) -> None:
     assert [*tmp_path.iterdir()] == [graph.path] and [*graph.get_corpus_iter()] == records
 
 
-def test_ctrl_c_while_tokens_are_stored_or_contextualized(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_while_tokens_are_stored_or_contextualized(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     encoder, store = tiny.encoder(), TokenStore(tmp_path / "store", verbose=False)
     encoder.max_passage_tokens = 21  # no other test has encoded these texts with this limit
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
@@ -134,9 +141,13 @@ def test_ctrl_c_in_a_grid_search() -> None:
     with stopped, pytest.raises(KeyboardInterrupt):
         hybrid.fit(tiny.topics(3), tiny.qrels(3))
     assert attributes(hybrid) == before
-    model = GraphMaxSim(tiny.graph(3), tiny.encoder(), {"structural": 0.3}, device="cpu", verbose=False)
+    model = GraphMaxSim(
+        tiny.graph(3), tiny.encoder(), {"structural": 0.3}, device="cpu", verbose=False
+    )
     before = attributes(model)
-    stopped = mock.patch.object(tiny.encoder(), "encode_queries", stopping(0, tiny.encoder().encode_queries))
+    stopped = mock.patch.object(
+        tiny.encoder(), "encode_queries", stopping(0, tiny.encoder().encode_queries)
+    )
     with stopped, pytest.raises(KeyboardInterrupt):
         model.fit(run, tiny.qrels(3))
     assert attributes(model) == before
@@ -149,7 +160,13 @@ KILLS_OF_ONE = 3  # at most, of one training, before it may run to its end
 
 
 def train_and_save(name: str, folder: Path | None, file: Path) -> None:
-    model = made(name, epochs=4, evaluations=2, patience=None, output_dir=None if folder is None else str(folder))
+    model = made(
+        name,
+        epochs=4,
+        evaluations=2,
+        patience=None,
+        output_dir=None if folder is None else str(folder),
+    )
     model.fit(*MODELS[name].fit)
     save_file({key: value.contiguous() for key, value in weights_of(model).items()}, file)
 
@@ -158,7 +175,9 @@ def train_and_save(name: str, folder: Path | None, file: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*too easy")
 @pytest.mark.parametrize("name", TRAINED)
-def test_a_training_that_is_killed_anywhere_ends_with_equal_weights(name: str, tmp_path: Path) -> None:
+def test_a_training_that_is_killed_anywhere_ends_with_equal_weights(
+    name: str, tmp_path: Path
+) -> None:
     wanted = KILLS // len(TRAINED) + (TRAINED.index(name) < KILLS % len(TRAINED))
     random = np.random.default_rng(TRAINED.index(name))
     made(name)  # so that all processes have the same checkpoints, which are written once
@@ -171,7 +190,9 @@ def test_a_training_that_is_killed_anywhere_ends_with_equal_weights(name: str, t
         trials += 1
         for _ in range(KILLS_OF_ONE):
             end = time.monotonic() + random.uniform(0.1, 1) * duration
-            status = in_child(train_and_save, name, folder, file, until=lambda end=end: time.monotonic() > end)
+            status = in_child(
+                train_and_save, name, folder, file, until=lambda end=end: time.monotonic() > end
+            )
             kills += status == -signal.SIGKILL
             if status == 0:
                 break

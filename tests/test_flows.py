@@ -41,10 +41,14 @@ print(*(name.rpartition("pyterrier_graph/")[2] for name in crossed if "/pyterrie
 def run(code: str, folder: Path) -> list[set[str]]:
     """The names that a program prints in its last two lines."""
     root = Path(__file__).parents[1]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])}
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
+    }
     code = code.replace("CHECKPOINT", repr(tiny.checkpoint()))
     command = [sys.executable, "-W", "ignore", "-c", code]
-    done = subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        command, cwd=folder, env=environment, check=True, capture_output=True, text=True
+    )
     return [{*line.split()} for line in done.stdout.strip().splitlines()[-2:]]
 
 
@@ -53,6 +57,10 @@ def test_first_programs(tmp_path: Path) -> None:
     """Documents to GraphMean to search, then HGAT's fit and reranking."""
     imported, crossed = run(DOCUMENTS + GRAPH_MEAN + HGAT, tmp_path)
     assert len(imported) <= 22, sorted(imported)
-    assert not [name for name in imported if name.split(".")[1] in ("training", "pair", "gnn_encoder", "hgat", "lgre")]
+    assert not [
+        name
+        for name in imported
+        if name.split(".")[1] in ("training", "pair", "gnn_encoder", "hgat", "lgre")
+    ]
     crossed -= {"evaluation/measures.py"}  # ir_measures calls its LevelProvider
     assert len(crossed) <= 18, sorted(crossed)

@@ -53,7 +53,9 @@ def test_sections_by_their_best_passage(graph):
 def test_documents_as_max_passage_ranks_them(graph):
     folded, expected = graph.fold("document")(RUN), pt.text.max_passage()(RUN)
     columns = ["qid", "docno", "score", "rank"]
-    pd.testing.assert_frame_equal(folded[columns], expected[columns].reset_index(drop=True), check_dtype=False)
+    pd.testing.assert_frame_equal(
+        folded[columns], expected[columns].reset_index(drop=True), check_dtype=False
+    )
     sections = graph.fold("structural")(RUN)
     assert graph.fold("document")(sections)[columns].equals(folded[columns])
     assert graph.fold("document")(folded)[columns].equals(folded[columns])
@@ -65,7 +67,11 @@ def test_columns(graph, relation):
     for more in ([], ["query"], ["query", "rank", "docid"]):
         run = RUN.assign(rank=0)[columns + more]
         full, empty = folded(run), folded(run.iloc[:0])
-        assert list(full.columns) == list(empty.columns) == pt.inspect.transformer_outputs(folded, list(run.columns))
+        assert (
+            list(full.columns)
+            == list(empty.columns)
+            == pt.inspect.transformer_outputs(folded, list(run.columns))
+        )
         assert not len(empty)
 
 
@@ -87,7 +93,15 @@ def test_bad_input(graph):
 
 # --- against plain loops
 
-RELATIONS = ["structural", "title", "title/title", "order", "order_i/order_i", "structural/structural_i", "document"]
+RELATIONS = [
+    "structural",
+    "title",
+    "title/title",
+    "order",
+    "order_i/order_i",
+    "structural/structural_i",
+    "document",
+]
 
 
 def leads_to(passage: str, relation: str) -> list[str]:
@@ -115,12 +129,14 @@ scores = st.dictionaries(st.sampled_from(PASSAGES), st.integers(0, 3).map(float)
 @settings(max_examples=25, deadline=None)
 @given(st.fixed_dictionaries({"1": scores, "2": scores}), st.sampled_from(RELATIONS), st.randoms())
 def test_fold_is_the_literal_one(found, relation, random):
-    rows = [(qid, docno, score) for qid, ranking in found.items() for docno, score in ranking.items()]
+    rows = [
+        (qid, docno, score) for qid, ranking in found.items() for docno, score in ranking.items()
+    ]
     run = pt.model.add_ranks(pd.DataFrame(rows, columns=["qid", "docno", "score"]))
     out = Fold(GRAPH, relation)(run.sample(frac=1, random_state=random.randrange(1000)))
     for qid, ranking in found.items():
         rows = out[out["qid"] == qid]
         assert rows["rank"].tolist() == [*range(len(rows))]
-        assert [*rows[["docno", "score", "passage"]].itertuples(index=False, name=None)] == folded_in_words(
-            ranking, relation
-        )
+        assert [
+            *rows[["docno", "score", "passage"]].itertuples(index=False, name=None)
+        ] == folded_in_words(ranking, relation)

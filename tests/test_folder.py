@@ -105,23 +105,34 @@ def test_second_call_reads_and_builds_nothing(
     [
         pytest.param(changed_text("Old\n===\n\nzeta mu\n"), {"Old: zeta mu"}, id="changed"),
         pytest.param(changed_text("New\n===\n\nzeta eta\n"), {"New", "New: zeta eta"}, id="title"),
-        pytest.param(lambda folder: write(folder, {"new.md": "# Old\n\nmu\n"}), {"Old: mu"}, id="added"),
+        pytest.param(
+            lambda folder: write(folder, {"new.md": "# Old\n\nmu\n"}), {"Old: mu"}, id="added"
+        ),
         pytest.param(lambda folder: (folder / "old.rst").unlink(), set(), id="removed"),
-        pytest.param(lambda folder: (folder / "old.rst").rename(folder / "x.rst"), set(), id="renamed"),
+        pytest.param(
+            lambda folder: (folder / "old.rst").rename(folder / "x.rst"), set(), id="renamed"
+        ),
     ],
 )
-def test_only_new_texts_are_encoded(folder: Path, encoded: list[str], change: Any, new: set[str]) -> None:
+def test_only_new_texts_are_encoded(
+    folder: Path, encoded: list[str], change: Any, new: set[str]
+) -> None:
     opened(folder)
     encoded.clear()
     change(folder)
     updated = opened(folder)
     passages = updated.graph.passage_nodes
     titled = updated.graph.texts(passages, titles=True)  # no passage is encoded without its titles
-    allowed = {titled[0], updated.graph.texts(updated.graph._roots[:1])[0]}  # these tell the dimension
+    allowed = {
+        titled[0],
+        updated.graph.texts(updated.graph._roots[:1])[0],
+    }  # these tell the dimension
     assert new <= {*encoded} and {*encoded} <= new | allowed
     fresh = opened(folder, cache=folder.parent / "fresh")
     assert texts_of(updated) == texts_of(fresh) and {*titled} >= new - {"New"}
-    scores = [index.search("zeta").set_index("docno")["score"].to_dict() for index in (updated, fresh)]
+    scores = [
+        index.search("zeta").set_index("docno")["score"].to_dict() for index in (updated, fresh)
+    ]
     assert scores[0] == pytest.approx(scores[1], abs=1e-4)
 
 
@@ -159,13 +170,18 @@ def test_two_versions_are_kept(folder: Path) -> None:
         write(folder, {"old.rst": f"Old\n===\n\n{tiny.WORDS[number]}\n"}, LONG_AGO + number)
         found = opened(folder)
     assert {path.name for path in found.path.glob("v*")} == {"v3", "v4"}
-    assert len([*(found.path / "encoded").glob("passages-*")]) == 1  # those of the last version, with titles
+    assert (
+        len([*(found.path / "encoded").glob("passages-*")]) == 1
+    )  # those of the last version, with titles
 
 
 def test_folder_that_cannot_be_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search.os, "access", lambda path, mode: False)
     found = opened(folder)
-    assert found.path.is_relative_to(pt.io.pyterrier_home()) and not (folder / ".pyterrier_graph").exists()
+    assert (
+        found.path.is_relative_to(pt.io.pyterrier_home())
+        and not (folder / ".pyterrier_graph").exists()
+    )
 
 
 # --- results
@@ -174,7 +190,12 @@ def test_folder_that_cannot_be_written(folder: Path, monkeypatch: pytest.MonkeyP
 def test_results(folder: Path) -> None:
     found = opened(folder)
     results = found.hybrid().search("mu")
-    assert pt.inspect.transformer_outputs(found.hybrid(), ["qid", "query"])[-4:] == ["text", "title", "file", "line"]
+    assert pt.inspect.transformer_outputs(found.hybrid(), ["qid", "query"])[-4:] == [
+        "text",
+        "title",
+        "file",
+        "line",
+    ]
     rows = results.set_index("docno")[["text", "title", "file", "line"]].T.to_dict("list")
     assert rows == {
         "article.htm%p0": ["iota kappa", "Article - Body", "article.htm", 1],
@@ -182,9 +203,16 @@ def test_results(folder: Path) -> None:
         "guide.md%p1": ["kappa lambda, see eta.", "Guide - Installing", "guide.md", 7],
         "old.rst%p0": ["zeta eta", "Old", "old.rst", 4],
         "sub/page.html%p0": ["eta theta iota", "Page - eta", "sub/page.html", 1],
-        "sub/user_notes.txt%p0": ["delta epsilon zeta mu mu mu", "user notes", "sub/user_notes.txt", 1],
+        "sub/user_notes.txt%p0": [
+            "delta epsilon zeta mu mu mu",
+            "user notes",
+            "sub/user_notes.txt",
+            1,
+        ],
     }
-    assert (found.hybrid() >> ptg.GraphMaxSim(found.graph, tiny.encoder())).search("mu")["docno"].nunique() == 6
+    assert (found.hybrid() >> ptg.GraphMaxSim(found.graph, tiny.encoder())).search("mu")[
+        "docno"
+    ].nunique() == 6
 
 
 @pytest.mark.parametrize("engine", ["lance", "pisa"])
@@ -194,7 +222,10 @@ def test_reasons(folder: Path, capfd: pytest.CaptureFixture[str], engine: Any) -
     results = opened(folder, lexical=engine).search("installing lambda mu")
     assert capfd.readouterr().out == ""
     assert results["docno"][0] == "guide.md%p1"  # the only one with two of these words
-    assert re.match(r"words \d\.\d\d \+ meaning \d\.\d\d; similarity .*; title has Installing$", results["why"][0])
+    assert re.match(
+        r"words \d\.\d\d \+ meaning \d\.\d\d; similarity .*; title has Installing$",
+        results["why"][0],
+    )
     for why, score in zip(results["why"], results["score"], strict=True):
         words, meaning = map(float, re.match(r"words (\S+) \+ meaning ([\d.]+)", why).groups())  # type: ignore[union-attr]
         assert words + meaning == pytest.approx(score, abs=0.011)
@@ -204,14 +235,19 @@ def test_one_result_per_section_and_no_copies(folder: Path) -> None:
     words = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu".split()
     text = " ".join(words[number * number % 12] + str(number % 7) for number in range(300))
     page = f"# Copied\n\n{text}\n\n## Other\n\nalpha mu {text[:300]} lambda\n"
-    found = opened(write(folder, {"copied.md": page, "copied.txt": f"Another first line.\n\n{text}\n"}))
+    found = opened(
+        write(folder, {"copied.md": page, "copied.txt": f"Another first line.\n\n{text}\n"})
+    )
     assert len(found.graph) == len(DOCUMENTS) + 2
     results = found.search(text[:60], 20)
     sections = results["file"] + results["title"]
     assert sections.is_unique and results["docno"].is_unique
     copied = results[results["text"].str.contains(text[100:200], regex=False)]
     assert len(copied) == 1 and copied["file"].iloc[0].startswith("copied")
-    assert len(found.search(text[:60], 20, per="document")) == found.search(text[:60], 20)["file"].nunique()
+    assert (
+        len(found.search(text[:60], 20, per="document"))
+        == found.search(text[:60], 20)["file"].nunique()
+    )
 
 
 @pytest.mark.parametrize("question", ["alpha beta", "nonsense"])
@@ -220,17 +256,23 @@ def test_no_good_answer(folder: Path, capsys: pytest.CaptureFixture[str], questi
     assert found._unrelated > 0
     found.__dict__["_unrelated"] = 1e9
     if question == "nonsense":
-        with pytest.warns(ptg.PyTerrierGraphWarning, match="no passage answers 'nonsense': the best similarity is"):
+        with pytest.warns(
+            ptg.PyTerrierGraphWarning, match="no passage answers 'nonsense': the best similarity is"
+        ):
             assert "random words have 1000000000.00" in found.search(question).attrs["weak"]
     else:
         assert not found.search(question).attrs  # a passage has all words
 
 
-def test_time_of_encoding(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_of_encoding(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("pyterrier_graph.encoders.stored_vectors.TIMED", 2)
     monkeypatch.setattr("pyterrier_graph.encoders.stored_vectors.SOON", 0)
     opened(folder, verbose=True)
-    assert re.search(r"^Encoding 6 passages takes about \d+ seconds.$", capsys.readouterr().err, re.MULTILINE)
+    assert re.search(
+        r"^Encoding 6 passages takes about \d+ seconds.$", capsys.readouterr().err, re.MULTILINE
+    )
     write(folder, {"old.rst": "Old\n===\n\nmu\n"}, LONG_AGO + 1)
     opened(folder, verbose=True)
     assert "Encoding" not in capsys.readouterr().err
@@ -238,7 +280,11 @@ def test_time_of_encoding(folder: Path, capsys: pytest.CaptureFixture[str], monk
 
 def test_files_that_are_skipped(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyterrier_graph.search.files.find_spec", lambda name: None)
-    found = opened(write(folder, {"a.pdf": "", "b.pdf": "", "sub/c.DOCX": "", "Makefile": "", ".hidden.pdf": ""}))
+    found = opened(
+        write(
+            folder, {"a.pdf": "", "b.pdf": "", "sub/c.DOCX": "", "Makefile": "", ".hidden.pdf": ""}
+        )
+    )
     assert found.meta["source"]["skipped"] == {".pdf": 2, ".docx": 1, ".png": 1, "no suffix": 1}
     assert program._state(found).splitlines()[-1] == (
         "5 files not read: 2 .pdf, 1 no suffix, 1 .png, 1 .docx; .pdf, .docx need pyterrier_graph[office]."
@@ -283,7 +329,10 @@ def test_snippet_is_the_best_window(words: int) -> None:
 
 def test_words_with_a_wanted_stem() -> None:
     text = "Installing it_installs; reinstall"
-    assert [text[start:end] for start, end in matching_words(text, {"instal"})] == ["Installing", "installs"]
+    assert [text[start:end] for start, end in matching_words(text, {"instal"})] == [
+        "Installing",
+        "installs",
+    ]
 
 
 def test_title_of_a_file() -> None:
@@ -312,7 +361,9 @@ def test_output(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == ""
 
 
-def test_control_characters_are_not_printed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_control_characters_are_not_printed(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write(folder, {"evil.md": "# \033[31mEvil\n\ngamma \033]0;title\a gamma\n"})
     assert run(folder, "gamma", "-n", "9") == 0
     out = capsys.readouterr().out
@@ -328,11 +379,21 @@ def test_control_characters_are_not_printed(folder: Path, capsys: pytest.Capture
         ({"a.png": "x"}, "alpha", "has no files whose names end in .md"),
         ({"a.md": "# x\n\ny"}, " ?! ", "the question is empty"),
         ({"a.md": "# x\n\ny"}, "", "the question is empty"),
-        ({"a.md": "\0", "b.md": "\0"}, "alpha", "has no text: of 2 files, 2 cannot be read (a.md: not a text"),
-        ({"a.md": "", "b.md": "# Only a title"}, "alpha", "has no text: of 2 files, 0 cannot be read"),
+        (
+            {"a.md": "\0", "b.md": "\0"},
+            "alpha",
+            "has no text: of 2 files, 2 cannot be read (a.md: not a text",
+        ),
+        (
+            {"a.md": "", "b.md": "# Only a title"},
+            "alpha",
+            "has no text: of 2 files, 0 cannot be read",
+        ),
     ],
 )
-def test_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str], files: Any, question: str, message: str) -> None:
+def test_bad_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], files: Any, question: str, message: str
+) -> None:
     folder = tmp_path / "folder"
     if isinstance(files, str):
         folder.write_text(files)
@@ -346,7 +407,9 @@ def test_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str], files: An
 
 
 @pytest.mark.parametrize("words", [[], ["find"]])
-def test_unknown_command(words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_command(
+    words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("sys.argv", ["pyterrier_graph", *words])
     with pytest.raises(SystemExit, match="2"):
         program.main()

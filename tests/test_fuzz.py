@@ -43,7 +43,14 @@ from pyterrier_graph.documents.readers.outline import ReaderError
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", 0))
-OURS = ("pyterrier_graph", "pyterrier", "pyterrier_alpha", "pyterrier_dr", "ir_datasets", "ir_measures")
+OURS = (
+    "pyterrier_graph",
+    "pyterrier",
+    "pyterrier_alpha",
+    "pyterrier_dr",
+    "ir_datasets",
+    "ir_measures",
+)
 ALLOWED = (ValueError, TypeError, KeyError, OSError)
 
 
@@ -62,14 +69,22 @@ def is_allowed(error: BaseException) -> bool:
     """Whether an error is one that a ``raise`` statement of this package or PyTerrier made, with a message."""
     if isinstance(error, ReaderError):
         return bool(str(error))
-    if not isinstance(error, ALLOWED) or isinstance(error, UnicodeError) or not str(error) or not error.__traceback__:
+    if (
+        not isinstance(error, ALLOWED)
+        or isinstance(error, UnicodeError)
+        or not str(error)
+        or not error.__traceback__
+    ):
         return False
     trace = error.__traceback__
     while trace.tb_next is not None:
         trace = trace.tb_next
     package = trace.tb_frame.f_globals.get("__name__", "").partition(".")[0]
     code = dis.get_instructions(trace.tb_frame.f_code)
-    return package in OURS and next(step for step in code if step.offset == trace.tb_lasti).opname == "RAISE_VARARGS"
+    return (
+        package in OURS
+        and next(step for step in code if step.offset == trace.tb_lasti).opname == "RAISE_VARARGS"
+    )
 
 
 @contextmanager
@@ -94,16 +109,106 @@ TOKENS = (
     .encode()
     .split(b"\n")
 )
-TOKENS = [token for line in TOKENS for token in line.split(b" ")] + [b"\n", b"\n\n", b"\n## ", b"```\n", b"    ", b"\0"]
-TOKENS += [b"\n- ", b"\n> ", b"\xff\xfe", b"\xe2\x80\xa8", b".. py:class:: C\n\n   ", b".. toctree::\n\n   "]
-TEXTS = [
-    *("", " ", "\0", "\ud800", "a\udcffb", "\u2028", "\ufeff", "nan", "1e999", "-1", "None", "%p0", "d0%p0", "d0%p1"),
-    *("d0%p99", "d0%p-1", "d0%p٣", "d0%p99999999999999999999", "d0%s0", "d0", "t0", "../../etc/passwd", "a/../../b"),
-    *("a\nb", "applypipeline:off x", "alpha", "x" * 5000, "alpha " * 2000, "<script>", "EP-1000001-A1", "EN"),
+TOKENS = [token for line in TOKENS for token in line.split(b" ")] + [
+    b"\n",
+    b"\n\n",
+    b"\n## ",
+    b"```\n",
+    b"    ",
+    b"\0",
 ]
-NUMBERS = [0, 1, -1, 7, 2**31, 2**63, 2**64, -(2**70), 10**400, 0.5, -0.0, 1e39, 1e300, math.nan, math.inf, -math.inf]
-JSON = [None, True, *NUMBERS, *TEXTS, [], {}, [[]], [None], [1, 2], {"a": 1}, {"": None}, [0] * 1000]
-VALUES = [*JSON, ["d0%p0"], (1, 2), set(), b"x", 1j, np.float32("nan"), np.int8(1), np.zeros((2, 2)), pd.NA, pd.NaT]
+TOKENS += [
+    b"\n- ",
+    b"\n> ",
+    b"\xff\xfe",
+    b"\xe2\x80\xa8",
+    b".. py:class:: C\n\n   ",
+    b".. toctree::\n\n   ",
+]
+TEXTS = [
+    *(
+        "",
+        " ",
+        "\0",
+        "\ud800",
+        "a\udcffb",
+        "\u2028",
+        "\ufeff",
+        "nan",
+        "1e999",
+        "-1",
+        "None",
+        "%p0",
+        "d0%p0",
+        "d0%p1",
+    ),
+    *(
+        "d0%p99",
+        "d0%p-1",
+        "d0%p٣",
+        "d0%p99999999999999999999",
+        "d0%s0",
+        "d0",
+        "t0",
+        "../../etc/passwd",
+        "a/../../b",
+    ),
+    *(
+        "a\nb",
+        "applypipeline:off x",
+        "alpha",
+        "x" * 5000,
+        "alpha " * 2000,
+        "<script>",
+        "EP-1000001-A1",
+        "EN",
+    ),
+]
+NUMBERS = [
+    0,
+    1,
+    -1,
+    7,
+    2**31,
+    2**63,
+    2**64,
+    -(2**70),
+    10**400,
+    0.5,
+    -0.0,
+    1e39,
+    1e300,
+    math.nan,
+    math.inf,
+    -math.inf,
+]
+JSON = [
+    None,
+    True,
+    *NUMBERS,
+    *TEXTS,
+    [],
+    {},
+    [[]],
+    [None],
+    [1, 2],
+    {"a": 1},
+    {"": None},
+    [0] * 1000,
+]
+VALUES = [
+    *JSON,
+    ["d0%p0"],
+    (1, 2),
+    set(),
+    b"x",
+    1j,
+    np.float32("nan"),
+    np.int8(1),
+    np.zeros((2, 2)),
+    pd.NA,
+    pd.NaT,
+]
 values = st.sampled_from(VALUES) | st.text(max_size=8) | st.integers() | st.floats()
 json_values = st.sampled_from(JSON) | st.text(max_size=8) | st.integers() | st.floats()
 
@@ -116,9 +221,15 @@ def changed_bytes(draw: Any, contents: Any) -> bytes:
     for _ in range(draw(st.integers(1, 8))):
         start, removed = draw(st.integers(0, len(data))), draw(st.integers(0, 40))
         new = draw(
-            st.sampled_from(TOKENS) | st.binary(max_size=6) | st.sampled_from([data[start : start + 200], data[:200]])
+            st.sampled_from(TOKENS)
+            | st.binary(max_size=6)
+            | st.sampled_from([data[start : start + 200], data[:200]])
         )
-        data = data[:start] + new * draw(st.sampled_from([1, 1, 1, 3, 50, 500])) + data[start + removed :]
+        data = (
+            data[:start]
+            + new * draw(st.sampled_from([1, 1, 1, 3, 50, 500]))
+            + data[start + removed :]
+        )
     return data[:100_000]
 
 
@@ -129,7 +240,11 @@ def changed_json(draw: Any, value: Any, pool: Any = json_values) -> Any:
         name, kind = draw(st.sampled_from([*value])), draw(st.integers(0, 5))
         if kind == 0:
             return {other: inner for other, inner in value.items() if other != name}
-        return value | {draw(st.sampled_from(TEXTS)) if kind == 1 else name: draw(changed_json(value[name], pool))}
+        return value | {
+            draw(st.sampled_from(TEXTS)) if kind == 1 else name: draw(
+                changed_json(value[name], pool)
+            )
+        }
     if isinstance(value, list | tuple) and value and draw(st.integers(0, 9)):
         place, kind = draw(st.integers(0, len(value) - 1)), draw(st.integers(0, 5))
         new = [draw(changed_json(value[place], pool))][: kind != 0]
@@ -142,8 +257,14 @@ def changed_frame(draw: Any, frame: pd.DataFrame) -> Any:
     """A frame with one to three changes: of columns, types, values, rows, or of the index."""
     for _ in range(draw(st.integers(1, 3))):
         if len(frame.columns):
-            frame = draw(st.sampled_from(CHANGES))(draw, frame, draw(st.integers(0, len(frame.columns) - 1)))
-    return frame if draw(st.integers(0, 40)) else draw(st.sampled_from([None, [], frame.to_dict("records"), 5, "qid"]))
+            frame = draw(st.sampled_from(CHANGES))(
+                draw, frame, draw(st.integers(0, len(frame.columns) - 1))
+            )
+    return (
+        frame
+        if draw(st.integers(0, 40))
+        else draw(st.sampled_from([None, [], frame.to_dict("records"), 5, "qid"]))
+    )
 
 
 def _column(draw: Any, frame: pd.DataFrame, place: int) -> pd.DataFrame:
@@ -151,16 +272,26 @@ def _column(draw: Any, frame: pd.DataFrame, place: int) -> pd.DataFrame:
     kept = [*range(len(frame.columns))]
     kind = draw(st.integers(0, 2))
     if kind == 2:
-        name = draw(st.sampled_from([*frame.columns, "docid", "graph", "codes", "query_vec", 0, None, ("a", "b")]))
-        return frame.set_axis([name if n == place else old for n, old in enumerate(frame.columns)], axis=1)
+        name = draw(
+            st.sampled_from(
+                [*frame.columns, "docid", "graph", "codes", "query_vec", 0, None, ("a", "b")]
+            )
+        )
+        return frame.set_axis(
+            [name if n == place else old for n, old in enumerate(frame.columns)], axis=1
+        )
     return frame.iloc[:, [*kept, place] if kind else [other for other in kept if other != place]]
 
 
 def _cells(draw: Any, frame: pd.DataFrame, place: int) -> pd.DataFrame:
     column, value = frame.iloc[:, place].astype(object).tolist(), draw(values)
-    for row in draw(st.lists(st.integers(0, max(0, len(column) - 1)), max_size=4)) if column else ():
+    for row in (
+        draw(st.lists(st.integers(0, max(0, len(column) - 1)), max_size=4)) if column else ()
+    ):
         column[row] = value
-    columns = [column if n == place else frame.iloc[:, n].tolist() for n in range(len(frame.columns))]
+    columns = [
+        column if n == place else frame.iloc[:, n].tolist() for n in range(len(frame.columns))
+    ]
     changed = pd.DataFrame(dict(enumerate(columns)), dtype=object).set_axis(frame.columns, axis=1)
     with suppress(UnicodeEncodeError):
         return changed.infer_objects()
@@ -168,7 +299,11 @@ def _cells(draw: Any, frame: pd.DataFrame, place: int) -> pd.DataFrame:
 
 
 def _rows(draw: Any, frame: pd.DataFrame, place: int) -> pd.DataFrame:
-    rows = draw(st.lists(st.integers(0, len(frame) - 1), max_size=2 * len(frame))) if len(frame) else []
+    rows = (
+        draw(st.lists(st.integers(0, len(frame) - 1), max_size=2 * len(frame)))
+        if len(frame)
+        else []
+    )
     return frame.iloc[rows].reset_index(drop=True) if draw(st.booleans()) else frame.iloc[rows]
 
 
@@ -181,7 +316,12 @@ RECORDS: list[dict[str, Any]] = [
     {"docno": "d0", "title": "alpha", "text": "beta gamma\n\ndelta", "codes": ["a", "b"]},
     {
         "docno": "d0",
-        "nodes": [["section", "alpha", -1], ["passage", "beta", 0], ["section", "", 0], ["passage", "gamma", 2]],
+        "nodes": [
+            ["section", "alpha", -1],
+            ["passage", "beta", 0],
+            ["section", "", 0],
+            ["passage", "gamma", 2],
+        ],
         "links": [["internal", 3, 1]],
         "references": [["external", 0, "d1"]],
         "codes": ["a"],
@@ -190,29 +330,47 @@ RECORDS: list[dict[str, Any]] = [
     {"docno": "d0", "title": "alpha", "sections": [["one", "text"], ["two", ["a", "b"]]]},
     {"docno": "d0", "marked_up_doc": "<doc><hl>alpha</hl><text><p>beta</p><p>gamma</text>"},
     {"docno": "d0", "title": "alpha", "headings": "one\ntwo", "body": "one\ntext\ntwo\nmore"},
-    {"docno": "d0", "title": "alpha", "abstract": "beta", "body": [["one", "text"], ["one", "more"]]},
+    {
+        "docno": "d0",
+        "title": "alpha",
+        "abstract": "beta",
+        "body": [["one", "text"], ["one", "more"]],
+    },
 ]
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_files(name: str) -> None:
     @fuzz(10)
-    @given(changed_bytes([*EXAMPLE_FILES[name].values()]), st.sampled_from(["a", "a", "d0%p1", "\udcff"]))
+    @given(
+        changed_bytes([*EXAMPLE_FILES[name].values()]),
+        st.sampled_from(["a", "a", "d0%p1", "\udcff"]),
+    )
     def check(data: bytes, docno: str) -> None:
         with allowed_errors():
             draft = read_draft(parser(name), data, docno, 3, 8)
             StructuredDocument(docno, (*draft.nodes,), (*draft.links,))
-            assert len(draft.lines) == len(draft.nodes) and all(1 <= line <= len(data) + 2 for line in draft.lines)
+            assert len(draft.lines) == len(draft.nodes) and all(
+                1 <= line <= len(data) + 2 for line in draft.lines
+            )
             json.dumps(vars(draft), ensure_ascii=False).encode()
             passages = sum(kind == "passage" for kind, _, _ in draft.nodes)
-            assert all(id == docno or int(id.removeprefix(f"{docno}%p")) < passages for id in draft.names.values())
-            assert all(0 <= node < len(draft.nodes) and names for node, _, names in draft.references)
+            assert all(
+                id == docno or int(id.removeprefix(f"{docno}%p")) < passages
+                for id in draft.names.values()
+            )
+            assert all(
+                0 <= node < len(draft.nodes) and names for node, _, names in draft.references
+            )
 
     check()
 
 
 @fuzz(60)
-@given(st.sampled_from(RECORDS).flatmap(lambda record: changed_json(record, values)), st.sampled_from([1, 120]))
+@given(
+    st.sampled_from(RECORDS).flatmap(lambda record: changed_json(record, values)),
+    st.sampled_from([1, 120]),
+)
 def test_records(record: Any, words: int) -> None:
     with allowed_errors():
         made = MemoryGraph.from_documents([ptg.read_record(record, passage_words=words)])
@@ -232,7 +390,11 @@ def read_patent(file: Path) -> None:
 
 @pytest.mark.parametrize(
     ("pattern", "read"),
-    [("EP*.xml", read_patent), ("*topics.txt", clef_ip.read_topics), ("*QRELS*", clef_ip.read_qrels)],
+    [
+        ("EP*.xml", read_patent),
+        ("*topics.txt", clef_ip.read_topics),
+        ("*QRELS*", clef_ip.read_qrels),
+    ],
 )
 def test_clef_ip(pattern: str, read: Callable[[Path], Any], tmp_path: Path) -> None:
     home = write_miniature(tmp_path / "clef-ip").home
@@ -272,7 +434,11 @@ def texts() -> pd.DataFrame:
 
 
 def documents() -> pd.DataFrame:
-    return tiny.topics(2).merge(pd.DataFrame({"docno": ["d0", "d1"]}), how="cross").assign(score=1.0, rank=0)
+    return (
+        tiny.topics(2)
+        .merge(pd.DataFrame({"docno": ["d0", "d1"]}), how="cross")
+        .assign(score=1.0, rank=0)
+    )
 
 
 def hybrid() -> pt.Transformer:
@@ -291,10 +457,16 @@ TRANSFORMERS: dict[str, tuple[Callable[[], Any], Callable[[], pd.DataFrame]]] = 
     "lgre": (lgre, texts),
     "dual": (dual, tiny.topics),
     "evidence": (ptg.DocumentEvidence, texts),
-    "neighbors": (lambda: ptg.DocumentEvidence(relations={"order": 0.1, "order_i": 0.1}, graph=graph()), texts),
+    "neighbors": (
+        lambda: ptg.DocumentEvidence(relations={"order": 0.1, "order_i": 0.1}, graph=graph()),
+        texts,
+    ),
     "hybrid": (hybrid, lambda: tiny.topics(2)),
     "document-cutoff": (lambda: clef_ip.DocumentCutoff(2, 1), texts),
-    "passage-qrels": (lambda: SimpleNamespace(transform=graph().passage_qrels), lambda: tiny.qrels(2)),
+    "passage-qrels": (
+        lambda: SimpleNamespace(transform=graph().passage_qrels),
+        lambda: tiny.qrels(2),
+    ),
     "index": (lambda: index().hybrid(per="section"), lambda: tiny.topics(2)),
 }
 
@@ -327,14 +499,23 @@ def index() -> ptg.GraphIndex:
 
 
 docnos = st.sampled_from(["d0", "d1", "d2"])
-records = st.sampled_from(RECORDS).flatmap(lambda record: st.just(record) | changed_json(record, values))
+records = st.sampled_from(RECORDS).flatmap(
+    lambda record: st.just(record) | changed_json(record, values)
+)
 renamed = st.tuples(records, docnos).map(
     lambda pair: pair[0] | {"docno": pair[1]} if isinstance(pair[0], dict) else pair[0]
 )
 answered = st.tuples(changed_frame(tiny.topics(2)), changed_frame(tiny.qrels(2)))
-written = {"docs": st.lists(renamed, max_size=3) | changed_frame(documents()) | values, "document": st.none() | values}
+written = {
+    "docs": st.lists(renamed, max_size=3) | changed_frame(documents()) | values,
+    "document": st.none() | values,
+}
 written["answered"] = st.none() | answered | values
-built = {"passage_words": st.just(9) | values, "windows": st.just(2) | values, "overwrite": st.just(True) | values}
+built = {
+    "passage_words": st.just(9) | values,
+    "windows": st.just(2) | values,
+    "overwrite": st.just(True) | values,
+}
 CALLS: dict[str, dict[str, Any]] = {
     "update": written,
     "index": written | built,
@@ -383,9 +564,21 @@ del PUBLIC["open_folder"]  # writes an index into a cache, of any folder
 def test_arguments(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Public classes and functions with values of any kind."""
     monkeypatch.chdir(tmp_path)
-    objects = [graph(), dual(), maxsim(), tiny.encoder(), tiny.topics(2), tiny.qrels(2), ptg.Tuning(), Path("nowhere")]
+    objects = [
+        graph(),
+        dual(),
+        maxsim(),
+        tiny.encoder(),
+        tiny.topics(2),
+        tiny.qrels(2),
+        ptg.Tuning(),
+        Path("nowhere"),
+    ]
     good = {"graph": st.just(graph()), "encoder": st.just(dual())}
-    required, optional = dict[str, Any](), dict[str, Any]()  # the readers take **options, of read_markdown
+    required, optional = (
+        dict[str, Any](),
+        dict[str, Any](),
+    )  # the readers take **options, of read_markdown
     for parameter, about in inspect.signature(PUBLIC[name]).parameters.items():
         value = good.get(parameter, st.nothing()) | st.sampled_from(objects) | values
         if about.kind is not about.VAR_KEYWORD:
@@ -433,7 +626,9 @@ def test_artifacts(name: str) -> None:
                 (folder / file).symlink_to(Path(outside, "file"))
             else:
                 changed = meta if file.name == "pt_meta.json" else changed_bytes([content[:2000]])
-                (folder / file).write_bytes(data.draw(changed) + content[2000:] * (file.name != "pt_meta.json"))
+                (folder / file).write_bytes(
+                    data.draw(changed) + content[2000:] * (file.name != "pt_meta.json")
+                )
             use(name, folder)
             assert not links, "a symbolic link was followed out of the artifact"
 

@@ -25,8 +25,17 @@ import pyterrier_graph as ptg
 from pyterrier_graph.documents.document import Node, StructuredDocument
 from pyterrier_graph.encoders.stored_vectors import base_vectors
 from pyterrier_graph.gnn_encoder.encoder import GNNEncoder
-from pyterrier_graph.gnn_encoder.equations import GNNEncoderConfig, PaperGNNEncoderConfig, PaperGNNEncoderNetwork
-from pyterrier_graph.gnn_encoder.training import GNNEncoderTraining, LossQueries, MaskedGraph, MaskedGraphModel
+from pyterrier_graph.gnn_encoder.equations import (
+    GNNEncoderConfig,
+    PaperGNNEncoderConfig,
+    PaperGNNEncoderNetwork,
+)
+from pyterrier_graph.gnn_encoder.training import (
+    GNNEncoderTraining,
+    LossQueries,
+    MaskedGraph,
+    MaskedGraphModel,
+)
 from pyterrier_graph.gnn_encoder.training import loss_queries as loss_queries_of
 from pyterrier_graph.graph_mean import tuning
 from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, write_index
@@ -40,7 +49,13 @@ from pyterrier_graph.training.grid_search import WEIGHTS
 from pyterrier_graph.training.validation import Validation, as_good
 
 COUNT, TINY, FEATURES = 24, 16, 6
-QUICK: dict[str, Any] = {"epochs": 2, "batch_size": 8, "masked": 0.2, "negatives": 2, "learning_rate": 0.01}
+QUICK: dict[str, Any] = {
+    "epochs": 2,
+    "batch_size": 8,
+    "masked": 0.2,
+    "negatives": 2,
+    "learning_rate": 0.01,
+}
 NETWORKS: dict[str, Any] = {
     "papers": PaperGNNEncoderConfig(heads=2),
     "edge features": PaperGNNEncoderConfig(heads=2, edge_features=FEATURES),
@@ -57,7 +72,10 @@ def words(number: int) -> str:
 
 def document(number: int) -> StructuredDocument:
     title = WORDS[number % 12] if number else ""  # nothing is aggregated from an empty title
-    nodes = (Node("section", title, -1), *(Node("passage", words(4 * number + n), 0) for n in range(4)))
+    nodes = (
+        Node("section", title, -1),
+        *(Node("passage", words(4 * number + n), 0) for n in range(4)),
+    )
     return StructuredDocument(f"d{number}", nodes)
 
 
@@ -70,21 +88,32 @@ def features(queries: list[str], passages: list[str]) -> np.ndarray:
 def small(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """24 passages of 6 documents; two queries for each, those of the first 20 passages are in the graph."""
     folder = tmp_path_factory.mktemp("gnn")
-    encoder = DualEncoder(checkpoint(), device="cpu", max_query_tokens=12, max_passage_tokens=24, verbose=False)
+    encoder = DualEncoder(
+        checkpoint(), device="cpu", max_query_tokens=12, max_passage_tokens=24, verbose=False
+    )
     documents = MemoryGraph.from_documents([document(number) for number in range(6)])
     docnos = [str(name) for name in documents.ids_of(documents.passage_nodes)]
     texts = dict(zip(docnos, documents.texts(documents.passage_nodes), strict=True))
     index = FlexIndex(str(folder / "base.flex"), verbose=False)
-    (encoder.doc_encoder() >> index).index({"docno": name, "text": text} for name, text in texts.items())
-    numbers = [n for n in range(2 * COUNT) if n % COUNT < 20] + [n for n in range(2 * COUNT) if n % COUNT >= 20]
-    rows = [(f"q{n}", " ".join(words(n % COUNT).split()[: 1 + n // COUNT]) + " mu" * (n % 3)) for n in numbers]
+    (encoder.doc_encoder() >> index).index(
+        {"docno": name, "text": text} for name, text in texts.items()
+    )
+    numbers = [n for n in range(2 * COUNT) if n % COUNT < 20] + [
+        n for n in range(2 * COUNT) if n % COUNT >= 20
+    ]
+    rows = [
+        (f"q{n}", " ".join(words(n % COUNT).split()[: 1 + n // COUNT]) + " mu" * (n % 3))
+        for n in numbers
+    ]
     topics = pd.DataFrame(rows, columns=["qid", "query"])
     relevant = {f"q{n}": docnos[n % COUNT] for n in numbers}
     qrels = pd.DataFrame({"qid": relevant.keys(), "docno": relevant.values(), "label": 1})
     train, dev = topics[:44], topics[44:]  # 40 in the graph and 4 that are not; 4
     retriever = encoder.query_encoder() >> index.np_retriever()
     load = pt.apply.generic(lambda frame: frame.assign(text=frame["docno"].map(texts)))
-    graph = QueryPassageGraph(folder / "graph").build(topics[:40], index, retriever, k=5, qrels=qrels)
+    graph = QueryPassageGraph(folder / "graph").build(
+        topics[:40], index, retriever, k=5, qrels=qrels
+    )
     graph.add_edge_features(features, load)
     vectors = torch.tensor(np.array(index.payload(return_docnos=False)[0]))
     return SimpleNamespace(**locals())
@@ -92,11 +121,18 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def gnn(small: Any, network: Any = None, **options: Any) -> GNNEncoder:
     training = GNNEncoderTraining(**QUICK | options.pop("training", {}))
-    graph = small.documents if isinstance(network, dict) and {"title", "order"} & {*network} else None
+    graph = (
+        small.documents if isinstance(network, dict) and {"title", "order"} & {*network} else None
+    )
     if network is None or isinstance(network, dict):
         network = GNNEncoderConfig(network)
     network = replace(network, edges=options.pop("edges", True), seed=options.pop("seed", 0))
-    common = {"training": training, "device": "cpu", "query_graph": small.graph, "vectors": small.index}
+    common = {
+        "training": training,
+        "device": "cpu",
+        "query_graph": small.graph,
+        "vectors": small.index,
+    }
     options = common | {"verbose": False, "config": network} | options
     return GNNEncoder(options.pop("graph", graph), options.pop("encoder", small.encoder), **options)
 
@@ -106,7 +142,12 @@ def masked_graph(model: GNNEncoder, queries: LossQueries) -> MaskedGraph:
 
 
 def mean(small: Any, weights: Any = "auto", **options: Any) -> GraphMean:
-    options = {"query_graph": small.graph, "vectors": small.index, "device": "cpu", "verbose": False} | options
+    options = {
+        "query_graph": small.graph,
+        "vectors": small.index,
+        "device": "cpu",
+        "verbose": False,
+    } | options
     return GraphMean(options.pop("graph", None), small.encoder, weights, **options)
 
 
@@ -121,7 +162,9 @@ def indexed(model: Any, folder: Path, **options: Any) -> np.ndarray:
     return np.array(model.index(folder, **options).flex.payload(return_docnos=False)[0])
 
 
-def edges_of(graph: QueryPassageGraph, edge_type: str, masked: set[int]) -> tuple[list[tuple[int, int]], list[int]]:
+def edges_of(
+    graph: QueryPassageGraph, edge_type: str, masked: set[int]
+) -> tuple[list[tuple[int, int]], list[int]]:
     """Pairs of a query and a passage, and numbers of these edges."""
     numbers = np.arange(graph.num_edges[edge_type])
     pairs = [(int(q), int(p)) for q, p in zip(*graph._ends(numbers, edge_type), strict=True)]
@@ -139,18 +182,27 @@ def literal(small: Any, model: GNNEncoder, masked: set[int] = frozenset()) -> Te
         if network.config.edge_features:
             about = torch.tensor(graph.edge_features()[numbers].astype(np.float32))
         queries = reference.query_states(network, queries, passages, pairs, about)
-        return reference.passage_states(network, passages, queries, [(p, q) for q, p in pairs], about)
+        return reference.passage_states(
+            network, passages, queries, [(p, q) for q, p in pairs], about
+        )
     sources: dict[str, Tensor] = {}
     edges: dict[str, list[tuple[int, int]]] = {}
     for name in network.relations:
         if name in graph.edge_types:
-            sources[name], edges[name] = queries, [(p, q) for q, p in edges_of(graph, name, masked)[0]]
+            sources[name], edges[name] = (
+                queries,
+                [(p, q) for q, p in edges_of(graph, name, masked)[0]],
+            )
         elif name == "title":
-            sources[name] = torch.tensor(small.encoder.encode_docs([WORDS[number] for number in range(6)]))
+            sources[name] = torch.tensor(
+                small.encoder.encode_docs([WORDS[number] for number in range(6)])
+            )
             edges[name] = [(p, p // 4) for p in range(COUNT) if p // 4]
         else:
             row, node = small.documents.neighbors(small.documents.passage_nodes, name)
-            places = {node: place for place, node in enumerate(small.documents.passage_nodes.tolist())}
+            places = {
+                node: place for place, node in enumerate(small.documents.passage_nodes.tolist())
+            }
             sources[name] = passages
             edges[name] = [(r, places[n]) for r, n in zip(row.tolist(), node.tolist(), strict=True)]
             assert edges[name]
@@ -198,13 +250,17 @@ def test_mean_aggregation(small: Any, tmp_path: Path) -> None:
     queries = small.encoder.encode_queries(small.topics["query"].tolist())
     expected = small.vectors.numpy().copy()
     for number, docno in enumerate(small.docnos):
-        relevant = [row for row, qid in enumerate(small.topics["qid"][:40]) if small.relevant[qid] == docno]
+        relevant = [
+            row for row, qid in enumerate(small.topics["qid"][:40]) if small.relevant[qid] == docno
+        ]
         if relevant:
             expected[number] += 0.7 * queries[relevant].mean(axis=0)
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     assert model.weights == {"relevant": 0.7}
     np.testing.assert_allclose(indexed(model, tmp_path / "mean"), expected, atol=1e-5)
-    np.testing.assert_allclose(gnn(small, model.weights).vectors_of(small.docnos), expected, atol=1e-5)
+    np.testing.assert_allclose(
+        gnn(small, model.weights).vectors_of(small.docnos), expected, atol=1e-5
+    )
     # its weight is found, and the untrained network is the mean with this weight
     scores = small.encoder.encode_queries(small.dev["query"].tolist()) @ expected.T
     graded = ranked(small, scores)
@@ -219,7 +275,10 @@ def test_the_norm_of_isolated_passages_is_tuned(small: Any, tmp_path: Path) -> N
     scores = small.encoder.encode_queries(small.dev["query"].tolist())
     scores = scores @ mean(small, {"relevant": 0.7}).vectors_of(small.docnos).T
     isolated = np.array(
-        [not any(small.relevant[q] == docno for q in small.topics["qid"][:40]) for docno in small.docnos]
+        [
+            not any(small.relevant[q] == docno for q in small.topics["qid"][:40])
+            for docno in small.docnos
+        ]
     )
     graded = ranked(small, scores * np.where(isolated, 1.15, 1))
     longer = mean(small, {"relevant": 0.7}).fit(None, None, small.dev, graded)
@@ -227,9 +286,13 @@ def test_the_norm_of_isolated_passages_is_tuned(small: Any, tmp_path: Path) -> N
     lengths = np.linalg.norm(longer.vectors_of(small.docnos), axis=1)
     np.testing.assert_allclose(lengths, np.where(isolated, 1.15, 1), rtol=1e-5)
     start = gnn(small, GNNEncoderConfig.starting_at(longer))
-    np.testing.assert_allclose(start.vectors_of(small.docnos), longer.vectors_of(small.docnos), atol=1e-5)
+    np.testing.assert_allclose(
+        start.vectors_of(small.docnos), longer.vectors_of(small.docnos), atol=1e-5
+    )
     assert pt.inspect.transformer_apply_attributes(longer, verbose=True).isolated_norm == 1.15
-    loaded = GraphMean.load(longer.save(tmp_path / "saved").path, query_graph=small.graph, vectors=small.index)
+    loaded = GraphMean.load(
+        longer.save(tmp_path / "saved").path, query_graph=small.graph, vectors=small.index
+    )
     np.testing.assert_array_equal(loaded.vectors_of(small.docnos), longer.vectors_of(small.docnos))
 
 
@@ -238,7 +301,9 @@ def test_weights_per_query(small: Any, tmp_path: Path) -> None:
     start = mean(small, graph=small.documents)
     model = gnn(small, graph=small.documents)
     assert model.largest_weights == start.largest_weights == {"titles": 1.0, "relevant": 1.0}
-    np.testing.assert_allclose(model.vectors_of(small.docnos), start.vectors_of(small.docnos), atol=1e-6)
+    np.testing.assert_allclose(
+        model.vectors_of(small.docnos), start.vectors_of(small.docnos), atol=1e-6
+    )
     queries = small.topics[["qid", "query"]]
     untrained = model(queries)["query_vec"]
     np.testing.assert_array_equal(np.stack(untrained), np.stack(start(queries)["query_vec"]))
@@ -249,29 +314,42 @@ def test_weights_per_query(small: Any, tmp_path: Path) -> None:
     assert found.weights.shape == (len(small.train), 2)
     assert without[inside].mean() < by_all[inside].mean() - 0.05
     model.fit(small.train, small.qrels, small.dev, small.qrels)
-    assert not np.allclose(model.vectors_of(small.docnos), start.vectors_of(small.docnos), atol=1e-4)
+    assert not np.allclose(
+        model.vectors_of(small.docnos), start.vectors_of(small.docnos), atol=1e-4
+    )
     np.testing.assert_array_equal(np.stack(model(queries)["query_vec"]), np.stack(untrained))
     index = model.index(tmp_path / "index.flex")
     assert (str(index), str(start.index(tmp_path / "start.flex"))) == ("GNNEncoder", "GraphMean")
     retriever = index.retriever(5)
     scores = np.stack(untrained) @ model.vectors_of(small.docnos).T
-    run = retriever(queries).sort_values(["qid", "rank"]).groupby("qid", sort=False)["docno"].first()
+    run = (
+        retriever(queries).sort_values(["qid", "rank"]).groupby("qid", sort=False)["docno"].first()
+    )
     assert run.loc[queries["qid"]].tolist() == [small.docnos[best] for best in scores.argmax(1)]
     tuned = model.tune(small.dev, small.qrels).largest_weights
     loaded = GNNEncoder.load(
-        model.save(tmp_path / "saved").path, graph=small.documents, query_graph=small.graph, vectors=small.index
+        model.save(tmp_path / "saved").path,
+        graph=small.documents,
+        query_graph=small.graph,
+        vectors=small.index,
     )
     assert loaded.largest_weights == tuned and loaded.config.per_query
     np.testing.assert_array_equal(loaded.vectors_of(small.docnos), model.vectors_of(small.docnos))
-    assert GNNEncoderConfig.starting_at(start) == GNNEncoderConfig(start.largest_weights, per_query=True)
+    assert GNNEncoderConfig.starting_at(start) == GNNEncoderConfig(
+        start.largest_weights, per_query=True
+    )
     assert not GNNEncoderConfig(start.fixed_weights).per_query and GNNEncoderConfig().per_query
     fixed = gnn(small, graph=small.documents, edges=False)
     assert not fixed.largest_weights and fixed.weights == {"title": 1.0, "relevant": 0.5}
 
 
 def test_default_weights(small: Any, tmp_path: Path) -> None:
-    plain = MemoryGraph.from_documents([StructuredDocument("d0", (Node("section", "", -1), Node("passage", "mu", 0)))])
-    bare = QueryPassageGraph(tmp_path / "bare").build(small.topics[:3], small.index, small.retriever, k=2)
+    plain = MemoryGraph.from_documents(
+        [StructuredDocument("d0", (Node("section", "", -1), Node("passage", "mu", 0)))]
+    )
+    bare = QueryPassageGraph(tmp_path / "bare").build(
+        small.topics[:3], small.index, small.retriever, k=2
+    )
     both = mean(small, graph=small.documents)
     assert both.weights == "auto" and both.largest_weights == {"titles": 1.0, "relevant": 1.0}
     assert both.fixed_weights == {"title": 1.0, "relevant": 0.5}
@@ -280,7 +358,9 @@ def test_default_weights(small: Any, tmp_path: Path) -> None:
     assert mean(small).largest_weights == {"relevant": 1.0}
     assert mean(small, query_graph=bare).largest_weights == {"retrieved": 1.0}
     assert mean(small, query_graph=bare).fixed_weights == {"retrieved": 0.5}
-    with pytest.warns(UserWarning, match="has no titles: passages aggregate from nothing; give weights=") as said:
+    with pytest.warns(
+        UserWarning, match="has no titles: passages aggregate from nothing; give weights="
+    ) as said:
         alone = GraphMean(plain, small.encoder, verbose=False)
     assert len(said) == 1
     vector = small.encoder.encode_docs(["mu"])
@@ -318,8 +398,12 @@ def test_the_network_without_edges(small: Any, tmp_path: Path) -> None:
     assert not np.allclose(with_edges.vectors_of(small.docnos), expected, atol=1e-2)
     before = [value.clone() for value in network.parameters()]
     model.fit(small.train, small.qrels)
-    moved = [not torch.equal(one, other) for one, other in zip(before, network.parameters(), strict=True)]
-    assert any(moved) and not any(value.requires_grad and value.grad is not None for value in network.scalars())
+    moved = [
+        not torch.equal(one, other) for one, other in zip(before, network.parameters(), strict=True)
+    ]
+    assert any(moved) and not any(
+        value.requires_grad and value.grad is not None for value in network.scalars()
+    )
 
 
 @pytest.mark.parametrize("name", [*NETWORKS, "fixed", "auto"])
@@ -327,22 +411,34 @@ def test_explanations(small: Any, name: str) -> None:
     if name in NETWORKS:
         model: Any = randomized(gnn(small, NETWORKS[name]))
     else:
-        model = mean(small, "auto" if name == "auto" else {"relevant": 0.5, "title": 1.0}, graph=small.documents)
+        model = mean(
+            small,
+            "auto" if name == "auto" else {"relevant": 0.5, "title": 1.0},
+            graph=small.documents,
+        )
     queries = dict(zip(small.topics["qid"], small.topics["query"], strict=True))
     for place in (6, 23):  # with queries, and without
         docno = small.docnos[place]
         said = model.explain("alpha beta", docno, graph=small.documents)
         assert list(said) == ["relation", "source", "text", "weight", "score"]
-        assert said.iloc[0][["relation", "source", "text"]].tolist() == ["own", docno, small.texts[docno]]
+        assert said.iloc[0][["relation", "source", "text"]].tolist() == [
+            "own",
+            docno,
+            small.texts[docno],
+        ]
         vector = model(pd.DataFrame({"qid": ["1"], "query": ["alpha beta"]}))["query_vec"][0]
-        assert said["score"].sum() == pytest.approx(float(model.vectors_of([docno])[0] @ vector), abs=1e-4)
+        assert said["score"].sum() == pytest.approx(
+            float(model.vectors_of([docno])[0] @ vector), abs=1e-4
+        )
         assert said["score"][1:].is_monotonic_decreasing
         for relation, rows in said[1:].groupby("relation"):
             if relation == "retrieved":
                 pairs = edges_of(small.graph, "retrieved", set())[0]
                 expected = [small.topics["qid"][q] for q, p in pairs if p == place]
             elif relation == "relevant":
-                expected = ["q6", "q30"] if place == 6 else [docno]  # in place of queries that it lacks
+                expected = (
+                    ["q6", "q30"] if place == 6 else [docno]
+                )  # in place of queries that it lacks
                 assert place == 6 or name == "auto"
             elif relation in ("title", "titles"):
                 assert rows["text"].tolist() == [WORDS[place // 4]]
@@ -354,7 +450,11 @@ def test_explanations(small: Any, name: str) -> None:
             if place == 6 and relation in small.graph.edge_types:
                 assert rows["text"].tolist() == [queries[qid] for qid in rows["source"]]
             total = rows["weight"].sum()
-            own = name in ("papers", "edge features", "one layer")  # attention to the passage itself
+            own = name in (
+                "papers",
+                "edge features",
+                "one layer",
+            )  # attention to the passage itself
             assert (0 < total < 1) if own else total == pytest.approx(1)
     with pytest.raises(KeyError, match="'unknown' is not a passage of the index"):
         model.explain("alpha", "unknown")
@@ -366,7 +466,9 @@ def test_explained_parts_are_those_of_the_equations(small: Any) -> None:
     query, docno = small.encoder.encode_queries(["alpha beta"])[0], small.docnos[6]
     x = small.vectors[6].numpy()
     title = small.encoder.encode_docs([WORDS[1]])[0]
-    queries = small.encoder.encode_queries(small.topics.set_index("qid").loc[["q6", "q30"], "query"].tolist())
+    queries = small.encoder.encode_queries(
+        small.topics.set_index("qid").loc[["q6", "q30"], "query"].tolist()
+    )
     length = np.linalg.norm(x + title + 0.25 * queries.sum(0))
     said = plain.explain("alpha beta", docno).set_index("source")["score"]
     expected = {docno: x, "q6": 0.25 * queries[0], "q30": 0.25 * queries[1]}
@@ -380,20 +482,35 @@ def test_explained_parts_are_those_of_the_equations(small: Any) -> None:
         states = reference.query_states(network, states, small.vectors, pairs)
         mine = [(0, q) for q, p in pairs if p == 6]
         _, (weights,) = reference.gat(network.passage_layer, small.vectors[6:7], states, mine)
-    attention = {small.topics["qid"][q]: np.mean(weights[number]) for number, (_, q) in enumerate(mine)}
+    attention = {
+        small.topics["qid"][q]: np.mean(weights[number]) for number, (_, q) in enumerate(mine)
+    }
     said = model.explain("alpha", docno)[1:]
-    assert dict(zip(said["source"], said["weight"], strict=True)) == pytest.approx(attention, abs=1e-4)
+    assert dict(zip(said["source"], said["weight"], strict=True)) == pytest.approx(
+        attention, abs=1e-4
+    )
 
 
 # --- masked graph training
 
 
 def loss_queries(
-    small: Any, qrels: pd.DataFrame | None = None, topics: pd.DataFrame | None = None, graph: Any = None, **options: Any
+    small: Any,
+    qrels: pd.DataFrame | None = None,
+    topics: pd.DataFrame | None = None,
+    graph: Any = None,
+    **options: Any,
 ) -> MaskedGraph:
-    model = gnn(small, {"relevant": 0.5, "retrieved": 0.1}, query_graph=graph or small.graph, training=options)
+    model = gnn(
+        small,
+        {"relevant": 0.5, "retrieved": 0.1},
+        query_graph=graph or small.graph,
+        training=options,
+    )
     topics = small.train if topics is None else topics
-    queries = loss_queries_of(model, topics, small.qrels if qrels is None else qrels, model.training)
+    queries = loss_queries_of(
+        model, topics, small.qrels if qrels is None else qrels, model.training
+    )
     return masked_graph(model, queries)
 
 
@@ -412,13 +529,17 @@ def test_the_split_of_algorithm_1(small: Any) -> None:
         for edge_type in ("retrieved", "relevant"):
             left = queries.query_graph.edges_of_passages(everything, edge_type)
             pairs, _ = edges_of(small.graph, edge_type, out)
-            assert sorted(zip(left.indices, np.repeat(everything, np.diff(left.indptr)), strict=True)) == sorted(pairs)
+            assert sorted(
+                zip(left.indices, np.repeat(everything, np.diff(left.indptr)), strict=True)
+            ) == sorted(pairs)
         batch = queries(rows[:9])["batch"]
         around = queries.sampler.sample(everything, queries.query_graph)
         assert not out & {*around.queries.tolist()} and len(batch.queries) == 9
         where = np.array(rows)
         np.testing.assert_array_equal(queries.positives[where], same.positives[where])
-        for row, positive, negatives in zip(where, queries.positives[where], queries.negatives[where], strict=True):
+        for row, positive, negatives in zip(
+            where, queries.positives[where], queries.negatives[where], strict=True
+        ):
             relevant = small.docnos.index(small.relevant[small.train["qid"][row]])
             found = small.retriever(small.train[row : row + 1])["docno"][:5]
             assert positive == relevant and relevant not in negatives
@@ -437,11 +558,15 @@ def test_answerable_positives_are_relevant_to_another_query(small: Any, tmp_path
     graph.build(inside, small.index, small.retriever, k=5, qrels=small.qrels)
     queries = loss_queries(small, graph=graph, masked=0.99)
     rows = {small.train["qid"][queries[n]] for n in range(len(queries))}
-    other = {f"q{n}": f"q{(n + COUNT) % (2 * COUNT)}" for n in range(2 * COUNT)}  # whose passage is the same
+    other = {
+        f"q{n}": f"q{(n + COUNT) % (2 * COUNT)}" for n in range(2 * COUNT)
+    }  # whose passage is the same
     within = {*inside["qid"]}
     assert rows == {qid for qid in small.train["qid"] if other[qid] in within or qid not in within}
     assert "q0" in rows and "q39" in rows and "q10" not in rows
-    with pytest.warns(UserWarning, match="no training query has a positive that is relevant to another query"):
+    with pytest.warns(
+        UserWarning, match="no training query has a positive that is relevant to another query"
+    ):
         assert len(loss_queries(small, small.qrels[small.qrels["qid"] == "q10"], graph=graph)) == 1
 
 
@@ -451,15 +576,21 @@ def test_a_query_graph_without_retrieved_passages(small: Any, tmp_path: Path) ->
     graph = QueryPassageGraph(tmp_path / "graph").build(inside, small.index, qrels=small.qrels)
     model = gnn(small, graph=small.documents, query_graph=graph, training={"masked": 0.5})
     assert model.weights == {"titles": 1.0, "relevant": 1.0}
-    with pytest.warns(UserWarning, match="no training query has a positive that is relevant to another") as caught:
+    with pytest.warns(
+        UserWarning, match="no training query has a positive that is relevant to another"
+    ) as caught:
         queries = masked_graph(model, loss_queries_of(model, inside, small.qrels, model.training))
         assert model.fit(inside, small.qrels, small.dev, small.qrels).training_log
-    assert [one.filename for one in caught if "no training query" in str(one.message)][-1] == __file__
+    assert [one.filename for one in caught if "no training query" in str(one.message)][
+        -1
+    ] == __file__
     assert len(queries) == 10
     rows = np.arange(20)
     found = small.retriever(inside).groupby("qid")["docno"].agg(lambda docnos: {*docnos[:25]})
     for qid, negatives in zip(inside["qid"], queries.negatives[rows], strict=True):
-        assert {small.docnos[n] for n in negatives} <= found[qid] - {small.relevant[qid]} and len(negatives) == 2
+        assert {small.docnos[n] for n in negatives} <= found[qid] - {small.relevant[qid]} and len(
+            negatives
+        ) == 2
     with pytest.raises(ValueError, match="no 'retrieved' edges: build it with a retriever"):
         gnn(small, NETWORKS["papers"], query_graph=graph)
 
@@ -472,14 +603,23 @@ def test_judgments_of_documents(small: Any) -> None:
     assert not by_document and relevant.equals(small.qrels[["qid", "docno"]])
     relevant, by_document = passages_of(sampler, qrels)
     assert by_document and len(relevant) == 4 * len(qrels)
-    assert (relevant["docno"].str.split("%").str[0] == relevant["qid"].map(dict(qrels[["qid", "docno"]].values))).all()
+    assert (
+        relevant["docno"].str.split("%").str[0]
+        == relevant["qid"].map(dict(qrels[["qid", "docno"]].values))
+    ).all()
     for row, qid in enumerate(small.train["qid"]):
-        of_document = [n for n in range(COUNT) if n // 4 == small.docnos.index(small.relevant[qid]) // 4]
-        best = max(of_document, key=lambda n: float(queries.queries.vectors[row] @ small.vectors[n]))
+        of_document = [
+            n for n in range(COUNT) if n // 4 == small.docnos.index(small.relevant[qid]) // 4
+        ]
+        best = max(
+            of_document, key=lambda n: float(queries.queries.vectors[row] @ small.vectors[n])
+        )
         assert queries.positives[[row]] == best
         assert not {*queries.negatives[[row]][0]} & {*of_document}
     unknown = pd.concat([small.qrels, small.qrels[:1].assign(docno="elsewhere")])
-    with pytest.warns(ptg.PyTerrierGraphWarning, match=r"1 judged docno \('elsewhere'\) not in the graph"):
+    with pytest.warns(
+        ptg.PyTerrierGraphWarning, match=r"1 judged docno \('elsewhere'\) not in the graph"
+    ):
         assert passages_of(sampler, unknown)[0].equals(passages_of(sampler, small.qrels)[0])
     with pytest.raises(KeyError, match="are the judgments of another corpus"):
         passages_of(sampler, qrels.assign(docno="elsewhere"))
@@ -497,7 +637,9 @@ def test_the_loss_of_a_batch(small: Any, name: str) -> None:
     with torch.no_grad():
         states = literal(small, model, out)
     where = np.array(rows)
-    passages = sorted({*queries.positives[where].tolist()} | {*queries.negatives[where].ravel().tolist()} - {-1})
+    passages = sorted(
+        {*queries.positives[where].tolist()} | {*queries.negatives[where].ravel().tolist()} - {-1}
+    )
     vectors = torch.tensor(small.encoder.encode_queries(small.train["query"][where].tolist()))
     if isinstance(NETWORKS[name], dict):
         vectors = 20 * nn.functional.normalize(vectors, dim=1)
@@ -539,7 +681,9 @@ def losses(log: list[dict[str, float]]) -> list[float]:
 @pytest.mark.parametrize("name", ["papers", "edge features", "one layer", "queries", "relations"])
 def test_training(small: Any, name: str) -> None:
     training = {"epochs": 6, "learning_rate": 0.01}
-    model, same, other = (gnn(small, NETWORKS[name], training=training | {"seed": n}) for n in (0, 0, 1))
+    model, same, other = (
+        gnn(small, NETWORKS[name], training=training | {"seed": n}) for n in (0, 0, 1)
+    )
     queries = masked_graph(model, loss_queries_of(model, small.train, small.qrels, model.training))
     batch = queries([queries[n] for n in range(len(queries))])
     before = MaskedGraphModel(model.network)(**batch)["loss"].item()
@@ -556,7 +700,9 @@ def test_the_penalty_for_leaving_the_first_weights(small: Any, name: str) -> Non
     model = gnn(small, NETWORKS[name])
     first = weights(model)
     plain, penalized = (MaskedGraphModel(model.network, l2_sp=strength) for strength in (0.0, 0.4))
-    batch = masked_graph(model, loss_queries_of(model, small.train, small.qrels, model.training))([0, 1, 41])
+    batch = masked_graph(model, loss_queries_of(model, small.train, small.qrels, model.training))(
+        [0, 1, 41]
+    )
     assert penalized(**batch)["loss"].item() == plain(**batch)["loss"].item()
     randomized(model)
     distance = sum(
@@ -564,13 +710,22 @@ def test_the_penalty_for_leaving_the_first_weights(small: Any, name: str) -> Non
         for part, value in weights(model).items()
         if part != "isolated_norm"
     )
-    assert (penalized(**batch)["loss"] - plain(**batch)["loss"]).item() == pytest.approx(0.2 * distance, rel=1e-4)
+    assert (penalized(**batch)["loss"] - plain(**batch)["loss"]).item() == pytest.approx(
+        0.2 * distance, rel=1e-4
+    )
     penalized(**batch)["loss"].backward()
     assert penalized.state_dict().keys() == plain.state_dict().keys()
     far = []
     for strength in (0.0, 0.1, 100.0) if name == "relations" else ():
-        trained = gnn(small, NETWORKS[name], training={"l2_sp": strength, "epochs": 3}).fit(small.train, small.qrels)
-        far.append(sum(float((value - first[part]).square().sum()) for part, value in weights(trained).items()))
+        trained = gnn(small, NETWORKS[name], training={"l2_sp": strength, "epochs": 3}).fit(
+            small.train, small.qrels
+        )
+        far.append(
+            sum(
+                float((value - first[part]).square().sum())
+                for part, value in weights(trained).items()
+            )
+        )
     assert far == sorted(far, reverse=True) and len({*far}) == len(far)
     paper = GNNEncoderTraining.paper()
     assert GNNEncoderTraining().l2_sp is None and paper.l2_sp == 0
@@ -579,19 +734,27 @@ def test_the_penalty_for_leaving_the_first_weights(small: Any, name: str) -> Non
 
 
 @pytest.mark.parametrize("penalty", [0.1, 1e4])
-def test_a_free_network(small: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, penalty: float) -> None:
+def test_a_free_network(
+    small: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, penalty: float
+) -> None:
     """A network that is tied too tightly stays as it was, so the free one is kept."""
     monkeypatch.setattr(trainer, "PENALTY", penalty)
     queries = small.train, small.qrels, small.train[20:], small.qrels
     training = {"epochs": 4, "learning_rate": 0.03, "output_dir": str(tmp_path)}
     chosen, tied, free = (
         gnn(small, NETWORKS["relations"], training=training | changes).fit(*queries)
-        for changes in ({}, {"l2_sp": penalty, "output_dir": None}, {"l2_sp": 0.0, "output_dir": None})
+        for changes in (
+            {},
+            {"l2_sp": penalty, "output_dir": None},
+            {"l2_sp": 0.0, "output_dir": None},
+        )
     )
     values = [PassageValidation(model, *queries[2:], "nDCG@10")() for model in (tied, free)]
     kept = tied if as_good(*values) else free
     assert_equal(weights(chosen), weights(kept))
-    assert measures(chosen.training_log) == measures(kept.training_log) and (penalty < 1 or kept is free)
+    assert measures(chosen.training_log) == measures(kept.training_log) and (
+        penalty < 1 or kept is free
+    )
 
 
 def test_weights_of_relations_stay(small: Any) -> None:
@@ -614,7 +777,9 @@ def test_the_measure_is_of_what_is_found_among_all_candidates(
 ) -> None:
     monkeypatch.setattr(tuning, "CANDIDATES", candidates)
     model = gnn(small, NETWORKS["queries"])
-    found = (small.encoder.query_encoder() >> small.index.np_retriever(num_results=candidates))(small.dev)
+    found = (small.encoder.query_encoder() >> small.index.np_retriever(num_results=candidates))(
+        small.dev
+    )
     relevant = small.qrels[small.qrels["qid"].isin(small.dev["qid"]) & (small.qrels["label"] > 0)]
     everything = sorted({*found["docno"], *relevant["docno"]})
     vectors = dict(zip(everything, model.vectors_of(everything), strict=True))
@@ -661,7 +826,11 @@ def test_numbers_are_tuned_on_top_of_what_is_learned(small: Any) -> None:
     found = model.weights["relevant"], round(float(model.network.isolated_norm), 6)
     tried = {pair: value for pair, value in values.items() if pair[0] or pair[1] == 1}
     best = tried[max(tried, key=lambda pair: (tried[pair].mean(), pair == (0, 1)))]
-    good = [p for p, v in tried.items() if (best - v).mean() <= np.std(best - v, ddof=1) / 2 * (1 + 1e-9)]  # 4 queries
+    good = [
+        p
+        for p, v in tried.items()
+        if (best - v).mean() <= np.std(best - v, ddof=1) / 2 * (1 + 1e-9)
+    ]  # 4 queries
     assert found == min(good, key=lambda pair: pair[0] + pair[1] - 1) != (0, 1)
     assert values[found].mean() == pytest.approx(measured(model, small.dev, graded))
     with pytest.raises(ValueError, match="the papers' network cannot be tuned"):
@@ -670,10 +839,14 @@ def test_numbers_are_tuned_on_top_of_what_is_learned(small: Any) -> None:
 
 def test_the_trained_weights_are_measured_once(small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     runs, per_query_of = [], Validation.per_query_of
-    monkeypatch.setattr(Validation, "per_query_of", lambda self, run: runs.append(run) or per_query_of(self, run))
+    monkeypatch.setattr(
+        Validation, "per_query_of", lambda self, run: runs.append(run) or per_query_of(self, run)
+    )
     model = gnn(small, NETWORKS["queries"], training={"epochs": 2, "patience": None, "l2_sp": 0.1})
     log = model.fit(small.train, small.qrels, small.dev, small.qrels).training_log
-    assert len(runs) == 1 + 2 + 3  # before, after each epoch, and three of the shares 0.25, 0.5, 0.75 and 1
+    assert (
+        len(runs) == 1 + 2 + 3
+    )  # before, after each epoch, and three of the shares 0.25, 0.5, 0.75 and 1
     assert log[-1]["share"] in (0, 0.25, 0.5, 0.75, 1)
 
 
@@ -689,20 +862,30 @@ def test_the_encoder_learns_too(small: Any, tmp_path: Path) -> None:
             assert measures(model.training_log)[0] == pytest.approx(untrained)
         else:
             assert not model._relations  # so that no query of the graph is encoded
-    model = gnn(small, NETWORKS["queries"], training=training, graph=small.documents).fit(small.train, small.qrels)
+    model = gnn(small, NETWORKS["queries"], training=training, graph=small.documents).fit(
+        small.train, small.qrels
+    )
     assert_equal(frozen, small.encoder.network.state_dict())
-    assert model.encoder is not small.encoder and model.encoder.model_name != small.encoder.model_name
+    assert (
+        model.encoder is not small.encoder and model.encoder.model_name != small.encoder.model_name
+    )
     base = FlexIndex(str(tmp_path / "base"), verbose=False)
     texts = ({"docno": docno, "text": text} for docno, text in small.texts.items())
     (model.encoder.doc_encoder() >> base).index(texts)
     model.vectors = base
     found = indexed(model, tmp_path / "index")
     np.testing.assert_allclose(model.vectors_of(small.docnos), found, atol=1e-5)
-    loaded = GNNEncoder.load(model.save(tmp_path / "model").path, vectors=base, query_graph=small.graph, device="cpu")
+    loaded = GNNEncoder.load(
+        model.save(tmp_path / "model").path, vectors=base, query_graph=small.graph, device="cpu"
+    )
     np.testing.assert_allclose(loaded.vectors_of(small.docnos), found, atol=1e-5)
-    with pytest.raises(ValueError, match="training the encoder needs the passages' texts: give graph="):
+    with pytest.raises(
+        ValueError, match="training the encoder needs the passages' texts: give graph="
+    ):
         gnn(small, training=training).fit(small.train, small.qrels)
-    plain = SimpleNamespace(encode_queries=small.encoder.encode_queries, encode_docs=small.encoder.encode_docs)
+    plain = SimpleNamespace(
+        encode_queries=small.encoder.encode_queries, encode_docs=small.encoder.encode_docs
+    )
     with pytest.raises(ValueError, match="only a DualEncoder learns"):
         gnn(small, encoder=plain, training=training).fit(small.train, small.qrels)
     with pytest.raises(ValueError, match="has nothing to learn"):
@@ -716,7 +899,9 @@ def test_frames(small: Any) -> None:
     model = gnn(small, NETWORKS["queries"])
     encoded = model(small.topics[:3])
     np.testing.assert_allclose(
-        np.stack(encoded["query_vec"]), small.encoder.encode_queries(small.topics["query"][:3].tolist()), atol=1e-5
+        np.stack(encoded["query_vec"]),
+        small.encoder.encode_queries(small.topics["query"][:3].tolist()),
+        atol=1e-5,
     )
     assert model.vectors_of([]).shape == (0, TINY)
     for text in (None, float("nan"), " "):
@@ -735,7 +920,9 @@ def test_artifacts(small: Any, tmp_path: Path) -> None:
     model = randomized(gnn(small, NETWORKS["relations"])).save(tmp_path / "model")
     serving = GNNEncoder.load(tmp_path / "model", device="cpu")
     np.testing.assert_allclose(
-        serving(small.topics[:2])["query_vec"].tolist(), model(small.topics[:2])["query_vec"].tolist(), atol=1e-6
+        serving(small.topics[:2])["query_vec"].tolist(),
+        model(small.topics[:2])["query_vec"].tolist(),
+        atol=1e-6,
     )
     with pytest.raises(ValueError, match="passages need vectors: give graph="):
         serving.explain("alpha", small.docnos[0])
@@ -745,12 +932,16 @@ def test_artifacts(small: Any, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="the encoder must be .*, got"):
         GNNEncoder.load(tmp_path / "model", encoder=other)
     plain = SimpleNamespace(
-        encode_queries=small.encoder.encode_queries, encode_docs=small.encoder.encode_docs, model_name="plain"
+        encode_queries=small.encoder.encode_queries,
+        encode_docs=small.encoder.encode_docs,
+        model_name="plain",
     )
     gnn(small, encoder=plain).save(tmp_path / "plain")
     with pytest.raises(ValueError, match="plain is not part of the artifact: give encoder="):
         GNNEncoder.load(tmp_path / "plain")
-    named = GNNEncoder(config=GNNEncoderConfig({}), encoder=checkpoint(), verbose=False).save(tmp_path / "named")
+    named = GNNEncoder(config=GNNEncoderConfig({}), encoder=checkpoint(), verbose=False).save(
+        tmp_path / "named"
+    )
     assert not (named.path / "encoder").exists()  # its name is enough
     assert GNNEncoder.load(named.path).encoder.model_name == named.encoder.model_name
 
@@ -787,32 +978,55 @@ def test_a_network_is_used_elsewhere(small: Any, tmp_path: Path) -> None:
 def test_what_does_not_fit(small: Any, tmp_path: Path) -> None:
     wide, other = (FlexIndex(str(tmp_path / name), verbose=False) for name in ("wide", "other"))
     wide.index({"docno": docno, "doc_vec": np.ones(8, dtype=np.float32)} for docno in small.docnos)
-    other.index({"docno": f"x{n}", "doc_vec": vector} for n, vector in enumerate(small.vectors.numpy()))
+    other.index(
+        {"docno": f"x{n}", "doc_vec": vector} for n, vector in enumerate(small.vectors.numpy())
+    )
     bare = QueryPassageGraph(tmp_path / "bare")
     bare.build(small.topics[:3], small.index, small.retriever, k=2)
     short = small.encoder.apply_attributes(max_passage_tokens=20)
     made = base_vectors(tmp_path, small.documents, short, verbose=False).flex
     contextual = mean(small).index(tmp_path / "contextual").flex
     for options, message in [
-        ({"vectors": wide, "graph": small.documents}, "has vectors of another encoder than DualEncoder"),
+        (
+            {"vectors": wide, "graph": small.documents},
+            "has vectors of another encoder than DualEncoder",
+        ),
         ({"vectors": made, "graph": None}, "has vectors of another encoder than DualEncoder"),
         ({"vectors": contextual}, "is a contextual index: give the encoder's own vectors"),
         ({"vectors": other}, "was built for the passages of another index"),
-        ({"query_graph": bare, "network": {"relevant": 1.0}}, "no 'relevant' edges: build it with qrels="),
-        ({"network": {"order": 1.0}, "graph": None}, "order are relations of documents: give graph="),
-        ({"network": {"relevant": 1.0}, "query_graph": None}, "are relations of queries: give query_graph="),
-        ({"network": {"above": 1.0}, "graph": small.documents}, "the graph has no relation 'above'"),
+        (
+            {"query_graph": bare, "network": {"relevant": 1.0}},
+            "no 'relevant' edges: build it with qrels=",
+        ),
+        (
+            {"network": {"order": 1.0}, "graph": None},
+            "order are relations of documents: give graph=",
+        ),
+        (
+            {"network": {"relevant": 1.0}, "query_graph": None},
+            "are relations of queries: give query_graph=",
+        ),
+        (
+            {"network": {"above": 1.0}, "graph": small.documents},
+            "the graph has no relation 'above'",
+        ),
     ]:
         with pytest.raises(ValueError, match=message):
             gnn(small, **options)
     for wrong, message in [
         (lambda: GraphMean(small.encoder), "graph must be a DocumentGraph"),
-        (lambda: mean(small, query_graph=small.documents), "query_graph must be a QueryPassageGraph"),
+        (
+            lambda: mean(small, query_graph=small.documents),
+            "query_graph must be a QueryPassageGraph",
+        ),
         (lambda: mean(small, vectors="base.flex"), "vectors must be a FlexIndex"),
         (lambda: gnn(small, encoder=3), "encoder must be the name of a checkpoint"),
         (lambda: GNNEncoder(training={"epochs": 3}), "training must be a GNNEncoderTraining"),
         (lambda: GNNEncoder(config={"relevant": 1.0}), "config must be a GNNEncoderConfig"),
-        (lambda: ContextualIndex(contextual, small.documents), "path must be the folder of an index"),
+        (
+            lambda: ContextualIndex(contextual, small.documents),
+            "path must be the folder of an index",
+        ),
     ]:
         with pytest.raises(TypeError, match=message):
             wrong()
@@ -827,7 +1041,9 @@ def test_what_does_not_fit(small: Any, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=message):
             GNNEncoderTraining(**wrong)
     odd = FlexIndex(str(tmp_path / "odd"), verbose=False)  # whose docnos some look-ups fail on
-    odd.index({"docno": f"q{n}", "doc_vec": vector} for n, vector in enumerate(small.vectors.numpy()))
+    odd.index(
+        {"docno": f"q{n}", "doc_vec": vector} for n, vector in enumerate(small.vectors.numpy())
+    )
     sampler = gnn(small, {"relevant": 1.0}, vectors=odd, query_graph=None, edges=False)._sampler()
     assert sampler.numbers_of(["q3", "5", "", "unknown"]).tolist() == [3, -1, -1, -1]
     assert sampler.numbers_of([]).shape == (0,)
@@ -852,13 +1068,18 @@ def test_a_mean_without_vectors(small: Any, corpus: ptg.DocumentGraph, tmp_path:
     assert len((index.retriever() % 2)(small.topics[:1])) == 2
     again = ptg.ContextualIndex(tmp_path / "corpus.flex", corpus, checkpoint(positions=128))
     pd.testing.assert_frame_equal(again.retriever(3)(small.topics[:2]), found)
-    texts = ptg.ContextualIndex(index.path, None, checkpoint(positions=128)).retriever(3)(small.topics[:2])
+    texts = ptg.ContextualIndex(index.path, None, checkpoint(positions=128)).retriever(3)(
+        small.topics[:2]
+    )
     pd.testing.assert_frame_equal(texts, found.drop(columns="text"))
     assert "'corpus.flex'" in repr(again) or "corpus.flex" in repr(again)
     other = ptg.DocumentGraph(tmp_path / "other").index([document(7)])
     changed = ptg.DocumentGraph(tmp_path / "changed").index([*map(document, range(5)), document(5)])
     assert ptg.ContextualIndex(index.path, changed, checkpoint(positions=128))  # an equal graph
-    renamed = [StructuredDocument(f"d{n}", (Node("section", "mu", -1), *document(n).nodes[1:])) for n in range(6)]
+    renamed = [
+        StructuredDocument(f"d{n}", (Node("section", "mu", -1), *document(n).nodes[1:]))
+        for n in range(6)
+    ]
     changed = ptg.DocumentGraph(tmp_path / "renamed").index(renamed)
     for path, graph, encoder, error, message in [
         (index.path, other, checkpoint(positions=128), ValueError, "was made of another graph"),
@@ -871,25 +1092,41 @@ def test_a_mean_without_vectors(small: Any, corpus: ptg.DocumentGraph, tmp_path:
             ptg.ContextualIndex(path, graph, encoder)
 
 
-def test_an_index_in_a_pipeline(small: Any, corpus: ptg.DocumentGraph, tmp_path: Path, capfd: Any) -> None:
+def test_an_index_in_a_pipeline(
+    small: Any, corpus: ptg.DocumentGraph, tmp_path: Path, capfd: Any
+) -> None:
     index = ptg.GraphMean(corpus, small.encoder, device="cpu").index(tmp_path / "corpus.flex")
     assert not capfd.readouterr().err  # short work shows no bar
     first = index.retriever(1)(small.topics[:2])
-    assert first["docno"].isin(small.docnos).all() and first["qid"].is_unique and first["rank"].eq(0).all()
+    assert (
+        first["docno"].isin(small.docnos).all()
+        and first["qid"].is_unique
+        and first["rank"].eq(0).all()
+    )
     pd.testing.assert_frame_equal((index % 1)(small.topics[:2]), first)
     pd.testing.assert_frame_equal((index.retriever() % 1).compile()(small.topics[:2]), first)
     assert len(index.search("alpha")) == COUNT
     assert pt.inspect.transformer_inputs(index.retriever()) == [["qid", "query"]]
     assert "corpus.flex" in index._repr_html_() and str(COUNT) in index._repr_html_()
-    graph = ptg.QueryPassageGraph(tmp_path / "queries").build(small.topics[:2], index.flex, index, k=1)
+    graph = ptg.QueryPassageGraph(tmp_path / "queries").build(
+        small.topics[:2], index.flex, index, k=1
+    )
     assert graph.num_edges == {"retrieved": 2}
-    with pytest.raises(TypeError, match="encoder must be the name of a checkpoint, or a bi-encoder"):
+    with pytest.raises(
+        TypeError, match="encoder must be the name of a checkpoint, or a bi-encoder"
+    ):
         GraphMean(corpus, ptg.TokenEncoder(checkpoint(), max_passage_tokens=9, max_query_tokens=9))
 
 
 # --- several processes
 
-SHARED: dict[str, Any] = {"epochs": 2, "batch_size": 2, "masked": 0.2, "negatives": 1, "learning_rate": 0.01}
+SHARED: dict[str, Any] = {
+    "epochs": 2,
+    "batch_size": 2,
+    "masked": 0.2,
+    "negatives": 1,
+    "learning_rate": 0.01,
+}
 STATE: dict[str, Any] = {}
 
 

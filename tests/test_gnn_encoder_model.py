@@ -80,7 +80,9 @@ def gradients_of(output: Tensor, tensors: list[Tensor]) -> tuple[Tensor, ...]:
         return tuple(torch.zeros_like(tensor) for tensor in tensors)
     weights = torch.linspace(-1, 1, output.numel(), dtype=output.dtype).reshape(output.shape)
     total = (output * weights).sum()
-    return torch.autograd.grad(total, tensors, allow_unused=True, materialize_grads=True, retain_graph=True)
+    return torch.autograd.grad(
+        total, tensors, allow_unused=True, materialize_grads=True, retain_graph=True
+    )
 
 
 def assert_same(ours: Tensor, other: Tensor, tensors: list[Tensor], **tolerance: float) -> None:
@@ -136,7 +138,10 @@ def test_attention_is_gatconv(graph: str, heads: int, form: str, own: bool) -> N
     d_e = D_E if "features" in form else None
     layer = BipartiteAttention(D, heads, edge_features=d_e, shared=form == "000", own=own)
     peer = gatconv(layer, torch.float32)
-    h_t, h_s = torch.randn(targets, D, requires_grad=True), torch.randn(sources, D, requires_grad=True)
+    h_t, h_s = (
+        torch.randn(targets, D, requires_grad=True),
+        torch.randn(sources, D, requires_grad=True),
+    )
     features = torch.randn(len(edges), D_E, requires_grad=True) if d_e else None
 
     ours = layer(h_t, h_s, csr(edges, targets, features=features))
@@ -148,11 +153,17 @@ def test_attention_is_gatconv(graph: str, heads: int, form: str, own: bool) -> N
         index = torch.stack([index[0], index[1] + offset])
         theirs = peer(torch.cat([everyone, h_t]), index)[offset:]
     else:
-        edge_attr = None if features is None else torch.cat([features] + [torch.zeros(targets, D_E)] * own)
+        edge_attr = (
+            None if features is None else torch.cat([features] + [torch.zeros(targets, D_E)] * own)
+        )
         theirs = peer((everyone, h_t), index, edge_attr=edge_attr)
     inputs = [tensor for tensor in (h_t, h_s, features) if tensor is not None]
     assert_same(ours, theirs, inputs, rtol=1e-5, atol=1e-5)
-    parameters = [peer.lin.weight if form == "000" else peer.lin_src.weight, peer.att_dst, peer.att_src]
+    parameters = [
+        peer.lin.weight if form == "000" else peer.lin_src.weight,
+        peer.att_dst,
+        peer.att_src,
+    ]
     mine = [layer.source.weight, layer.attention, layer.attention]
     if layer.target:
         mine.append(layer.target.weight)
@@ -175,7 +186,9 @@ def test_attention_and_its_weights_equal_the_equations(
     graph: tuple[int, int, Edges], heads: int, own: bool, with_features: bool
 ) -> None:
     queries, passages, edges = graph
-    layer = randomized(BipartiteAttention(D, heads, edge_features=D_E if with_features else None, own=own))
+    layer = randomized(
+        BipartiteAttention(D, heads, edge_features=D_E if with_features else None, own=own)
+    )
     h_q, h_p = values(queries, D), values(passages, D, seed=1)
     features = values(len(edges), D_E, seed=2) if with_features else None
     lists = csr(edges, queries, features=features)
@@ -185,7 +198,9 @@ def test_attention_and_its_weights_equal_the_equations(
     for number, (target, _) in enumerate(edges):
         assert computed.edges[number].tolist() == pytest.approx(weights[target][number])
     for target in range(queries):
-        assert computed.own[target].tolist() == pytest.approx(weights[target].get("own", [0.0] * heads))
+        assert computed.own[target].tolist() == pytest.approx(
+            weights[target].get("own", [0.0] * heads)
+        )
 
 
 def test_large_logits_stay_finite() -> None:
@@ -203,12 +218,16 @@ def test_sources_may_repeat_be_unsorted_and_numbered_in_32_bits() -> None:
     h_t, h_s = values(3, D), values(4, D, seed=1)
     expected, _ = reference.gat(layer, h_t, h_s, edges)
     for dtype in (torch.int64, torch.int32):
-        assert_same(layer(h_t, h_s, csr(edges, 3, dtype)), expected, [h_t, h_s, *layer.parameters()])
+        assert_same(
+            layer(h_t, h_s, csr(edges, 3, dtype)), expected, [h_t, h_s, *layer.parameters()]
+        )
 
 
 def test_gradients_of_the_sparse_product() -> None:
     lists = csr([(0, 1), (0, 2), (2, 1)], 3)
-    assert torch.autograd.gradcheck(lambda w, v: weighted_sum(w, v, lists), (values(3), values(4, 3, seed=1)))
+    assert torch.autograd.gradcheck(
+        lambda w, v: weighted_sum(w, v, lists), (values(3), values(4, 3, seed=1))
+    )
 
 
 def test_half_a_precision_is_only_for_what_surrounds_attention() -> None:
@@ -263,8 +282,12 @@ def both_hops(
 @pytest.mark.parametrize("switches", SWITCHES, ids=str)
 @given(graph=graphs())
 @settings(max_examples=8, deadline=None)
-def test_network_equals_the_equations(switches: dict[str, Any], graph: tuple[int, int, Edges]) -> None:
-    network = randomized(PaperGNNEncoderNetwork(PaperGNNEncoderConfig(**{"heads": 2, **switches}), D))
+def test_network_equals_the_equations(
+    switches: dict[str, Any], graph: tuple[int, int, Edges]
+) -> None:
+    network = randomized(
+        PaperGNNEncoderNetwork(PaperGNNEncoderConfig(**{"heads": 2, **switches}), D)
+    )
     assert_same(*both_hops(network, graph))
 
 
@@ -276,7 +299,9 @@ def test_first_hop_on_cached_passages_alone() -> None:
     network = randomized(PaperGNNEncoderNetwork(PaperGNNEncoderConfig(), D))
     cached = values(6, D, seed=9).detach()
     assert_same(*both_hops(network, GRAPH, cached=cached))
-    assert not torch.allclose(both_hops(network, GRAPH, cached=cached)[0], both_hops(network, GRAPH)[0])
+    assert not torch.allclose(
+        both_hops(network, GRAPH, cached=cached)[0], both_hops(network, GRAPH)[0]
+    )
 
 
 @pytest.mark.parametrize("switches", [{}, {"average": 0.3}], ids=str)
@@ -285,10 +310,12 @@ def test_no_edges_is_the_network_without_edges(switches: dict[str, Any]) -> None
     network = randomized(PaperGNNEncoderNetwork(PaperGNNEncoderConfig(**switches), D))
     passages = values(3, D)
     expected = reference.passage_states(network, passages, values(0, D), [])
-    assert_same(network.passage_states(passages, {}, {}), expected, [passages, *network.parameters()])
-    assert network.passage_states(passages, {RETRIEVED: values(2, D)}, {RETRIEVED: CSR.empty(3, "cpu")}).equal(
-        network.passage_states(passages, {}, {})
+    assert_same(
+        network.passage_states(passages, {}, {}), expected, [passages, *network.parameters()]
     )
+    assert network.passage_states(
+        passages, {RETRIEVED: values(2, D)}, {RETRIEVED: CSR.empty(3, "cpu")}
+    ).equal(network.passage_states(passages, {}, {}))
 
 
 @pytest.mark.parametrize(
@@ -296,10 +323,26 @@ def test_no_edges_is_the_network_without_edges(switches: dict[str, Any]) -> None
     [
         (PaperGNNEncoderConfig, {"heads": 0}, "heads must be a whole number, 1 or more"),
         (PaperGNNEncoderConfig, {"layers": 3}, "layers must be one of 1, 2"),
-        (PaperGNNEncoderConfig, {"gate": "open"}, "gate, unless it is 'filter', must be a finite number"),
-        (PaperGNNEncoderConfig, {"edge_features": 0}, "edge_features must be a whole number, 1 or more"),
-        (PaperGNNEncoderConfig, {"edge_features": 3, "shared_weights": True}, "shared_weights leaves no W_e"),
-        (GNNEncoderConfig, {"weights": {RELEVANT: -1.0}}, "the weight of 'relevant' must be 0 or more"),
+        (
+            PaperGNNEncoderConfig,
+            {"gate": "open"},
+            "gate, unless it is 'filter', must be a finite number",
+        ),
+        (
+            PaperGNNEncoderConfig,
+            {"edge_features": 0},
+            "edge_features must be a whole number, 1 or more",
+        ),
+        (
+            PaperGNNEncoderConfig,
+            {"edge_features": 3, "shared_weights": True},
+            "shared_weights leaves no W_e",
+        ),
+        (
+            GNNEncoderConfig,
+            {"weights": {RELEVANT: -1.0}},
+            "the weight of 'relevant' must be 0 or more",
+        ),
         (GNNEncoderConfig, {"heads": 0}, "heads must be a whole number, 1 or more"),
         (GNNEncoderConfig, {"isolated_norm": 0.0}, "isolated_norm must be"),
         (GNNEncoderConfig, {"isolated_norm": math.nan}, "isolated_norm must be"),
@@ -339,7 +382,9 @@ def inputs_of(graph: tuple[int, int, Edges]) -> tuple[Tensor, dict[str, Tensor],
 @given(graphs())
 @settings(max_examples=20, deadline=None)
 def test_our_network_equals_its_formula(graph: tuple[int, int, Edges]) -> None:
-    network = randomized(GNNEncoderNetwork(GNNEncoderConfig(RELATIONS, heads=2, isolated_norm=1.5), D))
+    network = randomized(
+        GNNEncoderNetwork(GNNEncoderConfig(RELATIONS, heads=2, isolated_norm=1.5), D)
+    )
     passages, sources, edges = inputs_of(graph)
     lists = {name: csr(pairs, len(passages)) for name, pairs in edges.items()}
     expected = reference.relation_passage_states(network, passages, sources, edges)
@@ -350,16 +395,24 @@ def test_our_network_equals_its_formula(graph: tuple[int, int, Edges]) -> None:
 @given(graphs())
 @settings(max_examples=20, deadline=None)
 def test_our_network_side_by_side_equals_its_formula(graph: tuple[int, int, Edges]) -> None:
-    network = randomized(GNNEncoderSideBySide(GNNEncoderConfig(RELATIONS, heads=2, per_query=True), D))
+    network = randomized(
+        GNNEncoderSideBySide(GNNEncoderConfig(RELATIONS, heads=2, per_query=True), D)
+    )
     network.isolated = 0.3
     passages, sources, edges = inputs_of(graph)
     lists = {name: csr(pairs, len(passages)) for name, pairs in edges.items()}
     expected = reference.side_by_side_passage_states(network, passages, sources, edges)
-    assert expected.shape == (len(passages), network.width) == (len(passages), D * (1 + len(RELATIONS)))
+    assert (
+        expected.shape
+        == (len(passages), network.width)
+        == (len(passages), D * (1 + len(RELATIONS)))
+    )
     learned = [parameter for parameter in network.parameters() if parameter.requires_grad]
     inputs = [passages, sources[RELEVANT], sources["title"], *learned]
     assert_same(network.passage_states(passages, sources, lists), expected, inputs)
-    assert len([*network.parameters()]) - len(learned) == len(RELATIONS)  # the weights are those of queries
+    assert len([*network.parameters()]) - len(learned) == len(
+        RELATIONS
+    )  # the weights are those of queries
 
 
 @pytest.mark.parametrize("heads", [1, 4])
@@ -367,13 +420,17 @@ def test_the_untrained_network_is_the_mean(heads: int) -> None:
     """In 32 bits, for unit vectors."""
     network = GNNEncoderNetwork(GNNEncoderConfig({RETRIEVED: 0.0, RELEVANT: 0.7}, heads), D)
     passages, sources, edges = inputs_of(GRAPH)
-    passages, queries = (nn.functional.normalize(x.detach().float()) for x in (passages, sources[RELEVANT]))
+    passages, queries = (
+        nn.functional.normalize(x.detach().float()) for x in (passages, sources[RELEVANT])
+    )
     lists = {name: csr(edges[name], len(passages)) for name in (RETRIEVED, RELEVANT)}
     with torch.no_grad():
         states = network.passage_states(passages, dict.fromkeys(lists, queries), lists)
     mean = reference.graph_mean(passages, queries, edges[RELEVANT], weight=0.7)
     torch.testing.assert_close(states, mean, rtol=0, atol=1e-6)
-    fixed = FixedMean({RETRIEVED: 0.0, RELEVANT: 0.7}, D).passage_states(passages, dict.fromkeys(lists, queries), lists)
+    fixed = FixedMean({RETRIEVED: 0.0, RELEVANT: 0.7}, D).passage_states(
+        passages, dict.fromkeys(lists, queries), lists
+    )
     assert fixed.equal(states)
     weights = {RETRIEVED: 1.0, RELEVANT: 1.0}
     wide = GNNEncoderSideBySide(GNNEncoderConfig(weights, heads, per_query=True), D)
@@ -391,7 +448,10 @@ def test_every_part_of_the_network_learns_from_its_start() -> None:
     torch.manual_seed(0)
     network = GNNEncoderNetwork(GNNEncoderConfig(RELATIONS), D)
     passages, sources, edges = inputs_of(GRAPH)
-    passages, sources = passages.detach().float(), {name: x.detach().float() for name, x in sources.items()}
+    passages, sources = (
+        passages.detach().float(),
+        {name: x.detach().float() for name, x in sources.items()},
+    )
     lists = {name: csr(pairs, len(passages)) for name, pairs in edges.items()}
     before = {name: parameter.clone() for name, parameter in network.named_parameters()}
     optimizer = torch.optim.SGD(network.parameters(), lr=1.0)
@@ -400,7 +460,9 @@ def test_every_part_of_the_network_learns_from_its_start() -> None:
         states = network.passage_states(passages, sources, lists)
         in_batch_loss(sources[RELEVANT], states, torch.tensor([1, 0, 3, 2])).backward()
         optimizer.step()
-    assert not [name for name, parameter in network.named_parameters() if parameter.equal(before[name])]
+    assert not [
+        name for name, parameter in network.named_parameters() if parameter.equal(before[name])
+    ]
     assert len(network.scalars()) == len(RELATIONS)
 
 
@@ -411,10 +473,17 @@ def test_in_batch_loss() -> None:
     queries, passages = values(4, D), values(6, D, seed=1)
     positives = [5, 0, 0, 2]  # two queries have the same one
     loss = in_batch_loss(queries, passages, torch.tensor(positives))
-    assert loss.item() == pytest.approx(reference.in_batch_loss(queries.detach(), passages.detach(), positives))
+    assert loss.item() == pytest.approx(
+        reference.in_batch_loss(queries.detach(), passages.detach(), positives)
+    )
     scaled = in_batch_loss(queries, passages, torch.tensor(positives), scale=3.0)
-    torch.testing.assert_close(scaled, in_batch_loss(3 * queries, passages, torch.tensor(positives)))
+    torch.testing.assert_close(
+        scaled, in_batch_loss(3 * queries, passages, torch.tensor(positives))
+    )
     own = in_batch_loss(queries, passages, torch.arange(4))
     torch.testing.assert_close(own, pair_loss(queries, passages[:4], passages[4:], alpha=0))
     with torch.autocast("cpu", torch.bfloat16):
-        assert in_batch_loss(queries.bfloat16(), passages.bfloat16(), torch.tensor(positives)).dtype == torch.float32
+        assert (
+            in_batch_loss(queries.bfloat16(), passages.bfloat16(), torch.tensor(positives)).dtype
+            == torch.float32
+        )

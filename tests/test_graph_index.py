@@ -51,7 +51,9 @@ DOCUMENTS = [
 
 
 def made(path: Path, docs: Iterable[Any] = DOCUMENTS, **options: Any) -> ptg.GraphIndex:
-    named = {name: options.pop(name) for name in ("document", "answered", "overwrite") if name in options}
+    named = {
+        name: options.pop(name) for name in ("document", "answered", "overwrite") if name in options
+    }
     given = {"encoder": tiny.checkpoint(), "verbose": False} | options
     return ptg.GraphIndex(path, **given).index(docs, passage_words=4, **named)
 
@@ -77,9 +79,14 @@ def assert_same(one: ptg.GraphIndex, other: ptg.GraphIndex) -> None:
     """Both indexes have the same passages and rank them in the same way."""
     assert texts_of(one) == texts_of(other)
     for name in ("bm25", "dense", "hybrid"):
-        results = [getattr(index, name)()(TOPICS).set_index(["qid", "docno"]).sort_index() for index in (one, other)]
+        results = [
+            getattr(index, name)()(TOPICS).set_index(["qid", "docno"]).sort_index()
+            for index in (one, other)
+        ]
         assert results[0].index.equals(results[1].index), name
-        np.testing.assert_allclose(results[0]["score"], results[1]["score"], atol=1e-4, err_msg=name)
+        np.testing.assert_allclose(
+            results[0]["score"], results[1]["score"], atol=1e-4, err_msg=name
+        )
 
 
 # --- what is found
@@ -99,15 +106,23 @@ def _shared_index() -> ptg.GraphIndex:
 def test_columns(shared: ptg.GraphIndex, name: str) -> None:
     pipeline = getattr(shared, name)
     found = pipeline()(TOPICS)
-    assert {*found.columns} == {*COLUMNS} == {*pt.inspect.transformer_outputs(pipeline(), ["qid", "query"])}
+    assert (
+        {*found.columns}
+        == {*COLUMNS}
+        == {*pt.inspect.transformer_outputs(pipeline(), ["qid", "query"])}
+    )
     assert found["text"].tolist() == [texts_of(shared)[docno] for docno in found["docno"]]
     best = found[found["rank"] == 0].set_index("qid")
     assert best["docno"].to_dict() == {"1": "d1%p0", "2": "d2%p0"} or name == "dense"
     assert len(pipeline(1)(TOPICS)) == len((pipeline() % 1)(TOPICS)) == 2
     documents = pipeline(per="document")(TOPICS)
-    assert {*documents["docno"]} <= {"d1", "d2", "d3", "d4"} and not documents.duplicated(["qid", "docno"]).any()
+    assert {*documents["docno"]} <= {"d1", "d2", "d3", "d4"} and not documents.duplicated(
+        ["qid", "docno"]
+    ).any()
     sections = pipeline(per="section")(TOPICS)
-    assert sections["docno"].str.contains("%s").all() and sections["passage"].str.contains("%p").all()
+    assert (
+        sections["docno"].str.contains("%s").all() and sections["passage"].str.contains("%p").all()
+    )
 
 
 def test_bm25_reads_titles(shared: ptg.GraphIndex) -> None:
@@ -123,7 +138,9 @@ def test_hybrid_is_that_of_its_parts(shared: ptg.GraphIndex) -> None:
     )
     explained = shared.explain("alpha mu", "d1%p0")
     assert explained["relation"].tolist() == ["BM25 with context", "GraphMean"]
-    assert explained["score"].sum() == pytest.approx(expected.set_index(["qid", "docno"])["score"]["1", "d1%p0"])
+    assert explained["score"].sum() == pytest.approx(
+        expected.set_index(["qid", "docno"])["score"]["1", "d1%p0"]
+    )
     assert "d1%p0" in str(ptg.explain(shared.hybrid(), "alpha mu", "d1%p0"))
 
 
@@ -131,7 +148,9 @@ def test_dense_is_a_graph_mean(shared: ptg.GraphIndex, tmp_path: Path) -> None:
     mean = ptg.GraphMean(shared.graph, tiny.checkpoint(), folder=tmp_path, verbose=False)
     expected = mean.index(tmp_path / "flex").retriever()(TOPICS)
     found = shared.dense()(TOPICS)
-    pd.testing.assert_frame_equal(found[["qid", "docno", "score"]], expected[["qid", "docno", "score"]])
+    pd.testing.assert_frame_equal(
+        found[["qid", "docno", "score"]], expected[["qid", "docno", "score"]]
+    )
 
 
 def test_models_share_the_vectors_of_the_index(index: ptg.GraphIndex, encoded: list[str]) -> None:
@@ -143,14 +162,18 @@ def test_models_share_the_vectors_of_the_index(index: ptg.GraphIndex, encoded: l
 
 def test_search(shared: ptg.GraphIndex) -> None:
     found = shared.search("alpha mu", 3)
-    assert [*found.columns] == ["title", "snippet", "why", "score", "docno", "text"] and len(found) == 3
+    assert [*found.columns] == ["title", "snippet", "why", "score", "docno", "text"] and len(
+        found
+    ) == 3
     assert re.match(r"words \d\.\d\d \+ meaning \d\.\d\d; similarity", found["why"][0])
     assert found["why"][0].endswith("title has alpha")
     best = shared.search("alpha mu", per="document")
     assert best["docno"].str.replace("%p.*", "", regex=True).is_unique
     with pytest.raises(ValueError, match="the question is empty"):
         shared.search(" ")
-    with pytest.raises(ValueError, match="per must be one of 'passage', 'section', 'document', got 'page'"):
+    with pytest.raises(
+        ValueError, match="per must be one of 'passage', 'section', 'document', got 'page'"
+    ):
         shared.search("alpha", per="page")  # type: ignore[arg-type]
 
 
@@ -162,7 +185,9 @@ def test_shown(shared: ptg.GraphIndex, tmp_path: Path) -> None:
 
 def test_in_experiments_and_other_processes(shared: ptg.GraphIndex) -> None:
     qrels = pd.DataFrame({"qid": ["1", "2"], "docno": ["d1%p0", "d2%p0"], "label": 1})
-    measured = pt.Experiment([shared.hybrid(), shared.bm25()], TOPICS, qrels, [AP], names=["hybrid", "BM25"])
+    measured = pt.Experiment(
+        [shared.hybrid(), shared.bm25()], TOPICS, qrels, [AP], names=["hybrid", "BM25"]
+    )
     assert measured["AP"].tolist()[1] == 1
     again = pickle.loads(pickle.dumps(shared.hybrid()))
     pd.testing.assert_frame_equal(again(TOPICS), shared.hybrid()(TOPICS))
@@ -170,7 +195,9 @@ def test_in_experiments_and_other_processes(shared: ptg.GraphIndex) -> None:
 
 def test_files(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "a.md").write_text("# alpha\n\nbeta gamma\n\n## eta\n\nkappa mu\n", encoding="utf-8")
+    (tmp_path / "docs" / "a.md").write_text(
+        "# alpha\n\nbeta gamma\n\n## eta\n\nkappa mu\n", encoding="utf-8"
+    )
     docs = ptg.read_markdown(tmp_path / "docs", verbose=False, min_words=0)
     index = made(tmp_path / "index", docs)
     found = index.search("kappa mu", 1)
@@ -179,7 +206,10 @@ def test_files(tmp_path: Path) -> None:
 
 
 def test_passages_with_ids(tmp_path: Path) -> None:
-    rows = [document("x", "alpha beta", "eta") | {"page": "p"}, document("y", "kappa mu", "eta") | {"page": "p"}]
+    rows = [
+        document("x", "alpha beta", "eta") | {"page": "p"},
+        document("y", "kappa mu", "eta") | {"page": "p"},
+    ]
     index = made(tmp_path / "index", rows, document="page")
     assert index.bm25().search("kappa")["docno"].tolist() == ["y"]
     index.update([document("z", "zeta", "eta") | {"page": "p"}], document="page")
@@ -193,7 +223,9 @@ def test_update_and_delete(index: ptg.GraphIndex, tmp_path: Path, encoded: list[
     changed = [document("d2", "kappa lambda lambda", "beta"), document("d5", "iota iota", "mu")]
     index.update(changed).delete(["d1"])
     assert index.meta["number"] == 3
-    assert {"kappa lambda lambda", "iota iota", "mu"} <= {*encoded} and "delta epsilon" not in encoded
+    assert {"kappa lambda lambda", "iota iota", "mu"} <= {
+        *encoded
+    } and "delta epsilon" not in encoded
     assert_same(index, made(tmp_path / "fresh", [*DOCUMENTS[2:], *changed]))
     assert_same(index, ptg.GraphIndex(index.path, verbose=False))
     assert len(index.verify()) == len(texts_of(index))
@@ -207,13 +239,19 @@ def test_equal_documents_change_nothing(index: ptg.GraphIndex) -> None:
 
 
 texts = st.lists(st.sampled_from(tiny.WORDS), min_size=1, max_size=6).map(" ".join)
-changes = st.dictionaries(st.sampled_from(["d1", "d2", "d3", "d4", "d5", "d6"]), texts | st.none(), max_size=4)
+changes = st.dictionaries(
+    st.sampled_from(["d1", "d2", "d3", "d4", "d5", "d6"]), texts | st.none(), max_size=4
+)
 
 
-@settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(st.lists(changes, min_size=1, max_size=3))
 @example([{"d1": "alpha"}, {"d1": None}])  # frequencies of words of rows that are gone
-def test_any_changes_end_like_a_fresh_index(tmp_path_factory: pytest.TempPathFactory, steps: list[Any]) -> None:
+def test_any_changes_end_like_a_fresh_index(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[Any]
+) -> None:
     folder = tmp_path_factory.mktemp("changes")
     present = {row["docno"]: row for row in DOCUMENTS}
     index = made(folder / "index")
@@ -221,7 +259,9 @@ def test_any_changes_end_like_a_fresh_index(tmp_path_factory: pytest.TempPathFac
         new = {docno: document(docno, text) for docno, text in step.items() if text is not None}
         present |= new
         index.update([*new.values()])
-        if gone := [docno for docno, text in step.items() if text is None and docno in present][: len(present) - 1]:
+        if gone := [docno for docno, text in step.items() if text is None and docno in present][
+            : len(present) - 1
+        ]:
             index.delete(gone)
             present = {docno: row for docno, row in present.items() if docno not in gone}
     assert_same(index, made(folder / "fresh", present.values()))
@@ -235,7 +275,9 @@ def test_overwrite(index: ptg.GraphIndex, tmp_path: Path) -> None:
     index.index(DOCUMENTS[:2], passage_words=4, overwrite=True)
     with pytest.raises(ValueError, match="document 'd7'"):
         index.update([{"docno": "d7"}])
-    assert len(reader.bm25().search("kappa")) == 2  # its tables are there until the next change is complete
+    assert (
+        len(reader.bm25().search("kappa")) == 2
+    )  # its tables are there until the next change is complete
     assert_same(index, made(tmp_path / "fresh", DOCUMENTS[:2]))
     index.index(DOCUMENTS[:1], passage_words=4, overwrite=True)
     assert {path.name for path in (index.path / "tables").iterdir()} == {
@@ -249,16 +291,24 @@ def test_passages_that_are_read_once(tmp_path: Path, encoded: list[str]) -> None
         index.index(DOCUMENTS, titled=2)
     assert not index.path.exists()
     index.index(DOCUMENTS, passage_words=4, titled=1).update([document("d9", "alpha mu", "beta")])
-    texts, titles = index.graph.texts(index.graph.passage_nodes), {row["title"] for row in DOCUMENTS}
+    texts, titles = (
+        index.graph.texts(index.graph.passage_nodes),
+        {row["title"] for row in DOCUMENTS},
+    )
     assert {*encoded} == {*index.graph.texts(index.graph.passage_nodes, titles=True)} | titles
     assert not {*encoded} & {*texts}
-    queries, relevant = TOPICS[:1], pd.DataFrame({"qid": TOPICS["qid"][:1], "docno": "d9", "label": 1})
+    queries, relevant = (
+        TOPICS[:1],
+        pd.DataFrame({"qid": TOPICS["qid"][:1], "docno": "d9", "label": 1}),
+    )
     index.fit(queries, relevant)  # with the same vectors
     assert not {*encoded} & {*texts}
     mean = ptg.GraphMean(index.graph, tiny.checkpoint(), verbose=False)
     mean.titled = 1
     vectors, _ = index._contextual.flex.payload(return_docnos=False)
-    np.testing.assert_allclose(vectors, mean.vectors_of(index.graph.ids_of(index.graph.passage_nodes)), atol=1e-6)
+    np.testing.assert_allclose(
+        vectors, mean.vectors_of(index.graph.ids_of(index.graph.passage_nodes)), atol=1e-6
+    )
 
 
 def test_names_in_metadata_are_not_paths(index: ptg.GraphIndex) -> None:
@@ -278,11 +328,15 @@ def test_open_index_stays_at_its_version(index: ptg.GraphIndex) -> None:
     assert "d9%p0" in ptg.GraphIndex(index.path, verbose=False).hybrid()(TOPICS)["docno"].tolist()
     index.delete(["d9"])
     assert number == 1 and len(before(TOPICS)) == len(expected)
-    with pytest.raises(ValueError, match="was changed several times after it had been opened: open it again"):
+    with pytest.raises(
+        ValueError, match="was changed several times after it had been opened: open it again"
+    ):
         late.search("alpha")
 
 
-def test_an_index_that_changes_while_it_is_opened(index: ptg.GraphIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_that_changes_while_it_is_opened(
+    index: ptg.GraphIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The reader sees the new version, not a damaged one."""
     original = artifact.file_sha256
 
@@ -308,18 +362,26 @@ def test_files_of_killed_changes_are_not_part_of_an_index(index: ptg.GraphIndex)
         (index.path / name).parent.mkdir(exist_ok=True)
         (index.path / name).touch()
     index.update([document("d7", "mu")]).verify()
-    assert not [name for name in left if name in index.meta["files"] or (index.path / name).exists()]
+    assert not [
+        name for name in left if name in index.meta["files"] or (index.path / name).exists()
+    ]
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff", b"[]", b'{"type": "vectors"}'])
-def test_damaged_vectors_that_another_program_has_written(index: ptg.GraphIndex, content: bytes) -> None:
+def test_damaged_vectors_that_another_program_has_written(
+    index: ptg.GraphIndex, content: bytes
+) -> None:
     """Vectors that were added after the last change are not in the metadata of the index."""
-    damaged, unneeded = (index.path / "encoded" / name / META for name in ("queries-x", "passages-x.flex"))
+    damaged, unneeded = (
+        index.path / "encoded" / name / META for name in ("queries-x", "passages-x.flex")
+    )
     for file in (damaged, unneeded):
         file.parent.mkdir()
         file.write_bytes(content)
     before = (index.path / META).read_bytes()
-    with pytest.raises(ValueError, match=r"queries-x/pt_meta.json' is damaged: .*; delete '.*queries-x' and repeat"):
+    with pytest.raises(
+        ValueError, match=r"queries-x/pt_meta.json' is damaged: .*; delete '.*queries-x' and repeat"
+    ):
         index.update([document("d7", "mu")])
     assert (index.path / META).read_bytes() == before and not (index.path / "v2").exists()
     damaged.unlink()
@@ -329,7 +391,10 @@ def test_damaged_vectors_that_another_program_has_written(index: ptg.GraphIndex,
 
 def test_changes_by_several_objects_add_up(index: ptg.GraphIndex) -> None:
     other = ptg.GraphIndex(index.path, verbose=False)
-    index.update([document("d5", "mu")], answered=(TOPICS, pd.DataFrame({"qid": ["1"], "docno": ["d4"], "label": 1})))
+    index.update(
+        [document("d5", "mu")],
+        answered=(TOPICS, pd.DataFrame({"qid": ["1"], "docno": ["d4"], "label": 1})),
+    )
     other.update([document("d6", "mu")])
     assert {"d5%p0", "d6%p0"} <= texts_of(other).keys() and other._answered is not None
     index.delete(["d6"])
@@ -340,19 +405,35 @@ def test_changes_by_several_objects_add_up(index: ptg.GraphIndex) -> None:
     ("change", "error", "message"),
     [
         (lambda index: index.delete(["d1", "no"]), KeyError, "'no'"),
-        (lambda index: index.delete(["d1", "d2", "d3", "d4"]), ValueError, "no document would be left"),
-        (lambda index: index.update([document("d7", "mu"), document("d7", "eta")]), ValueError, "'d7' comes twice"),
+        (
+            lambda index: index.delete(["d1", "d2", "d3", "d4"]),
+            ValueError,
+            "no document would be left",
+        ),
+        (
+            lambda index: index.update([document("d7", "mu"), document("d7", "eta")]),
+            ValueError,
+            "'d7' comes twice",
+        ),
         (lambda index: index.update([{"docno": "d7"}]), ValueError, "document 'd7'"),
         (lambda index: index.update("docs"), TypeError, "corpus_iter must be documents"),
-        (lambda index: index.update([], answered=TOPICS), TypeError, "answered must be a pair of topics and qrels"),
+        (
+            lambda index: index.update([], answered=TOPICS),
+            TypeError,
+            "answered must be a pair of topics and qrels",
+        ),
     ],
 )
-def test_a_wrong_change_has_no_effect(index: ptg.GraphIndex, change: Any, error: Any, message: str) -> None:
+def test_a_wrong_change_has_no_effect(
+    index: ptg.GraphIndex, change: Any, error: Any, message: str
+) -> None:
     before, expected = (index.path / META).read_bytes(), index.hybrid()(TOPICS)
     with pytest.raises(error, match=message):
         change(index)
     assert (index.path / META).read_bytes() == before
-    pd.testing.assert_frame_equal(ptg.GraphIndex(index.path, verbose=False).verify().hybrid()(TOPICS), expected)
+    pd.testing.assert_frame_equal(
+        ptg.GraphIndex(index.path, verbose=False).verify().hybrid()(TOPICS), expected
+    )
     index.update([document("d8", "alpha")])
     assert "d7%p0" not in texts_of(index) and "d8%p0" in texts_of(index)
 
@@ -363,11 +444,16 @@ def test_wrong_places(index: ptg.GraphIndex, tmp_path: Path) -> None:
     assert not (tmp_path / "no").exists()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("text")
-    with pytest.raises(FileExistsError, match=r"has other files, such as 'thesis.txt': choose another path"):
+    with pytest.raises(
+        FileExistsError, match=r"has other files, such as 'thesis.txt': choose another path"
+    ):
         made(tmp_path / "other")
     with pytest.raises(ValueError, match="was made with encoder="):
         ptg.GraphIndex(index.path, encoder=tiny.checkpoint(("alpha",)))
-    with pytest.raises(ValueError, match="lexical, unless it is a pipeline, must be one of 'lance', 'pisa', 'terrier'"):
+    with pytest.raises(
+        ValueError,
+        match="lexical, unless it is a pipeline, must be one of 'lance', 'pisa', 'terrier'",
+    ):
         ptg.GraphIndex(index.path, lexical="lucene")  # type: ignore[arg-type]
     with locked(index.path), pytest.raises(BlockingIOError, match="another process is at work"):
         index.update([document("d7", "mu")])
@@ -380,7 +466,9 @@ def test_nothing_is_left_of_a_failed_index(tmp_path: Path) -> None:
     assert len(made(tmp_path / "index")) == 5
 
 
-def test_a_change_waits_until_its_files_are_on_the_disk(index: ptg.GraphIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_waits_until_its_files_are_on_the_disk(
+    index: ptg.GraphIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each once, but for the lists of files; those of the version before are there already."""
 
     def states() -> set[tuple[int, int]]:
@@ -390,7 +478,9 @@ def test_a_change_waits_until_its_files_are_on_the_disk(index: ptg.GraphIndex, m
         return file.stat().st_ino, file.stat().st_mtime_ns  # which stay when a file is renamed
 
     synced, before = list[tuple[int, int]](), states()
-    monkeypatch.setattr(artifact, "sync", lambda path: synced.append(state(path)) if path.is_file() else None)
+    monkeypatch.setattr(
+        artifact, "sync", lambda path: synced.append(state(path)) if path.is_file() else None
+    )
     index.update([document("d7", "mu")])
     new, twice = states() - before, Counter(synced) - Counter({*synced})
     assert len(new) > 9 and new <= {*synced} and not before & {*synced}
@@ -406,7 +496,13 @@ def test_every_flipped_bit_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize("parts", STRESSES)
 def test_stress(parts: str) -> None:
     """In a process that has not used tables yet, since it forks others."""
-    command = [sys.executable, "-W", "ignore", str(Path(__file__).with_name("stress.py")), *parts.split()]
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        str(Path(__file__).with_name("stress.py")),
+        *parts.split(),
+    ]
     subprocess.run(command, check=True, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)})
 
 
@@ -479,7 +575,9 @@ def test_graph_mean_and_gnn_encoder(tmp_path: Path) -> None:
         expected = model.index(tmp_path / f"{name}.flex").retriever()(TOPICS)
         for opened in (index, ptg.GraphIndex(tmp_path / name, verbose=False)):
             found = opened.dense()(TOPICS)
-            pd.testing.assert_frame_equal(found[["qid", "docno", "score"]], expected[["qid", "docno", "score"]])
+            pd.testing.assert_frame_equal(
+                found[["qid", "docno", "score"]], expected[["qid", "docno", "score"]]
+            )
         assert len(index.update([document("d5", "mu")])) == 6
 
 
@@ -489,7 +587,12 @@ def test_other_engines(tmp_path: Path, engine: str) -> None:
         pytest.importorskip("pyterrier_pisa")
         index = made(tmp_path / "index", lexical="pisa")
         assert index.bm25().search("zeta")["docno"].tolist() == ["d3%p0", "d3%p1"]
-        assert ptg.GraphIndex(index.path, verbose=False).update([document("d5", "zeta")]).meta["lexical"] == "pisa"
+        assert (
+            ptg.GraphIndex(index.path, verbose=False)
+            .update([document("d5", "zeta")])
+            .meta["lexical"]
+            == "pisa"
+        )
         return
     run = pd.DataFrame({"qid": ["1", "2"], "docno": ["d4%p0", "d1%p0"], "score": 1.0, "rank": 0})
     lexical = pt.Transformer.from_df(run)
@@ -519,7 +622,9 @@ rows = st.dictionaries(st.sampled_from("abcdefgh"), texts, min_size=1)
 
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.tuples(rows, st.booleans()), min_size=1, max_size=4))
-def test_tables_are_dictionaries(tmp_path_factory: pytest.TempPathFactory, steps: list[Any]) -> None:
+def test_tables_are_dictionaries(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[Any]
+) -> None:
     folder, version, expected = tmp_path_factory.mktemp("tables"), None, dict[str, str]()
     for new, keep in steps:
         expected = (expected if keep else {}) | new
@@ -536,14 +641,26 @@ def test_no_row_comes_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_
     first = write_table(tmp_path, "rows", None, [("a", "alpha"), ("b", "beta")])
     for docno in "a", "c":
         with pytest.raises(ValueError, match=f"docno '{docno}' comes twice"):
-            write_table(tmp_path, "rows", first, [(docno, "mu"), ("d", "mu"), (docno, "nu")], keep_others=True)
+            write_table(
+                tmp_path,
+                "rows",
+                first,
+                [(docno, "mu"), ("d", "mu"), (docno, "nu")],
+                keep_others=True,
+            )
     last = write_table(tmp_path, "rows", first, [("c", "mu"), ("a", "nu")], keep_others=True)
-    assert dict(read_texts(open_table(tmp_path, "rows", last))) == {"a": "nu", "b": "beta", "c": "mu"}
+    assert dict(read_texts(open_table(tmp_path, "rows", last))) == {
+        "a": "nu",
+        "b": "beta",
+        "c": "mu",
+    }
 
 
 def test_uncommitted_rows_are_undone(tmp_path: Path) -> None:
     first = write_table(tmp_path, "rows", None, [("a", "alpha"), ("b", "beta")])
-    write_table(tmp_path, "rows", first, [("c", "gamma")], keep_others=True)  # a writer that was killed
+    write_table(
+        tmp_path, "rows", first, [("c", "gamma")], keep_others=True
+    )  # a writer that was killed
     last = write_table(tmp_path, "rows", first, [("d", "delta")], keep_others=True)
     assert {*dict(read_texts(open_table(tmp_path, "rows", last)))} == {"a", "b", "d"}
     assert {*dict(read_texts(open_table(tmp_path, "rows", first)))} == {"a", "b"}

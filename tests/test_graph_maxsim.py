@@ -19,7 +19,15 @@ from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graph_maxsim.reranker import GraphMaxSim
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 
-PATHS = ["structural", "structural/structural", "order", "order_i", "structural/structural_i", "external", "internal_i"]
+PATHS = [
+    "structural",
+    "structural/structural",
+    "order",
+    "order_i",
+    "structural/structural_i",
+    "external",
+    "internal_i",
+]
 COLUMNS = ["relation", "source", "text", "weight", "score", "token", "position", "similarity"]
 
 
@@ -41,7 +49,9 @@ def score_by_loop(graph: MemoryGraph, weights: dict[str, float], query: str, doc
     node = int(graph.nodes_of([docno])[0])
 
     def best(q: torch.Tensor, other: int) -> float | None:
-        return max((float(q @ p) for p in tokens_of(graph.texts(np.array([other]))[0])), default=None)
+        return max(
+            (float(q @ p) for p in tokens_of(graph.texts(np.array([other]))[0])), default=None
+        )
 
     score = 0.0
     for q in tiny.encoder().encode_queries([query])[0]:
@@ -64,23 +74,34 @@ def corpora(draw: st.DrawFn) -> MemoryGraph:
         sections = draw(st.integers(1, 3))
         nodes = [Node("section", draw(text), place - 1) for place in range(sections)]
         nodes += [
-            Node("passage", draw(text), draw(st.integers(0, sections - 1))) for _ in range(draw(st.integers(1, 3)))
+            Node("passage", draw(text), draw(st.integers(0, sections - 1)))
+            for _ in range(draw(st.integers(1, 3)))
         ]
         place = st.integers(0, len(nodes) - 1)
-        links = [Link("internal", i, j) for i, j in draw(st.lists(st.tuples(place, place), max_size=2))]
+        links = [
+            Link("internal", i, j) for i, j in draw(st.lists(st.tuples(place, place), max_size=2))
+        ]
         references = [Reference("external", draw(place), f"d{draw(st.integers(0, count - 1))}")]
-        documents.append(StructuredDocument(f"d{number}", tuple(nodes), tuple(links), tuple(references)))
+        documents.append(
+            StructuredDocument(f"d{number}", tuple(nodes), tuple(links), tuple(references))
+        )
     return MemoryGraph.from_documents(documents)
 
 
 @settings(max_examples=15, deadline=None)
-@given(corpora(), st.dictionaries(st.sampled_from(PATHS), st.sampled_from([0.0, 0.4, 1.0, 1.7]), max_size=4))
+@given(
+    corpora(),
+    st.dictionaries(st.sampled_from(PATHS), st.sampled_from([0.0, 0.4, 1.0, 1.7]), max_size=4),
+)
 def test_equals_the_loops(graph: MemoryGraph, weights: dict[str, float]) -> None:
     docnos = graph.ids_of(graph.passage_nodes)
     frame = pd.DataFrame({"docno": docnos}).merge(tiny.topics(2), how="cross")
     reranker = GraphMaxSim(graph, tiny.encoder(), weights)
     out = reranker(frame)
-    slow = [score_by_loop(graph, weights, *row) for row in frame[["query", "docno"]].itertuples(index=False)]
+    slow = [
+        score_by_loop(graph, weights, *row)
+        for row in frame[["query", "docno"]].itertuples(index=False)
+    ]
     np.testing.assert_allclose(out["score"], slow, atol=2e-3)  # vectors are kept in half precision
     parts = reranker.explain(frame["query"][0], docnos[0])
     assert parts["score"].sum() == pytest.approx(out["score"][0], abs=1e-5)
@@ -94,7 +115,11 @@ def test_a_section_without_a_title_is_no_match(tmp_path: Path) -> None:
     )
     away = -tiny.encoder().encode_queries(["alpha"])[0].mean(0, keepdim=True)
     states = TokenStates.pack([away[:0], away / away.norm()], away[:0])
-    about = {"encoder_sha256": tiny.encoder().fingerprint(), "graph_sha256": graph.fingerprint(), "titles": False}
+    about = {
+        "encoder_sha256": tiny.encoder().fingerprint(),
+        "graph_sha256": graph.fingerprint(),
+        "titles": False,
+    }
     store = TokenStore(tmp_path / "away", verbose=False).write(lambda _: states, 2, 16, about)
     frame = pd.DataFrame({"qid": ["1"], "query": ["alpha"], "docno": ["d%p0"]})
     alone, with_section = (
@@ -113,7 +138,9 @@ def test_by_default_titles_and_neighbors_count() -> None:
 
 def test_explanation_names_the_relation() -> None:
     """The word of the document's title is found nowhere else around its second passage."""
-    reranker = GraphMaxSim(tiny.graph(), tiny.encoder(), {"structural/structural": 5.0, "order": 0.1})
+    reranker = GraphMaxSim(
+        tiny.graph(), tiny.encoder(), {"structural/structural": 5.0, "order": 0.1}
+    )
     parts = reranker.explain("alpha beta", "d0%p1")
     assert parts["token"].tolist() == ["[CLS]", "alpha", "beta", "[SEP]"]
     assert set(parts["relation"]) == {"structural/structural"}
@@ -149,7 +176,11 @@ def test_fit_uses_the_validation_queries_if_there_are_any() -> None:
     frame, qrels = tiny.run(), tiny.qrels()
     nothing_to_gain = qrels.assign(label=0)
     start = {"structural/structural": 0.0}
-    by_training = GraphMaxSim(tiny.graph(), tiny.encoder(), start).fit(frame, qrels, frame.iloc[:0], None)
-    by_validation = GraphMaxSim(tiny.graph(), tiny.encoder(), start).fit(frame, qrels, frame, nothing_to_gain)
+    by_training = GraphMaxSim(tiny.graph(), tiny.encoder(), start).fit(
+        frame, qrels, frame.iloc[:0], None
+    )
+    by_validation = GraphMaxSim(tiny.graph(), tiny.encoder(), start).fit(
+        frame, qrels, frame, nothing_to_gain
+    )
     assert by_training.weights != start
     assert by_validation.weights == start  # no other value is better

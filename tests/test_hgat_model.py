@@ -52,7 +52,9 @@ def model_of(graph: EdgeGraph, variant: str, seed: int = 0, **options: object) -
     config = HGATConfig(variant, **shape | options)
     model = HGAT(config, dimension=DIMENSION, relations=graph.relations, positions=6).eval()
     for name, parameter in model.named_parameters():
-        if name.endswith(("bias", "by_token", "importance")):  # zero at first, so that nothing would show if forgotten
+        if name.endswith(
+            ("bias", "by_token", "importance")
+        ):  # zero at first, so that nothing would show if forgotten
             torch.nn.init.normal_(parameter)
     return model
 
@@ -62,16 +64,26 @@ def pack(texts: list[torch.Tensor]) -> TokenStates:
 
 
 def fast_scores(
-    model: HGAT, graph: EdgeGraph, texts: list[torch.Tensor], query: torch.Tensor, targets: list[int]
+    model: HGAT,
+    graph: EdgeGraph,
+    texts: list[torch.Tensor],
+    query: torch.Tensor,
+    targets: list[int],
 ) -> torch.Tensor:
     propagation = model.plan(graph, np.array(targets), complete=True)
     inputs = pack(texts).select(torch.from_numpy(propagation.nodes))
     neighbors = None if model.matches is None else model.matches.maxima(query, inputs, propagation)
-    return model.score(query, inputs.select(propagation.inputs), model(inputs, propagation), neighbors)
+    return model.score(
+        query, inputs.select(propagation.inputs), model(inputs, propagation), neighbors
+    )
 
 
 def literal_scores(
-    model: HGAT, graph: EdgeGraph, texts: list[torch.Tensor], query: torch.Tensor, targets: list[int]
+    model: HGAT,
+    graph: EdgeGraph,
+    texts: list[torch.Tensor],
+    query: torch.Tensor,
+    targets: list[int],
 ) -> torch.Tensor:
     return torch.stack([relevance(model, graph, texts, query, target) for target in targets])
 
@@ -90,13 +102,21 @@ def gradients_of(
     """Scores, and the gradients of parameters and texts."""
     texts = [text.requires_grad_() for text in texts]
     scores = scores_of(model, graph, texts, query, targets)
-    value = (scores * torch.arange(1, len(scores) + 1)).sum() + 0 * sum(text.sum() for text in texts)
-    found = torch.autograd.grad(value, [*model.parameters(), *texts], allow_unused=True, materialize_grads=True)
+    value = (scores * torch.arange(1, len(scores) + 1)).sum() + 0 * sum(
+        text.sum() for text in texts
+    )
+    found = torch.autograd.grad(
+        value, [*model.parameters(), *texts], allow_unused=True, materialize_grads=True
+    )
     return [scores.detach(), *found]
 
 
 OPTIONS = [
-    *({"framework": name, "aggregation": kind} for name in ("standard", "late") for kind in ("sum", "mean")),
+    *(
+        {"framework": name, "aggregation": kind}
+        for name in ("standard", "late")
+        for kind in ("sum", "mean")
+    ),
     {"init": "identity"},
     {"framework": "standard", "matches": {"order": 0.8, "structural_i": 0.4}},
 ]
@@ -106,7 +126,9 @@ OPTIONS = [
 @pytest.mark.parametrize("variant", VARIANTS)
 @settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graph=graphs(), seed=st.integers(0, 1000))
-def test_equals_the_equations(variant: str, options: dict[str, Any], graph: EdgeGraph, seed: int) -> None:
+def test_equals_the_equations(
+    variant: str, options: dict[str, Any], graph: EdgeGraph, seed: int
+) -> None:
     model = model_of(graph, variant, seed, **options)
     texts = texts_of(graph, seed)
     query = texts[0]
@@ -125,7 +147,10 @@ def test_gradients_equal_those_of_the_equations(
 ) -> None:
     model = model_of(graph, variant, seed, **options)
     query, targets = texts_of(graph, seed + 1)[0], list(range(graph.num_nodes))
-    slow, fast = (gradients_of(model, graph, texts_of(graph, seed, empty=False), query, targets, by) for by in BOTH)
+    slow, fast = (
+        gradients_of(model, graph, texts_of(graph, seed, empty=False), query, targets, by)
+        for by in BOTH
+    )
     torch.testing.assert_close(fast, slow, atol=2e-4, rtol=1e-3)
 
 
@@ -133,8 +158,13 @@ def test_gradients_equal_those_of_the_equations(
 def test_nodes_with_the_same_neighbors(variant: str) -> None:
     """A section whose passages attend to one another, and one without a title."""
     passages = range(1, 6)
-    beside = [(i, j) for i in passages for j in passages if i != j and (i, j) != (1, 4)] + [(1, 6), (6, 0)]
-    graph = EdgeGraph(7, {"order": beside, "structural": [(i, j) for i in passages for j in (0, 6)]})
+    beside = [(i, j) for i in passages for j in passages if i != j and (i, j) != (1, 4)] + [
+        (1, 6),
+        (6, 0),
+    ]
+    graph = EdgeGraph(
+        7, {"order": beside, "structural": [(i, j) for i in passages for j in (0, 6)]}
+    )
     model = model_of(graph, variant, layers=2)
     found = []
     for scores_of in BOTH:
@@ -184,7 +214,10 @@ def test_identity_start_can_learn(variant: str) -> None:
     fast_scores(model, graph, texts, query, [0, 1]).sum().backward()
     gated = [model.alpha, *(layer.lambda_ for layer in model.layers)]
     gated += [layer.attention["structural"].out_proj.weight for layer in model.layers]
-    assert any(value is not None and value.grad is not None and value.grad.abs().sum() > 0 for value in gated)
+    assert any(
+        value is not None and value.grad is not None and value.grad.abs().sum() > 0
+        for value in gated
+    )
 
 
 @pytest.mark.parametrize(
@@ -218,14 +251,22 @@ def test_the_shape_of_the_publication() -> None:
 
 # --- tokens of neighbors that are matched directly: untrained, the network is GraphMaxSim
 
-WEIGHTS = {"structural": 0.8, "structural/structural": 1.2, "order": 0.5, "order_i": 0.3, "external": 0.7}
+WEIGHTS = {
+    "structural": 0.8,
+    "structural/structural": 1.2,
+    "order": 0.5,
+    "order_i": 0.3,
+    "external": 0.7,
+}
 MATCHING = {"heads": 2, "dimension": None}
 
 
 def hgat(graph: object, weights: dict[str, float], **options: object) -> HGATReranker:
     """An untrained HGAT with matches."""
     shape = {**MATCHING, "relations": ("order", "structural_i", "internal"), "matches": weights}
-    config = ptg.HGATConfig(**shape | {name: options.pop(name) for name in ("layers", "variant") if name in options})
+    config = ptg.HGATConfig(
+        **shape | {name: options.pop(name) for name in ("layers", "variant") if name in options}
+    )
     return HGATReranker(graph, tiny.encoder(), config=config, verbose=False, **options)  # type: ignore[arg-type]
 
 
@@ -241,7 +282,9 @@ def frame_of(graph: MemoryGraph, query: str) -> pd.DataFrame:
 @settings(max_examples=12, deadline=None)
 @given(
     corpora(),
-    st.dictionaries(st.sampled_from([*WEIGHTS]), st.sampled_from([0.0, 0.3, 0.8, 1.0, 1.5]), min_size=1),
+    st.dictionaries(
+        st.sampled_from([*WEIGHTS]), st.sampled_from([0.0, 0.3, 0.8, 1.0, 1.5]), min_size=1
+    ),
     st.sampled_from(tiny.WORDS),
     st.integers(1, 2),
 )
@@ -275,7 +318,11 @@ def test_weights_learn() -> None:
     reranker.training = ptg.HGATTraining(epochs=1, match_learning_rate=0.05)
     matches = reranker.network.matches
     start = matches.weights.tolist()
-    assert start == pytest.approx([0.2, 0.9]) and not matches.by_token.any() and not matches.importance.any()
+    assert (
+        start == pytest.approx([0.2, 0.9])
+        and not matches.by_token.any()
+        and not matches.importance.any()
+    )
     run = tiny.run()
     before = tiny.evaluated("nDCG@10", tiny.qrels(), reranker(run))
     reranker.fit(run, tiny.qrels(), run, tiny.qrels())
@@ -285,7 +332,10 @@ def test_weights_learn() -> None:
     fixed = hgat(tiny.graph(), {"title": 0.2, "order": 0.9})
     fixed.training = ptg.HGATTraining(epochs=1, match_epochs=0)
     fixed.fit(run, tiny.qrels())
-    assert fixed.network.matches.weights.tolist() == start and not fixed.network.matches.importance.any()
+    assert (
+        fixed.network.matches.weights.tolist() == start
+        and not fixed.network.matches.importance.any()
+    )
 
 
 def test_a_store_of_the_weights_before_is_dropped(tmp_path: Path) -> None:

@@ -26,7 +26,13 @@ from pyterrier_graph.hgat.reranker import HGATReranker
 from pyterrier_graph.hgat.training import HGATTraining, Strategy, draw_triples
 from pyterrier_graph.training import trainer
 
-QUICK = {"epochs": 2, "batch_size": 8, "learning_rate": 0.01, "scalar_learning_rate": None, "patience": 3}
+QUICK = {
+    "epochs": 2,
+    "batch_size": 8,
+    "learning_rate": 0.01,
+    "scalar_learning_rate": None,
+    "patience": 3,
+}
 SHAPE = {
     "variant": "NO_LB",
     "framework": None,
@@ -47,7 +53,9 @@ def hgat(graph: Any = "tiny", encoder: TokenEncoder | None = None, **options: An
     fields = {field.name for field in dataclasses.fields(HGATConfig)} & options.keys()
     config = HGATConfig(**SHAPE | {name: options.pop(name) for name in fields})
     given = {"config": config, "training": training, "verbose": False} | options
-    return HGATReranker(tiny.graph() if graph == "tiny" else graph, encoder or tiny.encoder(), **given)
+    return HGATReranker(
+        tiny.graph() if graph == "tiny" else graph, encoder or tiny.encoder(), **given
+    )
 
 
 def fresh_encoder() -> TokenEncoder:
@@ -61,7 +69,11 @@ def scores(reranker: pt.Transformer) -> np.ndarray:
 
 def values_of(reranker: HGATReranker) -> list[float]:
     """After each epoch; the log begins with that of the untrained model."""
-    return [entry["nDCG@10"] for entry in reranker.training_log if "nDCG@10" in entry and "share" not in entry][1:]
+    return [
+        entry["nDCG@10"]
+        for entry in reranker.training_log
+        if "nDCG@10" in entry and "share" not in entry
+    ][1:]
 
 
 def measured(reranker: HGATReranker) -> float:
@@ -78,7 +90,9 @@ def trained() -> HGATReranker:
 
 @pytest.mark.parametrize("negatives", get_args(Strategy))
 def test_training_with_each_strategy(negatives: str) -> None:
-    reranker = hgat(training={"negatives": negatives, "epochs": 3, "learning_rate": 0.02}, dropout=0.0)
+    reranker = hgat(
+        training={"negatives": negatives, "epochs": 3, "learning_rate": 0.02}, dropout=0.0
+    )
     before = measured(reranker)
     assert reranker.fit(RUN, QRELS, RUN, QRELS) is reranker
     assert len(values_of(reranker)) == 3
@@ -95,12 +109,16 @@ def test_the_best_weights_are_kept_and_training_stops_when_nothing_improves() ->
     assert len(reached) == best + 3 < 12
     assert reached[-1] < max(reached)
     assert measured(reranker) == pytest.approx(max(reached))
-    without_patience = hgat(training={"epochs": 12, "learning_rate": 0.05, "patience": None}, dropout=0.0)
+    without_patience = hgat(
+        training={"epochs": 12, "learning_rate": 0.05, "patience": None}, dropout=0.0
+    )
     assert len(values_of(without_patience.fit(RUN, QRELS, RUN, QRELS))) == 12
 
 
 def test_an_untrained_model_that_is_better_is_kept() -> None:
-    reranker = hgat(training={"epochs": 2, "learning_rate": 5.0, "patience": 1}, init="identity", matches={})
+    reranker = hgat(
+        training={"epochs": 2, "learning_rate": 5.0, "patience": 1}, init="identity", matches={}
+    )
     before = scores(reranker)
     best = RUN.assign(label=reranker(RUN)["rank"].eq(0).astype(int))[["qid", "docno", "label"]]
     reranker.fit(RUN, QRELS, RUN, best)
@@ -113,7 +131,11 @@ def test_an_untrained_model_that_is_better_is_kept() -> None:
 def test_scalars_have_a_rate_of_their_own() -> None:
     moved = []
     for rate in (None, 0.0, 0.2):
-        one_step = {"scalar_learning_rate": rate, "epochs": 1, "batch_size": 1000}  # Adam's first step is its rate
+        one_step = {
+            "scalar_learning_rate": rate,
+            "epochs": 1,
+            "batch_size": 1000,
+        }  # Adam's first step is its rate
         reranker = hgat(variant="NO_LB_NS", init="identity", dropout=0.0, training=one_step)
         reranker.fit(RUN, QRELS)
         moved.append(abs(reranker.network.alpha.item()))
@@ -128,7 +150,9 @@ def test_triples_of_a_run(with_graph: bool) -> None:
     frame = pd.concat([frame.sample(frac=1, random_state=3), frame.iloc[:30]])
     run = CandidateGraph()(frame)
     options = HGATTraining(negatives="candidates", repeats=3)
-    queries, graphs, triples = draw_triples(run, QRELS[QRELS["qid"] != "t2"], graph if with_graph else None, options)
+    queries, graphs, triples = draw_triples(
+        run, QRELS[QRELS["qid"] != "t2"], graph if with_graph else None, options
+    )
     assert len(triples) == 3 * 5 * 3
     grade = {(row.qid, row.docno): row.label for row in QRELS.itertuples()}
     qid_of = dict(zip(RUN["query"], RUN["qid"], strict=True))
@@ -145,13 +169,19 @@ def test_training_on_graphs_of_candidates() -> None:
     frame = RUN.assign(text=graph.texts(graph.nodes_of(RUN["docno"].tolist())), label=7)
     frame = pd.concat([frame, frame.iloc[:2]])  # a repeated row is one passage
     qrels = QRELS[QRELS["qid"] != "t0"]
-    everything = pd.DataFrame([{"qid": "t0", "docno": docno, "label": 1} for docno in RUN["docno"].unique()])
+    everything = pd.DataFrame(
+        [{"qid": "t0", "docno": docno, "label": 1} for docno in RUN["docno"].unique()]
+    )
     made = CandidateGraph()(frame)
     reranker = hgat(None, training={"epochs": 4}, dropout=0.0)
     before = tiny.evaluated("nDCG@10", QRELS, reranker(made))
-    reranker.fit(made, pd.concat([qrels, everything]), made, QRELS)  # of t0 there is nothing to be learned
+    reranker.fit(
+        made, pd.concat([qrels, everything]), made, QRELS
+    )  # of t0 there is nothing to be learned
     assert tiny.evaluated("nDCG@10", QRELS, reranker(made)) > before
-    with pytest.raises(ValueError, match="no training query has both a relevant passage among its own"):
+    with pytest.raises(
+        ValueError, match="no training query has both a relevant passage among its own"
+    ):
         hgat(None).fit(made, everything)
     with pytest.raises(ValueError, match="without a document graph.*negatives='candidates'"):
         hgat(None, training={"negatives": "mixed"}).fit(made, qrels)
@@ -187,13 +217,24 @@ def layers_of(encoder: TokenEncoder) -> dict[str, torch.Tensor]:
 def test_the_encoder_learns_but_for_frozen_layers(frozen: int, tmp_path: Path) -> None:
     encoder = fresh_encoder()
     store = TokenStore(tmp_path / "tokens", verbose=False).build(tiny.graph(), encoder)
-    training = {"encoder_learning_rate": 1e-3, "frozen_encoder_layers": frozen, "epochs": 3, "learning_rate": 0.02}
+    training = {
+        "encoder_learning_rate": 1e-3,
+        "frozen_encoder_layers": frozen,
+        "epochs": 3,
+        "learning_rate": 0.02,
+    }
     before = layers_of(encoder)
     reranker = hgat(encoder=encoder, tokens=store, training=training, dropout=0.0)
     with pytest.warns(UserWarning, match="trains a copy of the encoder: the vectors in TokenStore"):
         reranker.fit(RUN, QRELS, RUN, QRELS)
-    changed = {name for name, value in layers_of(reranker.encoder).items() if not torch.equal(value, before[name])}
-    assert all(torch.equal(value, before[name]) for name, value in layers_of(encoder).items())  # the caller's stays
+    changed = {
+        name
+        for name, value in layers_of(reranker.encoder).items()
+        if not torch.equal(value, before[name])
+    }
+    assert all(
+        torch.equal(value, before[name]) for name, value in layers_of(encoder).items()
+    )  # the caller's stays
     assert any("layer.1." in name for name in changed)
     assert any("embeddings.word" in name for name in changed) == (frozen == 0)
     assert any("layer.0." in name for name in changed) == (frozen == 0)
@@ -208,7 +249,12 @@ def test_an_encoder_that_learns_learns_what_a_fixed_one_gives() -> None:
     """The first loss is the same, whether vectors are looked up or computed with gradients."""
     losses = []
     for rate in (None, 0.0):
-        training = {"encoder_learning_rate": rate, "batch_size": 18, "epochs": 1, "frozen_encoder_layers": 1}
+        training = {
+            "encoder_learning_rate": rate,
+            "batch_size": 18,
+            "epochs": 1,
+            "frozen_encoder_layers": 1,
+        }
         encoder = fresh_encoder()
         for module in encoder.network.modules():
             if isinstance(module, torch.nn.Dropout):
@@ -234,13 +280,17 @@ def assert_same_weights(one: HGATReranker, other: HGATReranker) -> None:
 
 
 @pytest.mark.parametrize("encoder_rate", [None, 1e-3])
-def test_a_training_that_was_interrupted_goes_on(tmp_path: Path, encoder_rate: float | None) -> None:
+def test_a_training_that_was_interrupted_goes_on(
+    tmp_path: Path, encoder_rate: float | None
+) -> None:
     training = LONG | {"encoder_learning_rate": encoder_rate, "frozen_encoder_layers": 1}
     whole = hgat(encoder=fresh_encoder(), training=training).fit(RUN, QRELS, RUN, QRELS)
     kept = training | {"output_dir": str(tmp_path)}
     # one evaluation without improvement is over, the next one would be the last
     assert 3 <= len(values_of(whole)) < 12
-    reranker = interrupt(hgat(encoder=fresh_encoder(), training=kept), len(values_of(whole)) + 1, stop, "_scores")
+    reranker = interrupt(
+        hgat(encoder=fresh_encoder(), training=kept), len(values_of(whole)) + 1, stop, "_scores"
+    )
     with pytest.raises(KeyboardInterrupt):
         reranker.fit(RUN, QRELS, RUN, QRELS)
     # a checkpoint whose writing was cut short is passed over, and written again
@@ -320,7 +370,9 @@ def test_stored_representations_score_as_computed_ones(variant: Variant, tmp_pat
     again.contextualized = TokenStore(store.path)
     np.testing.assert_allclose(scores(again), computed, atol=1e-3)
     assert pt.inspect.transformer_apply_attributes(again).contextualized is again.contextualized
-    assert (store.states(np.arange(30)).lengths.numpy() > 0).tolist() == (tiny.graph().node_type == 0).tolist()
+    assert (store.states(np.arange(30)).lengths.numpy() > 0).tolist() == (
+        tiny.graph().node_type == 0
+    ).tolist()
 
 
 def test_representations_of_other_weights_or_another_graph(tmp_path: Path) -> None:
@@ -329,12 +381,17 @@ def test_representations_of_other_weights_or_another_graph(tmp_path: Path) -> No
     reranker.contextualized = store
     reranker.fit(RUN, QRELS)
     assert reranker.contextualized is None
-    with pytest.raises(ValueError, match="computed with other weights or titles: contextualize again"):
+    with pytest.raises(
+        ValueError, match="computed with other weights or titles: contextualize again"
+    ):
         reranker.contextualized = store
     with pytest.raises(ValueError, match="computed with other weights"):
         hgat(seed=5, contextualized=store)
     with pytest.raises(ValueError, match="computed with other weights or titles"):
-        hgat(contextualized=hgat(variant="NO").contextualize(tmp_path / "other_variant"), variant="BASE")
+        hgat(
+            contextualized=hgat(variant="NO").contextualize(tmp_path / "other_variant"),
+            variant="BASE",
+        )
     with pytest.raises(ValueError, match="computed with other weights or titles"):
         hgat(titles=True, contextualized=store)
     with pytest.raises(ValueError, match="representations of other passages"):
@@ -345,7 +402,9 @@ def test_representations_of_other_weights_or_another_graph(tmp_path: Path) -> No
         hgat(None).contextualize(tmp_path / "none")
     reranker.save(tmp_path / "saved")
     with pytest.raises(ValueError, match="computed with other weights"):
-        HGATReranker.load(tmp_path / "saved", graph=tiny.graph(), encoder=tiny.encoder(), contextualized=store)
+        HGATReranker.load(
+            tmp_path / "saved", graph=tiny.graph(), encoder=tiny.encoder(), contextualized=store
+        )
 
 
 # --- explanations
@@ -376,7 +435,11 @@ def test_an_explanation_names_nodes_relations_and_tokens() -> None:
     assert own["text"].tolist() == ["[CLS]", "kappa", "lambda", "[SEP]"]
     assert set(own["source"]) == {"d0%p1"}
     sources = parts.drop_duplicates("source").set_index("source")["relation"].to_dict()
-    assert sources["d0%p0"] == "order_i" and sources["d0%p2"] == "order" and sources["d0%s1"] == "structural"
+    assert (
+        sources["d0%p0"] == "order_i"
+        and sources["d0%p2"] == "order"
+        and sources["d0%s1"] == "structural"
+    )
     assert sources["d0%s0"] == ""  # through its section only
     assert "d3%p0" not in sources
     alone = hgat(variant="NS", layers=1, relations=("external",)).explain("alpha", "d0%p1")
@@ -384,7 +447,9 @@ def test_an_explanation_names_nodes_relations_and_tokens() -> None:
 
 
 def test_an_explanation_is_of_the_texts_that_are_stored(tmp_path: Path) -> None:
-    store = TokenStore(tmp_path / "titled", verbose=False).build(tiny.graph(), tiny.encoder(), titles=True)
+    store = TokenStore(tmp_path / "titled", verbose=False).build(
+        tiny.graph(), tiny.encoder(), titles=True
+    )
     parts = hgat(tokens=store).explain("alpha", "d0%p1").sort_values("position")
     tokens = parts[parts["relation"] == "own"]["text"].tolist()
     assert tokens == ["[CLS]", "alpha", "[UNK]", "lambda", "[UNK]", "kappa", "lambda", "[SEP]"]

@@ -64,7 +64,14 @@ def test_no_code_is_read() -> None:
             and not place.startswith("storage/writer.py:")  # what its parent sends
         ]
         assert not places, name  # copyreg.pickle says how an object is opened again
-    assert not called("torch.load", "read_pickle", "eval_model", "compile_command", "os.system", "yaml.unsafe_load")
+    assert not called(
+        "torch.load",
+        "read_pickle",
+        "eval_model",
+        "compile_command",
+        "os.system",
+        "yaml.unsafe_load",
+    )
     builtin = [place for place, node in called("eval", "exec") if isinstance(node.func, ast.Name)]
     assert not builtin
     for place, node in called("np.load", "numpy.load"):
@@ -74,14 +81,20 @@ def test_no_code_is_read() -> None:
         for file in FILES
         for node in ast.walk(ast.parse(file.read_text("utf-8")))
         if isinstance(node, ast.Import | ast.ImportFrom)
-        for alias in ([ast.alias(node.module or "")] if isinstance(node, ast.ImportFrom) else node.names)
+        for alias in (
+            [ast.alias(node.module or "")] if isinstance(node, ast.ImportFrom) else node.names
+        )
     }
     assert imported.isdisjoint(("pickle", "shelve", "marshal", "dill", "xmlrpc", "telnetlib"))
 
 
 def test_yaml_is_read_by_a_safe_loader() -> None:
     (place, node), *others = called("yaml.load", "load_all", "full_load")
-    assert not others and place.startswith("documents/readers/markdown.py") and ast.unparse(node.args[1]) == "_Loader"
+    assert (
+        not others
+        and place.startswith("documents/readers/markdown.py")
+        and ast.unparse(node.args[1]) == "_Loader"
+    )
 
 
 def test_remote_code_is_never_trusted() -> None:
@@ -91,11 +104,18 @@ def test_remote_code_is_never_trusted() -> None:
 def test_parsers_of_xml_have_neither_entities_nor_network() -> None:
     ((_, node),) = called("XMLParser")
     options = {option.arg: ast.unparse(option.value) for option in node.keywords}
-    wanted = {"resolve_entities": "False", "no_network": "True", "load_dtd": "False", "huge_tree": "False"}
+    wanted = {
+        "resolve_entities": "False",
+        "no_network": "True",
+        "load_dtd": "False",
+        "huge_tree": "False",
+    }
     assert options.items() >= wanted.items()
     for place, node in called("HTMLParser"):
         assert "no_network=True" in ast.unparse(node), place
-    assert not called("etree.parse", "lxml.html.parse", "minidom.parse", "ElementTree.parse", "sax.parse", "XSLT")
+    assert not called(
+        "etree.parse", "lxml.html.parse", "minidom.parse", "ElementTree.parse", "sax.parse", "XSLT"
+    )
     given = [node for _, node in called("etree.fromstring", "etree.XML", "etree.HTML")]
     assert all(len(node.args) == 2 for node in given), "a parser is always given"
 
@@ -139,7 +159,10 @@ def pickled(checkpoint: str, folder: Path, part: str = "") -> str:
 
 def test_pickled_weights_are_refused(tmp_path: Path) -> None:
     message = "pytorch_model.bin' holds pickled weights, which are not read; if you trust them, convert them: "
-    texts, pairs = pickled(bi_encoder(), tmp_path / "texts"), pickled(cross_encoder(), tmp_path / "pairs")
+    texts, pairs = (
+        pickled(bi_encoder(), tmp_path / "texts"),
+        pickled(cross_encoder(), tmp_path / "pairs"),
+    )
     for load in (ptg.TokenEncoder, DualEncoder):
         with pytest.raises(ValueError, match=message):
             load(texts, device="cpu")
@@ -152,14 +175,27 @@ def test_pickled_weights_are_refused(tmp_path: Path) -> None:
     (tmp_path / "projected" / "modules.json").write_text(json.dumps(listed), "utf-8")
     with pytest.raises(ValueError, match=f"2_Dense.{message}"):
         DualEncoder(projected, device="cpu")
-    hub = OSError("x does not appear to have a file named y. Please do not set `use_safetensors=True`.")
-    with pytest.raises(ValueError, match="'x' has no model.*safetensors, and pickled weights"), loading("x"):
+    hub = OSError(
+        "x does not appear to have a file named y. Please do not set `use_safetensors=True`."
+    )
+    with (
+        pytest.raises(ValueError, match="'x' has no model.*safetensors, and pickled weights"),
+        loading("x"),
+    ):
         raise hub
 
 
 def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
-    for error in (KeyError("x"), json.JSONDecodeError("x", "", 0), TypeError("x"), RuntimeError("x")):
-        with pytest.raises(ValueError, match="cannot be loaded, its files are damaged"), loading(str(tmp_path)):
+    for error in (
+        KeyError("x"),
+        json.JSONDecodeError("x", "", 0),
+        TypeError("x"),
+        RuntimeError("x"),
+    ):
+        with (
+            pytest.raises(ValueError, match="cannot be loaded, its files are damaged"),
+            loading(str(tmp_path)),
+        ):
             raise error
 
 
@@ -171,10 +207,19 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
     [
         ({"docno": "d", "text": "a", "codes": 5}, "'codes' must be a list of texts, got 5"),
         ({"docno": "d", "text": "a", "codes": [[1]]}, r"a code must be a text, got \[1\]"),
-        ({"docno": "d", "text": "a", "title": np.zeros(3)}, "node 0 is .*expected Node.kind, text, parent."),
-        ({"docno": "d", "nodes": [["section", "a", "x"]]}, "node 0 is .*expected Node.kind, text, parent.: a text"),
+        (
+            {"docno": "d", "text": "a", "title": np.zeros(3)},
+            "node 0 is .*expected Node.kind, text, parent.",
+        ),
+        (
+            {"docno": "d", "nodes": [["section", "a", "x"]]},
+            "node 0 is .*expected Node.kind, text, parent.: a text",
+        ),
         ({"docno": "d", "nodes": [["section", "a", -1]], "links": [["x", "0", 0]]}, "link 0 is"),
-        ({"docno": "d", "nodes": [["section", "a", -1]], "references": [["x", 0, 7]]}, "reference 0 is"),
+        (
+            {"docno": "d", "nodes": [["section", "a", -1]], "references": [["x", 0, 7]]},
+            "reference 0 is",
+        ),
     ],
 )
 def test_records_with_other_types(record: Any, message: str) -> None:
@@ -183,20 +228,27 @@ def test_records_with_other_types(record: Any, message: str) -> None:
 
 
 def test_other_records() -> None:
-    document = StructuredDocument("d", (Node("section", "a", np.int64(-1)),), (Link("x", np.int64(0), 0),))
+    document = StructuredDocument(
+        "d", (Node("section", "a", np.int64(-1)),), (Link("x", np.int64(0), 0),)
+    )
     assert document.root == 0  # numbers of numpy are whole numbers, too
     with pytest.raises(TypeError, match="a record must be a dictionary"):
         ptg.read_record([])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="non-empty text as 'docno'"):
         ptg.read_record({"docno": 5, "text": "a"})
-    news = ptg.read_record({"docno": "d", "marked_up_doc": "<text><p>a\x0bb\ud800</p>&#11; c</text>"})
+    news = ptg.read_record(
+        {"docno": "d", "marked_up_doc": "<text><p>a\x0bb\ud800</p>&#11; c</text>"}
+    )
     assert " ".join(news.passages()).split()[:2] == ["a", "b"]
 
 
 def test_numbers_of_passages_that_no_graph_has() -> None:
     huge = f"d0%p{'9' * 5000}"  # Python refuses to make a number of more than 4300 digits
     assert split_passage_id(huge) == (huge, None) and split_passage_id("d%p0007") == ("d", 7)
-    assert tiny.graph()._find([huge, f"d0%s{'9' * 30}", "d0%p٣", None, 5, "d0%p0"]).tolist()[:5] == [-1] * 5
+    assert (
+        tiny.graph()._find([huge, f"d0%s{'9' * 30}", "d0%p٣", None, 5, "d0%p0"]).tolist()[:5]
+        == [-1] * 5
+    )
     with pytest.raises(KeyError, match="not in the graph"):
         tiny.graph().nodes_of([huge])
 
@@ -208,19 +260,45 @@ def test_numbers_of_passages_that_no_graph_has() -> None:
     "change, error, message",
     [
         (lambda run: run.to_dict("records"), TypeError, "a DataFrame is needed, got"),
-        (lambda run: run.assign(docno=[None, *run["docno"][1:]]), ValueError, "a docno must be a text, got"),
-        (lambda run: run.assign(qid=pd.Series(["\ud800"] * 12, dtype=object)), ValueError, "ud800' is not valid"),
+        (
+            lambda run: run.assign(docno=[None, *run["docno"][1:]]),
+            ValueError,
+            "a docno must be a text, got",
+        ),
+        (
+            lambda run: run.assign(qid=pd.Series(["\ud800"] * 12, dtype=object)),
+            ValueError,
+            "ud800' is not valid",
+        ),
         (lambda run: run.assign(qid=1.5), ValueError, "a qid must be a text, got 1.5"),
-        (lambda run: pd.concat([run, run[["qid"]]], axis=1), ValueError, "must be different texts, got 'qid'"),
+        (
+            lambda run: pd.concat([run, run[["qid"]]], axis=1),
+            ValueError,
+            "must be different texts, got 'qid'",
+        ),
         (lambda run: run.rename(columns={"rank": 0}), ValueError, "must be different texts, got 0"),
-        (lambda run: run.assign(score=["x", *run["score"][1:]]), ValueError, "score must be numbers"),
-        (lambda run: run.assign(score=pd.Series([True] * len(run), dtype=object)), ValueError, "score must be numbers"),
+        (
+            lambda run: run.assign(score=["x", *run["score"][1:]]),
+            ValueError,
+            "score must be numbers",
+        ),
+        (
+            lambda run: run.assign(score=pd.Series([True] * len(run), dtype=object)),
+            ValueError,
+            "score must be numbers",
+        ),
         (lambda run: run.assign(score=1j), ValueError, "score must be numbers"),
         (lambda run: run.assign(score=np.nan), ValueError, "query 't0', 'd0%p0' has no score"),
     ],
 )
-def test_frames_that_cannot_be_computed_with(change: Any, error: type[Exception], message: str) -> None:
-    for transformer in (ptg.DocumentEvidence(), Passages(tiny.graph()), Fold(tiny.graph(), "document")):
+def test_frames_that_cannot_be_computed_with(
+    change: Any, error: type[Exception], message: str
+) -> None:
+    for transformer in (
+        ptg.DocumentEvidence(),
+        Passages(tiny.graph()),
+        Fold(tiny.graph(), "document"),
+    ):
         with pytest.raises(error, match=message) as raised:
             transformer.transform(change(RUN))
         assert is_allowed(raised.value) and type(transformer).__name__ in str(raised.value)
@@ -232,13 +310,22 @@ def test_frames_that_are_unusual_and_right() -> None:
         RUN.set_axis([0] * len(RUN)),
         RUN.rename_axis("qid"),
         RUN.astype({"score": object}),
-        RUN.astype({"score": "Float64", "docno": "category", "qid": "category", "query": "category"}),
-        RUN.astype(dict.fromkeys(("docno", "qid", "query"), pd.ArrowDtype(pa.dictionary(pa.int32(), pa.string())))),
+        RUN.astype(
+            {"score": "Float64", "docno": "category", "qid": "category", "query": "category"}
+        ),
+        RUN.astype(
+            dict.fromkeys(
+                ("docno", "qid", "query"), pd.ArrowDtype(pa.dictionary(pa.int32(), pa.string()))
+            )
+        ),
     ]
     for frame in changes:
         found = ptg.DocumentEvidence()(frame)
         assert query_texts(check_frame(frame, "x")).to_dict() == {"t0": "alpha", "t1": "beta"}
-        assert found["score"].tolist() == plain["score"].tolist() and found["docno"].tolist() == plain["docno"].tolist()
+        assert (
+            found["score"].tolist() == plain["score"].tolist()
+            and found["docno"].tolist() == plain["docno"].tolist()
+        )
     numbered = check_frame(RUN.assign(docno=range(len(RUN)), qid=1, query="alpha"), "x")
     assert numbered["docno"][3] == "3" and numbered["qid"][3] == 1
     assert check_frame(RUN, "x", numbers=("score",), texts=("query",)).equals(RUN)
@@ -261,7 +348,10 @@ def test_judgments_that_no_measure_can_be_computed_of() -> None:
     qrels = pd.DataFrame({"query_id": ["1"], "doc_id": ["d0%p0"], "relevance": [1]})
     for changed, message in (
         (qrels.assign(relevance=0.5), "the judgments: relevance must be whole numbers, got .*0.5"),
-        (qrels.assign(relevance=np.inf), "the judgments: relevance must be whole numbers, got .*inf"),
+        (
+            qrels.assign(relevance=np.inf),
+            "the judgments: relevance must be whole numbers, got .*inf",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             ir_measures.evaluator([ptg.measures.on_documents(ir_measures.nDCG @ 3)], changed)
@@ -280,7 +370,9 @@ def test_records_that_no_artifact_can_hold(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="'.{0,6}ud[8c].*' is not valid Unicode"):
             StructuredDocument.from_record({"docno": "d0", "nodes": [root, passage]} | fields)
     with pytest.raises(ValueError, match="document None needs a 'language'"):
-        DocumentFrequencies(tmp_path / "counts", verbose=False).index([{"text": "a", "language": "x" * 5000}])
+        DocumentFrequencies(tmp_path / "counts", verbose=False).index(
+            [{"text": "a", "language": "x" * 5000}]
+        )
 
 
 def mean(folder: Path, docno: str = "a", text: str = "alpha") -> ptg.GraphMean:
@@ -289,7 +381,9 @@ def mean(folder: Path, docno: str = "a", text: str = "alpha") -> ptg.GraphMean:
 
 
 def whole(folder: Path) -> ptg.GraphIndex:
-    return ptg.GraphIndex(folder / "i", encoder=bi_encoder(), verbose=False).index(tiny.documents(2))
+    return ptg.GraphIndex(folder / "i", encoder=bi_encoder(), verbose=False).index(
+        tiny.documents(2)
+    )
 
 
 def removed(folder: Path, pipeline: Any) -> None:
@@ -301,31 +395,77 @@ def removed(folder: Path, pipeline: Any) -> None:
 @pytest.mark.parametrize(
     "call, error, message",
     [
-        (lambda at: mean(at, text="").index(at / "i"), ValueError, "has no passages: none of its documents"),
-        (lambda at: mean(at, "a%s1"), ValueError, "must not look like the id of a passage or section"),
-        (lambda at: mean(at, "5%pt"), DataWarning, r"cannot read '5%pt%p0': use graph.fold\('document'\)"),
-        (lambda at: device_of("cuda:99"), ValueError, "'cuda:99' cannot be used here, device='cpu' can"),
-        (lambda at: ptg.GraphMean(tiny.graph(), DualEncoder), TypeError, "the class DualEncoder: call it"),
-        (lambda at: mean(PACKAGE / "checks.py"), OSError, "checks.py' is a file: choose another path"),
+        (
+            lambda at: mean(at, text="").index(at / "i"),
+            ValueError,
+            "has no passages: none of its documents",
+        ),
+        (
+            lambda at: mean(at, "a%s1"),
+            ValueError,
+            "must not look like the id of a passage or section",
+        ),
+        (
+            lambda at: mean(at, "5%pt"),
+            DataWarning,
+            r"cannot read '5%pt%p0': use graph.fold\('document'\)",
+        ),
+        (
+            lambda at: device_of("cuda:99"),
+            ValueError,
+            "'cuda:99' cannot be used here, device='cpu' can",
+        ),
+        (
+            lambda at: ptg.GraphMean(tiny.graph(), DualEncoder),
+            TypeError,
+            "the class DualEncoder: call it",
+        ),
+        (
+            lambda at: mean(PACKAGE / "checks.py"),
+            OSError,
+            "checks.py' is a file: choose another path",
+        ),
         (lambda at: mean(at / ("x" * 300)), OSError, "choose another path"),
         (lambda at: ptg.TokenEncoder("x" * 300), OSError, "encoder must be a Hugging Face id"),
-        (lambda at: removed(at, mean(at).index(at / "i")), FileNotFoundError, "was removed after it had been"),
-        (lambda at: removed(at, whole(at)), ValueError, "was replaced or removed after it had been opened"),
-        (lambda at: removed(at, whole(at).bm25()), FileNotFoundError, "was removed after it had been opened"),
-        (lambda at: ptg.DocumentEvidence().transform("a"), TypeError, "pipeline.search reads a text"),  # type: ignore
+        (
+            lambda at: removed(at, mean(at).index(at / "i")),
+            FileNotFoundError,
+            "was removed after it had been",
+        ),
+        (
+            lambda at: removed(at, whole(at)),
+            ValueError,
+            "was replaced or removed after it had been opened",
+        ),
+        (
+            lambda at: removed(at, whole(at).bm25()),
+            FileNotFoundError,
+            "was removed after it had been opened",
+        ),
+        (
+            lambda at: ptg.DocumentEvidence().transform("a"),
+            TypeError,
+            "pipeline.search reads a text",
+        ),  # type: ignore
         (lambda at: ptg.DocumentEvidence()("a"), ValueError, "got 0; a pipeline reads a DataFrame"),
     ],
 )
-def test_misuse_has_a_cause_and_a_remedy(call: Any, error: Any, message: str, tmp_path: Path) -> None:
+def test_misuse_has_a_cause_and_a_remedy(
+    call: Any, error: Any, message: str, tmp_path: Path
+) -> None:
     with pytest.raises(error, match=message):
         call(tmp_path)
 
 
-def test_paths_after_chdir_and_on_read_only_media(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_after_chdir_and_on_read_only_media(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     model, graph = mean(Path()), ptg.DocumentGraph("graph")
     monkeypatch.chdir(Path(tmp_path.anchor))
     assert graph.texts(graph.passage_nodes[:1]) == ["alpha"]
-    monkeypatch.setattr(Path, "mkdir", mock.Mock(side_effect=OSError(errno.EROFS, "Read-only file system")))
+    monkeypatch.setattr(
+        Path, "mkdir", mock.Mock(side_effect=OSError(errno.EROFS, "Read-only file system"))
+    )
     with pytest.raises(OSError, match="Read-only file system: choose another path, or folder="):
         model.index(tmp_path / "index")

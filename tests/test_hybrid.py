@@ -22,9 +22,17 @@ scores = st.dictionaries(
 
 
 def pipeline(found: Scores, **columns: Any) -> pt.Transformer:
-    rows = [(qid, docno, score) for qid, ranking in found.items() for docno, score in ranking.items()]
-    run = pd.DataFrame(rows, columns=["qid", "docno", "score"]).astype({"qid": str, "docno": str, "score": float})
-    run = pt.model.add_ranks(run.assign(**columns)) if len(run) else run.assign(rank=pd.Series(dtype=int))
+    rows = [
+        (qid, docno, score) for qid, ranking in found.items() for docno, score in ranking.items()
+    ]
+    run = pd.DataFrame(rows, columns=["qid", "docno", "score"]).astype(
+        {"qid": str, "docno": str, "score": float}
+    )
+    run = (
+        pt.model.add_ranks(run.assign(**columns))
+        if len(run)
+        else run.assign(rank=pd.Series(dtype=int))
+    )
     return pt.apply.generic(lambda topics: topics.merge(run, on="qid"))
 
 
@@ -41,7 +49,9 @@ def literal(parts: list[Scores], weights: list[float]) -> Scores:
             for weight, ranking in zip(share, found, strict=True):
                 if docno in ranking:
                     low, spread = min(ranking.values()), pstdev(ranking.values())
-                    total += weight / sum(share) * ((ranking[docno] - low) / spread if spread else 1)
+                    total += (
+                        weight / sum(share) * ((ranking[docno] - low) / spread if spread else 1)
+                    )
             combined.setdefault(qid, {})[docno] = total
     return combined
 
@@ -51,7 +61,10 @@ def literal(parts: list[Scores], weights: list[float]) -> Scores:
 def test_scores_are_the_literal_ones(lexical: Scores, dense: Scores, alpha: float) -> None:
     result = ptg.Hybrid(pipeline(lexical), pipeline(dense), alpha=alpha)(TOPICS)
     expected = literal([lexical, dense], [1 - alpha, alpha])
-    got: Scores = {qid: dict(zip(rows["docno"], rows["score"], strict=True)) for qid, rows in result.groupby("qid")}
+    got: Scores = {
+        qid: dict(zip(rows["docno"], rows["score"], strict=True))
+        for qid, rows in result.groupby("qid")
+    }
     assert got.keys() == expected.keys()
     for qid, ranking in expected.items():
         assert got[qid] == pytest.approx(ranking)
@@ -63,14 +76,16 @@ def test_three_pipelines_texts_and_cutoff() -> None:
     one, two, three = (pipeline(part, text="some text") for part in parts)
     result = ptg.Hybrid(ptg.Hybrid(one, two, alpha=0.5), three, alpha=0.25, num_results=2)(TOPICS)
     assert result["docno"].tolist() == ["a", "b"] and result["rank"].tolist() == [0, 1]
-    assert result["score"].tolist() == pytest.approx([0.75 / pstdev([1, 1, 0])] * 2) and set(result["text"]) == {
-        "some text"
-    }
+    assert result["score"].tolist() == pytest.approx([0.75 / pstdev([1, 1, 0])] * 2) and set(
+        result["text"]
+    ) == {"some text"}
 
 
 def test_explanations_add_up() -> None:
     hybrid = ptg.Hybrid(
-        pipeline({"1": {"a": 3.0, "b": 2.0, "c": 0.0}}), pipeline({"1": {"c": 1.0, "b": 0.5}}), alpha=0.3
+        pipeline({"1": {"a": 3.0, "b": 2.0, "c": 0.0}}),
+        pipeline({"1": {"c": 1.0, "b": 0.5}}),
+        alpha=0.3,
     )
     for row in hybrid(TOPICS[:1]).itertuples():
         explained = hybrid.explain("alpha", row.docno)
@@ -78,7 +93,9 @@ def test_explanations_add_up() -> None:
         assert explained["score"].sum() == pytest.approx(row.score)
         product = explained["weight"] * explained["normalized"].fillna(0)
         assert explained["score"].tolist() == pytest.approx(product.tolist())
-    with pytest.raises(KeyError, match="'d' is not among the 3 results of the pipelines for 'alpha'"):
+    with pytest.raises(
+        KeyError, match="'d' is not among the 3 results of the pipelines for 'alpha'"
+    ):
         hybrid.explain("alpha", "d")
 
 
@@ -113,7 +130,9 @@ def test_wrong_results() -> None:
     documents, passages = pipeline({"1": {"a": 1.0}}), pipeline({"1": {"a%p0": 1.0}})
     with pytest.raises(ValueError, match="ranks passages .* and another documents"):
         ptg.Hybrid(documents, passages)(TOPICS)
-    unscored = pipeline({"1": {"b": 1.0}}) >> pt.apply.generic(lambda run: run.assign(score=float("nan")))
+    unscored = pipeline({"1": {"b": 1.0}}) >> pt.apply.generic(
+        lambda run: run.assign(score=float("nan"))
+    )
     with pytest.raises(ValueError, match="no score"):
         ptg.Hybrid(documents, unscored)(TOPICS)
     with pytest.raises(ValueError, match="has results of query '1', which is not asked"):
@@ -128,4 +147,6 @@ def test_nothing_found() -> None:
     assert ptg.Hybrid(pipeline({}), pipeline({"1": {"a": 2.0}}))(TOPICS)["docno"].tolist() == ["a"]
 
 
-TestHybrid = pt.testing.transformer_test_class(lambda: ptg.Hybrid(pipeline({"1": {"a": 1.0}}), pipeline({})))
+TestHybrid = pt.testing.transformer_test_class(
+    lambda: ptg.Hybrid(pipeline({"1": {"a": 1.0}}), pipeline({}))
+)

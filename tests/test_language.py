@@ -15,7 +15,12 @@ import pytest
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("pyterrier_graph", "experiments", "examples", "docs", "tests")
 FILES = sorted(
-    [file for folder in FOLDERS for end in ("py", "md", "rst") for file in ROOT.glob(f"{folder}/**/*.{end}")]
+    [
+        file
+        for folder in FOLDERS
+        for end in ("py", "md", "rst")
+        for file in ROOT.glob(f"{folder}/**/*.{end}")
+    ]
     + [*ROOT.glob("*.md"), *ROOT.glob("notebooks/*.ipynb")]
 )
 
@@ -46,7 +51,9 @@ def texts(file: Path) -> Iterator[tuple[int, str]]:
     elif file.suffix != ".py":
         yield 1, re.sub(r"``.*?``|`[^`\n]*`", "``", source)
     else:
-        if any(re.search(pattern, source) for pattern in PATTERNS):  # else no comment has one: most files end here
+        if any(
+            re.search(pattern, source) for pattern in PATTERNS
+        ):  # else no comment has one: most files end here
             for token in tokenize.generate_tokens(io.StringIO(source).readline):
                 if token.type == tokenize.COMMENT:
                     yield token.start[0], token.string
@@ -72,7 +79,9 @@ def problems(file: Path) -> list[str]:
     ]
     if file.suffix == ".py":
         starts = ((number, text) for number, text in docstrings(file) if BEGINNING.match(text))
-        found += [f"line {number}: a docstring begins with {text.split()[0]!r}" for number, text in starts]
+        found += [
+            f"line {number}: a docstring begins with {text.split()[0]!r}" for number, text in starts
+        ]
     return found
 
 

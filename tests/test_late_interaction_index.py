@@ -49,7 +49,9 @@ def index() -> ptg.LateInteractionIndex:
 def maxsim(**options: Any) -> ptg.GraphMaxSim:
     """A GraphMaxSim with stored tokens."""
     return ptg.GraphMaxSim(
-        graph(), tiny.encoder(), **{"weights": WEIGHTS, "tokens": tokens(), "verbose": False} | options
+        graph(),
+        tiny.encoder(),
+        **{"weights": WEIGHTS, "tokens": tokens(), "verbose": False} | options,
     )
 
 
@@ -87,7 +89,8 @@ def test_neighbors_lead_to_passages() -> None:
     """With so few nearest tokens that none is of a passage, passages are found through titles only."""
     topics = pd.DataFrame([{"qid": "1", "query": "lambda"}])
     alone, through = (
-        index().retriever(maxsim(weights=weights), 100, nearest=1)(topics) for weights in ({}, {"title": 1.0})
+        index().retriever(maxsim(weights=weights), 100, nearest=1)(topics)
+        for weights in ({}, {"title": 1.0})
     )
     assert set(alone["docno"]) < set(through["docno"])
     assert any(docno.endswith(("p1", "p2")) for docno in through["docno"])
@@ -97,7 +100,9 @@ def test_neighbors_lead_to_passages() -> None:
 def test_hgat_retrieves(tmp_path: Path, variant: str) -> None:
     reranker = hgat(variant=variant)
     reranker.contextualized = reranker.contextualize(tmp_path / "contextualized")
-    made = ptg.LateInteractionIndex(tmp_path / "index", verbose=False).index(reranker.contextualized)
+    made = ptg.LateInteractionIndex(tmp_path / "index", verbose=False).index(
+        reranker.contextualized
+    )
     found = made.retriever(reranker, 18, nearest=ALL)
     assert_same_ranking(found(tiny.topics()), reranker, 18)
 
@@ -119,9 +124,16 @@ def test_hgat_with_direct_matches_retrieves_by_its_tokens() -> None:
 def test_scores_are_exact_whatever_is_found(nearest: int, num_results: int) -> None:
     found = retriever(num_results, nearest=nearest)(tiny.topics())
     exact = maxsim()(tiny.run()).set_index(["qid", "docno"])["score"]
-    np.testing.assert_allclose(found["score"], exact.loc[pd.MultiIndex.from_frame(found[["qid", "docno"]])], atol=1e-5)
+    np.testing.assert_allclose(
+        found["score"], exact.loc[pd.MultiIndex.from_frame(found[["qid", "docno"]])], atol=1e-5
+    )
     assert (found.groupby("qid")["score"].diff().dropna() <= 0).all()
-    assert found.groupby("qid")["rank"].apply(list).map(lambda ranks: ranks == [*range(len(ranks))]).all()
+    assert (
+        found.groupby("qid")["rank"]
+        .apply(list)
+        .map(lambda ranks: ranks == [*range(len(ranks))])
+        .all()
+    )
 
 
 def test_an_approximate_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +145,9 @@ def test_an_approximate_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_default_factory() -> None:
-    factories = [default_factory(*size) for size in ((1000, 128), (1_000_000, 128), (1_000_000, 15))]
+    factories = [
+        default_factory(*size) for size in ((1000, 128), (1_000_000, 128), (1_000_000, 15))
+    ]
     assert factories == ["Flat", "IVF2048,PQ64x4fs", "Flat"]
 
 
@@ -142,7 +156,13 @@ TestContract = pt.testing.transformer_test_class(retriever)
 
 def test_in_a_pipeline() -> None:
     assert pt.inspect.transformer_inputs(retriever()) == [["qid", "query"]]
-    assert pt.inspect.transformer_outputs(retriever(), ["qid", "query"]) == ["qid", "query", "docno", "score", "rank"]
+    assert pt.inspect.transformer_outputs(retriever(), ["qid", "query"]) == [
+        "qid",
+        "query",
+        "docno",
+        "score",
+        "rank",
+    ]
     empty = retriever()(tiny.topics().head(0))
     assert [*empty.columns] == [*retriever()(tiny.topics()).columns] and not len(empty)
     both = (retriever() % 2)(tiny.topics())
@@ -153,7 +173,9 @@ def test_in_a_pipeline() -> None:
 
 def test_an_index_opens_again() -> None:
     again = ptg.LateInteractionIndex(index().path)
-    pd.testing.assert_frame_equal(again.retriever(maxsim(), 3)(tiny.topics()), retriever(nearest=1000)(tiny.topics()))
+    pd.testing.assert_frame_equal(
+        again.retriever(maxsim(), 3)(tiny.topics()), retriever(nearest=1000)(tiny.topics())
+    )
     assert again.verify() is again
     with pytest.raises(FileExistsError, match="exists already"):
         index().index(tokens())
@@ -170,13 +192,19 @@ def titled() -> ptg.TokenStore:
         (lambda: index().retriever(maxsim(tokens=None)), ValueError, "give it tokens="),
         (lambda: index().retriever(hgat()), ValueError, "contextualize"),
         (lambda: retriever(nearest=0), ValueError, "nearest"),
-        (lambda: index().retriever(maxsim(tokens=titled())), ValueError, "holds other vectors .*titles"),
+        (
+            lambda: index().retriever(maxsim(tokens=titled())),
+            ValueError,
+            "holds other vectors .*titles",
+        ),
         (lambda: ptg.LateInteractionIndex("none").index(graph()), TypeError, "a TokenStore"),  # type: ignore[arg-type]
         (lambda: ptg.LateInteractionIndex("none").retriever(maxsim()), FileNotFoundError, "none"),
         (lambda: retriever()(pd.DataFrame([{"qid": "1", "query": " "}])), ValueError, "query"),
     ],
 )
-def test_wrong_arguments_are_named(call: Callable[[], Any], error: type[Exception], message: str) -> None:
+def test_wrong_arguments_are_named(
+    call: Callable[[], Any], error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         call()
 

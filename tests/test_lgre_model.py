@@ -33,28 +33,46 @@ LAYERS = 2
 LENGTHS = [(2, 5), (3, 2), (1, 7), (2, 1)]
 
 
-def encoder(kind: str = "bert", *, head: bool = False, seed: int = 0, attention: str = "sdpa") -> PreTrainedModel:
+def encoder(
+    kind: str = "bert", *, head: bool = False, seed: int = 0, attention: str = "sdpa"
+) -> PreTrainedModel:
     torch.manual_seed(seed)
-    common = {"vocab_size": VOCABULARY, "num_labels": 1, "pad_token_id": 0, "attn_implementation": attention}
+    common = {
+        "vocab_size": VOCABULARY,
+        "num_labels": 1,
+        "pad_token_id": 0,
+        "attn_implementation": attention,
+    }
     if kind == "distilbert":
         config = DistilBertConfig(dim=8, n_layers=LAYERS, n_heads=2, hidden_dim=16, **common)
         return (DistilBertForSequenceClassification if head else DistilBertModel)(config).eval()
-    shape = {"hidden_size": 8, "num_hidden_layers": LAYERS, "num_attention_heads": 2, "intermediate_size": 16}
+    shape = {
+        "hidden_size": 8,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": 2,
+        "intermediate_size": 16,
+    }
     if kind == "roberta":
         config = RobertaConfig(**shape, **common)
         return (RobertaForSequenceClassification if head else RobertaModel)(config).eval()
-    return (BertForSequenceClassification if head else BertModel)(BertConfig(**shape, **common)).eval()
+    return (BertForSequenceClassification if head else BertModel)(
+        BertConfig(**shape, **common)
+    ).eval()
 
 
 def model_of(config: LGReConfig, kind: str = "bert", *, seed: int = 0) -> LGRe:
     model = LGRe(encoder(kind, head=config.init == "identity", seed=seed), config).eval()
     for name, parameter in model.named_parameters():
-        if name.endswith("bias") or not name.startswith("encoder"):  # so that nothing forgotten is 0, or any two alike
+        if name.endswith("bias") or not name.startswith(
+            "encoder"
+        ):  # so that nothing forgotten is 0, or any two alike
             torch.nn.init.normal_(parameter, std=0.5)
     return model
 
 
-def batch(lengths: list[tuple[int, int]] = LENGTHS, *, separators: int = 1, width: int = 0) -> dict[str, torch.Tensor]:
+def batch(
+    lengths: list[tuple[int, int]] = LENGTHS, *, separators: int = 1, width: int = 0
+) -> dict[str, torch.Tensor]:
     """[CLS] query [SEP] (or two, as RoBERTa) document [SEP], padded to the longest or to a width."""
     generator = torch.Generator().manual_seed(1)
     rows = [[-1] + [0] * m + [-1] * separators + [1] * n + [-1] for m, n in lengths]
@@ -67,7 +85,9 @@ def batch(lengths: list[tuple[int, int]] = LENGTHS, *, separators: int = 1, widt
 
 def literally(model: LGRe, inputs: dict[str, torch.Tensor]) -> list[dict]:
     pairs = []
-    for ids, mask, segments in zip(inputs["input_ids"], inputs["attention_mask"], inputs["segments"], strict=True):
+    for ids, mask, segments in zip(
+        inputs["input_ids"], inputs["attention_mask"], inputs["segments"], strict=True
+    ):
         real = mask.bool()
         pairs.append(reference.score(model, ids[real], segments[real].tolist()))
     return pairs
@@ -81,7 +101,9 @@ def assert_equal_outputs(model: LGRe, inputs: dict[str, torch.Tensor]) -> LGReOu
         torch.testing.assert_close(output.layer_scores[row], torch.stack(pair["s"]))
         torch.testing.assert_close(output.representations[row], torch.stack(pair["h"]))
         torch.testing.assert_close(output.states[row, :length], pair["E"])
-        torch.testing.assert_close(output.adjacency[row, :, :length, :length], torch.stack(pair["A"]))
+        torch.testing.assert_close(
+            output.adjacency[row, :, :length, :length], torch.stack(pair["A"])
+        )
         assert not output.adjacency[row, :, :length, length:].any()
     return output
 
@@ -99,7 +121,9 @@ OPTIONS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("graph", GRAPHS)
-@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "-".join(f"{k}={v}" for k, v in options.items()))
+@pytest.mark.parametrize(
+    "options", OPTIONS, ids=lambda options: "-".join(f"{k}={v}" for k, v in options.items())
+)
 def test_equals_the_equations(graph: WordGraph, options: dict[str, Any]) -> None:
     model = model_of(EveryLayer(graph, **options)).double()
     with torch.no_grad():
@@ -139,7 +163,9 @@ def test_losses_and_all_gradients_equal_those_of_the_equations(loss: LGReLoss, s
         if slow:
             pairs = literally(model, inputs)
             rows = range(0, 6, size)
-            queries = [(pairs[row : row + size], relevant[row : row + size].tolist()) for row in rows]
+            queries = [
+                (pairs[row : row + size], relevant[row : row + size].tolist()) for row in rows
+            ]
             value = reference.total_loss(loss, queries)
         else:
             value = loss(model(**inputs), inputs["segments"], relevant.unflatten(0, (-1, size)))
@@ -157,11 +183,17 @@ def test_the_order_of_layers_has_no_effect() -> None:
     with torch.no_grad():
         outputs = [model(**inputs) for model in models]
     assert models[0].layers == models[1].layers == (0, 2)
-    assert EveryLayer(layers=(2, 0, 1)).chosen_layers(3) == EveryLayer().chosen_layers(3) == (0, 1, 2)
-    one, other = (LGReLoss(distance="pair", weight=1)(out, inputs["segments"], relevant) for out in outputs)
+    assert (
+        EveryLayer(layers=(2, 0, 1)).chosen_layers(3) == EveryLayer().chosen_layers(3) == (0, 1, 2)
+    )
+    one, other = (
+        LGReLoss(distance="pair", weight=1)(out, inputs["segments"], relevant) for out in outputs
+    )
     torch.testing.assert_close(one, other)
     graph = outputs[1].representations[:, 1]
-    torch.testing.assert_close(graph[:, graph.shape[1] // 2 :], outputs[1].states[:, 0])  # [CLS] of the last layer
+    torch.testing.assert_close(
+        graph[:, graph.shape[1] // 2 :], outputs[1].states[:, 0]
+    )  # [CLS] of the last layer
 
 
 def test_graded_labels_do_not_contradict_each_other() -> None:
@@ -179,11 +211,16 @@ def test_graded_labels_do_not_contradict_each_other() -> None:
 
     def pulls(row: int) -> bool:
         moved = output.states - 0.01 * gradient("point")
-        return bool(similarity(moved, inputs["segments"])[row] > similarity(output.states, inputs["segments"])[row])
+        return bool(
+            similarity(moved, inputs["segments"])[row]
+            > similarity(output.states, inputs["segments"])[row]
+        )
 
     assert [pulls(row) for row in range(4)] == [True, True, True, False]
     pair = gradient("pair").abs().sum((1, 2))
-    assert (pair[:2] == 0).all() and (pair[2:] > 0).all()  # two relevant documents are not pushed apart
+    assert (pair[:2] == 0).all() and (
+        pair[2:] > 0
+    ).all()  # two relevant documents are not pushed apart
 
 
 def test_word_graphs_of_the_figure() -> None:
@@ -228,8 +265,12 @@ def test_identity_is_the_cross_encoder(kind: str, layers: tuple[int, ...] | None
     cross_encoder = encoder(kind, head=True)
     inputs = batch(separators=2 if kind == "roberta" else 1)
     with torch.no_grad():
-        logits = cross_encoder(inputs["input_ids"], attention_mask=inputs["attention_mask"]).logits[:, 0]
-        scores = LGRe(cross_encoder, EveryLayer(layers=layers, init="identity")).eval()(**inputs).scores
+        logits = cross_encoder(inputs["input_ids"], attention_mask=inputs["attention_mask"]).logits[
+            :, 0
+        ]
+        scores = (
+            LGRe(cross_encoder, EveryLayer(layers=layers, init="identity")).eval()(**inputs).scores
+        )
     assert torch.equal(scores, logits)
     assert logits.std() > 0
 

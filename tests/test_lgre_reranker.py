@@ -47,7 +47,9 @@ def toy(queries: int = 6, documents: int = 6) -> tuple[pd.DataFrame, pd.DataFram
     for number in range(queries):
         word = tiny.WORDS[number]
         for place in range(documents):
-            text = random.choice([other for other in tiny.WORDS if other != word], 3 + place).tolist()
+            text = random.choice(
+                [other for other in tiny.WORDS if other != word], 3 + place
+            ).tolist()
             if place < 2:
                 text[place] = word
             rows.append((f"t{number}", word, f"d{number}-{place}", " ".join(text), int(place < 2)))
@@ -65,7 +67,13 @@ def lgre(encoder: str | None = None, **options: Any) -> LGReReranker:
     """A small reranker; options of the configuration may stand among the others."""
     training = LGReTraining(**QUICK | options.pop("training", {}))
     config = LGReConfig(**{name: options.pop(name) for name in SHAPE & options.keys()})
-    given = {"max_tokens": 64, "device": "cpu", "training": training, "config": config, "verbose": False}
+    given = {
+        "max_tokens": 64,
+        "device": "cpu",
+        "training": training,
+        "config": config,
+        "verbose": False,
+    }
     return LGReReranker(encoder or tiny.checkpoint(), **given | options)
 
 
@@ -118,7 +126,9 @@ def test_texts_of_any_length() -> None:
     )
     found = scores(reranker, frame)
     assert np.isfinite(found).all()
-    assert found[1] == pytest.approx(found[2], abs=1e-6) == pytest.approx(found[3], abs=1e-6)  # cut to the same length
+    assert (
+        found[1] == pytest.approx(found[2], abs=1e-6) == pytest.approx(found[3], abs=1e-6)
+    )  # cut to the same length
     assert found[0] == pytest.approx(scores(reranker, frame.iloc[[0]]).item(), abs=1e-5)
     assert len(reranker.word_graph("alpha", long).tokens) == 64
 
@@ -140,18 +150,26 @@ def test_identity_starts_at_the_cross_encoder() -> None:
     model = BertForSequenceClassification.from_pretrained(cross_encoder()).eval()
     tokenizer = BertTokenizerFast.from_pretrained(cross_encoder())
     with torch.inference_mode():
-        inputs = tokenizer(RUN["query"].tolist(), RUN["text"].tolist(), padding=True, return_tensors="pt")
+        inputs = tokenizer(
+            RUN["query"].tolist(), RUN["text"].tolist(), padding=True, return_tensors="pt"
+        )
         expected = model(**inputs).logits[:, 0].numpy()
     for init in ("identity", None):
-        np.testing.assert_allclose(scores(lgre(encoder=cross_encoder(), init=init)), expected, atol=1e-5)
-    assert not np.allclose(scores(lgre(encoder=cross_encoder(), init="random")), expected, atol=1e-2)
+        np.testing.assert_allclose(
+            scores(lgre(encoder=cross_encoder(), init=init)), expected, atol=1e-5
+        )
+    assert not np.allclose(
+        scores(lgre(encoder=cross_encoder(), init="random")), expected, atol=1e-2
+    )
     assert lgre().network.config.init == LGReConfig.paper().init == "random"
     assert (LGReConfig().layers, LGReConfig.paper().layers) == ((-1,), None)
     assert (LGReConfig().steps, LGReConfig.paper().steps) == (1, 2)
 
 
 def test_options_that_cannot_be(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="init='identity' starts at .* a cross-encoder .* without a trained"):
+    with pytest.raises(
+        ValueError, match="init='identity' starts at .* a cross-encoder .* without a trained"
+    ):
         lgre(init="identity")
     with pytest.raises(ValueError, match="reads at most 64 tokens: max_tokens=65 is more"):
         lgre(max_tokens=65)
@@ -181,7 +199,12 @@ def test_pairs_of_an_epoch() -> None:
     assert (label[drawn[:, 0]] > np.maximum(label[drawn[:, 1]], 0)).all()
     times = Counter(query[drawn[:, 0]].tolist())
     assert set(times) == {0, 1, 2, 5, 6} and set(times.values()) == {96}  # 480 pairs of 5 queries
-    possible = {(int(a), int(b)) for a in range(63) for b in range(63) if query[a] == query[b] and label[a] > label[b]}
+    possible = {
+        (int(a), int(b))
+        for a in range(63)
+        for b in range(63)
+        if query[a] == query[b] and label[a] > label[b]
+    }
     possible = {(a, b) for a, b in possible if label[a] > 0}
     assert {tuple(pair) for pair in drawn.tolist()} <= possible
     assert len({tuple(pair) for pair in drawn.tolist()}) > 0.6 * len(possible)
@@ -194,7 +217,10 @@ def test_pairs_of_an_epoch() -> None:
 
 def test_several_negatives() -> None:
     """They are of the query of d+ and judged lower, and differ where there are enough; all are drawn alike often."""
-    query, label = np.repeat(np.arange(3), [9, 3, 6]), np.r_[2, 1, np.zeros(7), 1, 0, 0, np.ones(2), np.zeros(4)]
+    query, label = (
+        np.repeat(np.arange(3), [9, 3, 6]),
+        np.r_[2, 1, np.zeros(7), 1, 0, 0, np.ones(2), np.zeros(4)],
+    )
     order = np.random.default_rng(1).permutation(18)
     query, label = query[order], label[order].astype(int)
     pairs = QueryPairs(query, label, 24, negatives=4)
@@ -205,17 +231,24 @@ def test_several_negatives() -> None:
         drawn += [pairs[place] for place in range(6)]
     lists = np.array(drawn)
     assert lists.shape == (1200, 5)
-    assert (query[lists] == query[lists[:, :1]]).all() and (label[lists[:, 1:]] < label[lists[:, :1]]).all()
+    assert (query[lists] == query[lists[:, :1]]).all() and (
+        label[lists[:, 1:]] < label[lists[:, :1]]
+    ).all()
     for number, several in ((0, 4), (1, 2), (2, 4)):
         negatives = lists[query[lists[:, 0]] == number][:, 1:]
         assert {len({*row}) for row in negatives.tolist()} == {several}
     nine = lists[(query[lists[:, 0]] == 0) & (label[lists[:, 0]] == 2)][:, 1:]
-    assert np.ptp([*Counter(nine.flatten().tolist()).values()]) < 0.5 * len(nine) and len({*nine.flatten()}) == 8
+    assert (
+        np.ptp([*Counter(nine.flatten().tolist()).values()]) < 0.5 * len(nine)
+        and len({*nine.flatten()}) == 8
+    )
 
 
 def test_nothing_to_learn_from() -> None:
     for labels in (QRELS.assign(label=0), QRELS.assign(label=1)):
-        with pytest.raises(ValueError, match="no training query has both a relevant document among its own and one"):
+        with pytest.raises(
+            ValueError, match="no training query has both a relevant document among its own and one"
+        ):
             lgre().fit(RUN, labels)
     with pytest.raises(ValueError, match="none of the queries is judged"):
         lgre().fit(RUN, QRELS.assign(qid="other"))
@@ -245,14 +278,24 @@ def test_the_encoder_learns_where_it_shall(rate: float | None) -> None:
     reranker = lgre(training=training)
     before = {name: value.clone() for name, value in reranker.network.state_dict().items()}
     reranker.fit(RUN, QRELS)
-    changed = {name for name, value in reranker.network.state_dict().items() if not torch.equal(value, before[name])}
+    changed = {
+        name
+        for name, value in reranker.network.state_dict().items()
+        if not torch.equal(value, before[name])
+    }
     assert any(name.startswith("encoder.") for name in changed) == (rate is not None)
-    assert all(value.requires_grad == (rate is not None) for value in reranker.network.encoder.parameters())
+    assert all(
+        value.requires_grad == (rate is not None) for value in reranker.network.encoder.parameters()
+    )
     assert {"projection", "score", "combination", "gates.weight"} <= changed
     # a cross-encoder's head learns at the rate of the word graphs, so that what is compared learns alike
-    network = lgre(encoder=cross_encoder(), init="identity", training=training).fit(RUN, QRELS).network
+    network = (
+        lgre(encoder=cross_encoder(), init="identity", training=training).fit(RUN, QRELS).network
+    )
     assert all(value.requires_grad for value in network.encoder.classifier.parameters())
-    assert all(value.requires_grad == (rate is not None) for value in network.base_model.parameters())
+    assert all(
+        value.requires_grad == (rate is not None) for value in network.base_model.parameters()
+    )
 
 
 # --- explanations and pictures
@@ -290,9 +333,17 @@ def closed_figures() -> Iterator[None]:
 def test_a_picture_of_a_word_graph() -> None:
     explanation = lgre().word_graph("alpha beta", "gamma alpha delta")
     axes = plots.word_graph(explanation)
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["alpha", "beta", "gamma", "alpha", "delta"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == [
+        "alpha",
+        "beta",
+        "gamma",
+        "alpha",
+        "delta",
+    ]
     shown = axes.images[0].get_array()
-    np.testing.assert_array_equal(shown.filled(0), explanation.adjacency[-1][np.ix_([1, 2, 4, 5, 6], [1, 2, 4, 5, 6])])
+    np.testing.assert_array_equal(
+        shown.filled(0), explanation.adjacency[-1][np.ix_([1, 2, 4, 5, 6], [1, 2, 4, 5, 6])]
+    )
     assert shown.mask.sum() == 4  # alpha and beta, gamma and delta, both ways
     frames = {patch.get_xy() for patch in axes.patches}
     assert frames == {(2.5, -0.5), (-0.5, 2.5)}
@@ -312,7 +363,16 @@ def test_the_paper_has_no_early_stopping() -> None:
     for kind in (LGReTraining, CrossEncoderTraining):
         paper = kind.paper(seed=3)
         assert isinstance(paper, kind)
-        assert (paper.epochs, paper.batch_size, paper.pairs_per_epoch, paper.patience) == (20, 32, 512, None)
-        assert (paper.learning_rate, paper.encoder_learning_rate, paper.measure) == (5e-5, 1e-5, "nDCG@20")
+        assert (paper.epochs, paper.batch_size, paper.pairs_per_epoch, paper.patience) == (
+            20,
+            32,
+            512,
+            None,
+        )
+        assert (paper.learning_rate, paper.encoder_learning_rate, paper.measure) == (
+            5e-5,
+            1e-5,
+            "nDCG@20",
+        )
         assert (paper.validation_candidates, paper.seed) == (None, 3)
     assert LGReTraining.paper().loss == LGReLoss(weight=0.01)

@@ -28,7 +28,8 @@ def vectors(rows: int, seed: int) -> torch.Tensor:
 
 def passages_of(lengths: list[int], seed: int) -> TokenStates:
     return TokenStates.pack(
-        [vectors(length, seed + place + 1) for place, length in enumerate(lengths)], torch.zeros(0, DIMENSION)
+        [vectors(length, seed + place + 1) for place, length in enumerate(lengths)],
+        torch.zeros(0, DIMENSION),
     )
 
 
@@ -37,37 +38,53 @@ def passages_of(lengths: list[int], seed: int) -> TokenStates:
 def test_maxima_by_loops(query_tokens: int, lengths: list[int], seed: int) -> None:
     query, passages = vectors(query_tokens, seed), passages_of(lengths, seed)
     slow = torch.tensor(
-        [[max((float(q @ p) for p in passages[node]), default=0.0) for q in query] for node in range(len(passages))]
+        [
+            [max((float(q @ p) for p in passages[node]), default=0.0) for q in query]
+            for node in range(len(passages))
+        ]
     ).reshape(len(passages), query_tokens)
     torch.testing.assert_close(token_maxima(query, passages), slow, atol=1e-6, rtol=0)
     torch.testing.assert_close(maxsim(query, passages), slow.sum(1), atol=1e-5, rtol=0)
 
 
 def test_normalized_vectors_have_length_one_and_zero_stays_zero() -> None:
-    states = normalized(TokenStates(torch.tensor([[3.0, 4, 0, 0], [0, 0, 0, 0]]), torch.tensor([0, 1, 2])))
+    states = normalized(
+        TokenStates(torch.tensor([[3.0, 4, 0, 0], [0, 0, 0, 0]]), torch.tensor([0, 1, 2]))
+    )
     assert states.values.tolist() == [pytest.approx([0.6, 0.8, 0, 0]), [0, 0, 0, 0]]
 
 
 @settings(deadline=None)
 @given(st.data(), SEEDS)
 def test_best_of_neighbors_by_loops(data: st.DataObject, seed: int) -> None:
-    nodes, count, tokens = data.draw(st.tuples(st.integers(1, 4), st.integers(1, 4), st.integers(1, 3)))
+    nodes, count, tokens = data.draw(
+        st.tuples(st.integers(1, 4), st.integers(1, 4), st.integers(1, 3))
+    )
     edge = st.tuples(st.integers(0, count - 1), st.integers(0, nodes - 1))
     edges = data.draw(st.lists(edge, max_size=8))
     maxima = torch.randn(nodes, tokens, generator=torch.Generator().manual_seed(seed))
     targets, neighbors = torch.tensor(edges, dtype=torch.long).reshape(-1, 2).T
     slow = [
-        [max((float(maxima[j, q]) for i, j in edges if i == target), default=-INFINITY) for q in range(tokens)]
+        [
+            max((float(maxima[j, q]) for i, j in edges if i == target), default=-INFINITY)
+            for q in range(tokens)
+        ]
         for target in range(count)
     ]
-    torch.testing.assert_close(best_of_neighbors(maxima, targets, neighbors, count), torch.tensor(slow))
+    torch.testing.assert_close(
+        best_of_neighbors(maxima, targets, neighbors, count), torch.tensor(slow)
+    )
 
 
 @settings(deadline=None)
 @given(st.data(), SEEDS)
 def test_graph_maxima_by_loops(data: st.DataObject, seed: int) -> None:
-    passages, relations, tokens = data.draw(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(1, 3)))
-    columns = data.draw(st.sampled_from([1, tokens]))  # a weight per relation, or also per query token
+    passages, relations, tokens = data.draw(
+        st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(1, 3))
+    )
+    columns = data.draw(
+        st.sampled_from([1, tokens])
+    )  # a weight per relation, or also per query token
     size = relations * columns
     drawn = data.draw(st.lists(st.sampled_from([0.0, 0.3, 1.0]), min_size=size, max_size=size))
     weights = torch.tensor(drawn).reshape(relations, columns)

@@ -24,17 +24,25 @@ QUICK = settings(max_examples=25, deadline=None)
 
 
 def qrels_of(labels: dict[str, dict[str, int]]) -> pd.DataFrame:
-    rows = [(query, doc, label) for query, judged in labels.items() for doc, label in judged.items()]
+    rows = [
+        (query, doc, label) for query, judged in labels.items() for doc, label in judged.items()
+    ]
     return pd.DataFrame(rows, columns=["query_id", "doc_id", "relevance"])
 
 
 def run_of(rankings: dict[str, list[str]]) -> pd.DataFrame:
-    rows = [(query, doc, -float(rank)) for query, docs in rankings.items() for rank, doc in enumerate(docs)]
+    rows = [
+        (query, doc, -float(rank))
+        for query, docs in rankings.items()
+        for rank, doc in enumerate(docs)
+    ]
     return pd.DataFrame(rows, columns=["query_id", "doc_id", "score"])
 
 
 def per_topic(measure: ir_measures.Measure, qrels, run) -> dict[str, float]:
-    return {metric.query_id: metric.value for metric in ir_measures.iter_calc([measure], qrels, run)}
+    return {
+        metric.query_id: metric.value for metric in ir_measures.iter_calc([measure], qrels, run)
+    }
 
 
 def aggregate(measure: ir_measures.Measure, qrels, run) -> float:
@@ -46,7 +54,10 @@ def aggregate(measure: ir_measures.Measure, qrels, run) -> float:
 
 def ranked_at(ranks: list[int], relevant: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     """A topic with so many relevant documents, of which those that are found are at these ranks."""
-    docs = [f"r{ranks.index(rank)}" if rank in ranks else f"n{rank}" for rank in range(1, max(ranks, default=3) + 1)]
+    docs = [
+        f"r{ranks.index(rank)}" if rank in ranks else f"n{rank}"
+        for rank in range(1, max(ranks, default=3) + 1)
+    ]
     return qrels_of({"q": {f"r{number}": 1 for number in range(relevant)}}), run_of({"q": docs})
 
 
@@ -85,10 +96,16 @@ def pres_in_words(ranking: list[str], labels: dict[str, int], cutoff: int, minim
 
 QUERIES, DOCS = [f"q{number}" for number in range(4)], [f"d{number}" for number in range(12)]
 LABELS = st.dictionaries(
-    st.sampled_from(QUERIES), st.dictionaries(st.sampled_from(DOCS), st.integers(-1, 2), min_size=1), min_size=1
+    st.sampled_from(QUERIES),
+    st.dictionaries(st.sampled_from(DOCS), st.integers(-1, 2), min_size=1),
+    min_size=1,
 )
-SCORES = st.sampled_from([-1.0, 0.0, 0.5, 0.5 + 1e-9, 2.0, math.inf, -math.inf])  # few, so that there are ties
-RUNS = st.dictionaries(st.sampled_from(QUERIES), st.dictionaries(st.sampled_from(DOCS), SCORES, min_size=1))
+SCORES = st.sampled_from(
+    [-1.0, 0.0, 0.5, 0.5 + 1e-9, 2.0, math.inf, -math.inf]
+)  # few, so that there are ties
+RUNS = st.dictionaries(
+    st.sampled_from(QUERIES), st.dictionaries(st.sampled_from(DOCS), SCORES, min_size=1)
+)
 CUTOFFS = st.integers(1, 15)
 
 
@@ -126,9 +143,13 @@ def within_in_words(ranking, labels, minimum, cutoff) -> tuple[float, float]:
 
 PASSAGES = [f"{document}%p{number}" for document in ("A", "A1", "B") for number in range(5)]
 PASSAGE_LABELS = st.dictionaries(
-    st.sampled_from(QUERIES), st.dictionaries(st.sampled_from(PASSAGES), st.integers(-1, 2), min_size=1), min_size=1
+    st.sampled_from(QUERIES),
+    st.dictionaries(st.sampled_from(PASSAGES), st.integers(-1, 2), min_size=1),
+    min_size=1,
 )
-PASSAGE_RUNS = st.dictionaries(st.sampled_from(QUERIES), st.dictionaries(st.sampled_from(PASSAGES), SCORES, min_size=1))
+PASSAGE_RUNS = st.dictionaries(
+    st.sampled_from(QUERIES), st.dictionaries(st.sampled_from(PASSAGES), SCORES, min_size=1)
+)
 LIMITS = st.none() | st.integers(1, 6)
 
 
@@ -149,10 +170,14 @@ def test_within_documents_is_the_definition(labels, run, minimum, cutoff):
 
 
 def test_ids_without_separator_are_no_passages():
-    with pytest.warns(UserWarning, match=r"'B/p1' is not a passage: it does not contain '%p', so its MAPD is 0"):
+    with pytest.warns(
+        UserWarning, match=r"'B/p1' is not a passage: it does not contain '%p', so its MAPD is 0"
+    ):
         assert aggregate(MAPD, qrels_of({"q": {"A%p1": 1}}), run_of({"q": ["A%p1", "B/p1"]})) == 1
     for found in ([], ["A"], ["A%p1"]):
-        with pytest.warns(UserWarning, match="'A' is not a passage.* PRECD needs runs and judgments of passages"):
+        with pytest.warns(
+            UserWarning, match="'A' is not a passage.* PRECD needs runs and judgments of passages"
+        ):
             assert aggregate(PRECD, qrels_of({"q": {"A": 1}}), run_of({"q": found})) == 0
 
 
@@ -164,18 +189,33 @@ def test_ids_without_separator_are_no_passages():
 def test_on_documents_is_the_measure_of_the_documents(labels, run, cutoff):
     best = {
         query: {
-            document: max(label for passage, label in judged.items() if passage.startswith(f"{document}%"))
+            document: max(
+                label for passage, label in judged.items() if passage.startswith(f"{document}%")
+            )
             for document in {passage.split("%p")[0] for passage in judged}
         }
         for query, judged in labels.items()
     }
-    rankings = {query: [passage.split("%p")[0] for passage in in_order(scores)] for query, scores in run.items()}
+    rankings = {
+        query: [passage.split("%p")[0] for passage in in_order(scores)]
+        for query, scores in run.items()
+    }
     documents = run_of({query: [*dict.fromkeys(ranking)] for query, ranking in rankings.items()})
-    measures = [AP @ cutoff, R @ cutoff, AP(rel=2) @ cutoff, nDCG @ cutoff, PRES @ cutoff, PRES(rel=2)]
+    measures = [
+        AP @ cutoff,
+        R @ cutoff,
+        AP(rel=2) @ cutoff,
+        nDCG @ cutoff,
+        PRES @ cutoff,
+        PRES(rel=2),
+    ]
     values = ir_measures.iter_calc([on_documents(measure) for measure in measures], labels, run)
     expected = ir_measures.iter_calc(measures, best, documents)
-    assert {(metric.query_id, str(metric.measure)): metric.value for metric in values} == pytest.approx(
-        {(metric.query_id, str(on_documents(metric.measure))): metric.value for metric in expected}, nan_ok=True
+    assert {
+        (metric.query_id, str(metric.measure)): metric.value for metric in values
+    } == pytest.approx(
+        {(metric.query_id, str(on_documents(metric.measure))): metric.value for metric in expected},
+        nan_ok=True,
     )
 
 
@@ -184,8 +224,13 @@ def test_on_documents_is_the_measure_of_the_documents(labels, run, cutoff):
 
 @pytest.mark.parametrize(("found", "judged"), [("A%p1", "A"), ("A", "A%p1"), ("A%p1", "A%s0")])
 def test_another_level_than_that_of_the_judgments_is_warned_about(found, judged):
-    one, other = ({"A": "documents", "A%p1": "passages", "A%s0": "sections"}[name] for name in (found, judged))
-    with pytest.warns(UserWarning, match=f"the run has {one}, such as '{found}', .*{other}.*graph.fold.*on_documents"):
+    one, other = (
+        {"A": "documents", "A%p1": "passages", "A%s0": "sections"}[name] for name in (found, judged)
+    )
+    with pytest.warns(
+        UserWarning,
+        match=f"the run has {one}, such as '{found}', .*{other}.*graph.fold.*on_documents",
+    ):
         assert aggregate(PRES, qrels_of({"q": {judged: 1}}), run_of({"q": [found]})) == 0
 
 
@@ -203,15 +248,24 @@ def test_a_forgotten_max_passage_is_warned_about():
         measures = [nDCG @ 10, on_documents(AP)]
         table = pt.Experiment([passages >> pt.text.max_passage()], topics, qrels, measures)
         assert table["nDCG@10"].tolist() == [1]
-        assert aggregate(on_documents(AP), pt.model.to_ir_measures(qrels), pt.model.to_ir_measures(found)) == 1
+        assert (
+            aggregate(
+                on_documents(AP), pt.model.to_ir_measures(qrels), pt.model.to_ir_measures(found)
+            )
+            == 1
+        )
         assert aggregate(AP, {"q": {"A": 1}}, {"q": {"A": 1.0}}) == 1
 
 
 def test_a_summary_with_and_without_seeds():
-    rows = [(name, qid, "AP", value) for name, value in (("a", 0.5), ("b", 0.25)) for qid in QUERIES]
+    rows = [
+        (name, qid, "AP", value) for name, value in (("a", 0.5), ("b", 0.25)) for qid in QUERIES
+    ]
     per_query = pd.DataFrame(rows, columns=["name", "qid", "measure", "value"])
     assert summarize(per_query, "a")["AP"].to_dict() == {"a": "0.500", "b": "0.250-"}
-    seeds = pd.concat([per_query.assign(seed=0), per_query.assign(seed=1, value=per_query["value"] + 0.1)])
+    seeds = pd.concat(
+        [per_query.assign(seed=0), per_query.assign(seed=1, value=per_query["value"] + 0.1)]
+    )
     assert summarize(seeds, "a")["AP"].to_dict() == {"a": "0.550 ± 0.071", "b": "0.300 ± 0.071-"}
     with pytest.raises(pt.validate.InputValidationError, match="qid"):
         summarize(per_query.drop(columns="qid"), "a")
@@ -232,7 +286,10 @@ def test_order_of_rows_does_not_matter(labels, run, random):
     qrels = qrels_of(labels)
     judged = qrels.iloc[random.sample(range(len(qrels)), len(qrels))]
     values, expected = (
-        {(metric.query_id, metric.measure): metric.value for metric in ir_measures.iter_calc(ALL, *given)}
+        {
+            (metric.query_id, metric.measure): metric.value
+            for metric in ir_measures.iter_calc(ALL, *given)
+        }
         for given in ((judged, shuffled), (labels, run))
     )
     assert values == pytest.approx(expected, nan_ok=True)
@@ -273,8 +330,18 @@ def test_wrong_parameters(wrong, message):
         aggregate(wrong(), qrels_of({"q": {"A": 1}}), run_of({"q": ["A"]}))
 
 
-LEFT_OUT_LABELS = {"1": {"A%p1": 1}, "2": {"A%p1": 1, "B%p1": 2}, "3": {"A%p1": 0}, "4": {"C%p1": 1}}
-LEFT_OUT_RUN = {"1": ["A%p1"], "2": ["B%p1", "X%p1"], "3": ["A%p1"], "5": ["A%p1"]}  # 4 is missing, 5 not judged
+LEFT_OUT_LABELS = {
+    "1": {"A%p1": 1},
+    "2": {"A%p1": 1, "B%p1": 2},
+    "3": {"A%p1": 0},
+    "4": {"C%p1": 1},
+}
+LEFT_OUT_RUN = {
+    "1": ["A%p1"],
+    "2": ["B%p1", "X%p1"],
+    "3": ["A%p1"],
+    "5": ["A%p1"],
+}  # 4 is missing, 5 not judged
 # Of 1, 2 and 4: 1, the half of 1, and 0.
 MEANS = dict.fromkeys(ALL, 1.5 / 3) | {on_documents(AP @ 100): 1.5 / 4}
 
@@ -308,7 +375,9 @@ def test_experiment(batch_size, others, plan):
     qrels, run = to_pyterrier(qrels_of(LEFT_OUT_LABELS)), to_pyterrier(run_of(LEFT_OUT_RUN))
     # A batch must have results, so topics 4 and 6 have some that are not judged.
     none = pd.DataFrame({"qid": ["4", "6"], "docno": "Z%p1", "score": 0.0})
-    systems = [pt.Transformer.from_df(pd.concat([run, none]).assign(query="query")) for _ in range(2)]
+    systems = [
+        pt.Transformer.from_df(pd.concat([run, none]).assign(query="query")) for _ in range(2)
+    ]
     measures = [PRES @ 100, MAPD, PRECD, on_documents(PRES @ 100), *others]
     options = {"batch_size": batch_size, "plan": plan, "names": ["a", "b"]}
     table = pt.Experiment(systems, topics, qrels, measures, **options)
@@ -318,7 +387,9 @@ def test_experiment(batch_size, others, plan):
     if others:
         assert table["AP"].tolist() == pytest.approx([1.5 / 4] * 2)
     with pytest.warns(UserWarning, match="not found in qrels"):
-        listed = pt.Experiment(systems[:1], topics, qrels, measures, perquery=True, **options | {"names": ["a"]})
+        listed = pt.Experiment(
+            systems[:1], topics, qrels, measures, perquery=True, **options | {"names": ["a"]}
+        )
     for measure in measures[:4]:
         values = listed[listed["measure"] == str(measure)].set_index("qid")["value"]
         assert values.dropna().to_dict() == pytest.approx({"1": 1, "2": 0.5, "4": 0})
@@ -341,11 +412,15 @@ def test_empty_judgments(qrels):
 @pytest.mark.parametrize("measure", ALL, ids=str)
 def test_bad_runs(measure):
     qrels, run = qrels_of(LEFT_OUT_LABELS), run_of(LEFT_OUT_RUN)
-    with pytest.raises(ValueError, match=r"missing in the run: \{'query_id': '1', 'doc_id': 'A%p1', 'score': nan\}"):
+    with pytest.raises(
+        ValueError, match=r"missing in the run: \{'query_id': '1', 'doc_id': 'A%p1', 'score': nan\}"
+    ):
         aggregate(measure, qrels, run.assign(score=math.nan))
     with pytest.raises(ValueError, match=r"missing in the run: .*None"):
         aggregate(measure, qrels, run.astype(object).assign(doc_id=None))
-    with pytest.raises(ValueError, match=r"twice for a query: \{'query_id': '2', 'doc_id': 'B%p1', 'score': 7.0\}"):
+    with pytest.raises(
+        ValueError, match=r"twice for a query: \{'query_id': '2', 'doc_id': 'B%p1', 'score': 7.0\}"
+    ):
         aggregate(measure, qrels, pd.concat([run, run.iloc[1:2].assign(score=7.0)]))
     with pytest.raises(ValueError, match="missing columns"):
         aggregate(measure, qrels, run.drop(columns="score"))
@@ -354,7 +429,9 @@ def test_bad_runs(measure):
 
 
 def test_higher_label_of_what_is_judged_twice():
-    qrels = pd.concat([qrels_of({"q": {"A%p1": 2, "B%p1": 1}}), qrels_of({"q": {"A%p1": 1, "B%p1": 1}})])
+    qrels = pd.concat(
+        [qrels_of({"q": {"A%p1": 2, "B%p1": 1}}), qrels_of({"q": {"A%p1": 1, "B%p1": 1}})]
+    )
     run = run_of({"q": ["A%p1"]})
     assert aggregate(PRES(rel=2) @ 10, qrels, run) == 1
     assert aggregate(PRES @ 10, qrels, run) == 0.5

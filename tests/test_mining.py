@@ -17,7 +17,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyterrier_graph.pair.mining import HardNegativeMiner, MiningConfig, TrainingExamples, example_columns
+from pyterrier_graph.pair.mining import (
+    HardNegativeMiner,
+    MiningConfig,
+    TrainingExamples,
+    example_columns,
+)
 
 # --- a world of rankings, texts and scores
 
@@ -31,9 +36,17 @@ class Ranking(pt.Transformer):
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         self.sizes.append(len(inp))
-        rows = [(qid, d, -float(n)) for qid in inp["qid"] for n, d in enumerate(self.rankings.get(qid, []))]
-        found = pd.DataFrame(rows, columns=["qid", "docno", "score"]).astype({"qid": str, "docno": str})
-        return pt.model.add_ranks(found).sample(frac=1, random_state=0)  # the order of rows says nothing
+        rows = [
+            (qid, d, -float(n))
+            for qid in inp["qid"]
+            for n, d in enumerate(self.rankings.get(qid, []))
+        ]
+        found = pd.DataFrame(rows, columns=["qid", "docno", "score"]).astype(
+            {"qid": str, "docno": str}
+        )
+        return pt.model.add_ranks(found).sample(
+            frac=1, random_state=0
+        )  # the order of rows says nothing
 
 
 class Texts(pt.Transformer):
@@ -43,7 +56,9 @@ class Texts(pt.Transformer):
         self.texts = texts
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        return inp.assign(text=pd.Series([self.texts[docno] for docno in inp["docno"]], inp.index, dtype=object))
+        return inp.assign(
+            text=pd.Series([self.texts[docno] for docno in inp["docno"]], inp.index, dtype=object)
+        )
 
 
 class Teacher(pt.Transformer):
@@ -67,16 +82,31 @@ def world(seed: int = 0, queries: int = 40, documents: int = 30) -> dict[str, An
     """Queries, of which two have the same text; a few documents have the same text, and one has none."""
     random = np.random.default_rng(seed)
     texts = {f"d{n}": f"text {n - n % 10 // 9}" for n in range(documents)} | {"d5": " "}
-    topics = pd.DataFrame([(f"q{n}", f"query {n or 1}") for n in range(queries)], columns=["qid", "query"])
+    topics = pd.DataFrame(
+        [(f"q{n}", f"query {n or 1}") for n in range(queries)], columns=["qid", "query"]
+    )
     rankings = {qid: random.permutation(list(texts)).tolist() for qid in topics["qid"]}
     scores = {
         (query, text): random.choice([0.0, 0.05, 0.1, 0.5, 0.9, 0.95, 1.0])
         for query in topics["query"].unique()
         for text in dict.fromkeys(texts.values())
     }
-    rows = [(qid, d, random.integers(-1, 3)) for qid in topics["qid"][::2] for d in random.choice(list(texts), 3)]
-    qrels = pd.DataFrame([*rows, ("q1", "d5", 1), ("q1", "d8", 1), ("q1", "d9", 2)], columns=["qid", "docno", "label"])
-    return {"texts": texts, "topics": topics, "rankings": rankings, "scores": scores, "qrels": qrels}
+    rows = [
+        (qid, d, random.integers(-1, 3))
+        for qid in topics["qid"][::2]
+        for d in random.choice(list(texts), 3)
+    ]
+    qrels = pd.DataFrame(
+        [*rows, ("q1", "d5", 1), ("q1", "d8", 1), ("q1", "d9", 2)],
+        columns=["qid", "docno", "label"],
+    )
+    return {
+        "texts": texts,
+        "topics": topics,
+        "rankings": rankings,
+        "scores": scores,
+        "qrels": qrels,
+    }
 
 
 WORLD = world()
@@ -86,7 +116,9 @@ TOPICS, JUDGMENTS = WORLD["topics"], WORLD["qrels"]
 
 def miner(of: dict[str, Any] = WORLD, teacher: Any = "scores", **options: Any) -> HardNegativeMiner:
     teacher = Teacher(of["scores"]) if teacher == "scores" else teacher
-    config = MiningConfig(**{"hard_negatives": 2} | {name: options.pop(name) for name in NUMBERS & options.keys()})
+    config = MiningConfig(
+        **{"hard_negatives": 2} | {name: options.pop(name) for name in NUMBERS & options.keys()}
+    )
     options = {"teacher": teacher, "config": config, "verbose": False} | options
     return HardNegativeMiner(Ranking(of["rankings"]), Texts(of["texts"]), **options)
 
@@ -166,12 +198,22 @@ def test_examples_against_a_literal_loop(
     made = miner(of, hard_negatives=n, batch_size=batch_size, **options)
     if not expected:
         with pytest.raises(ValueError, match="there are no training examples"):
-            made.pseudo_labeled(of["topics"], of["qrels"]) if pseudo else made.labeled(of["topics"], of["qrels"])
+            made.pseudo_labeled(of["topics"], of["qrels"]) if pseudo else made.labeled(
+                of["topics"], of["qrels"]
+            )
         return
-    examples = made.pseudo_labeled(of["topics"], of["qrels"]) if pseudo else made.labeled(of["topics"], of["qrels"])
+    examples = (
+        made.pseudo_labeled(of["topics"], of["qrels"])
+        if pseudo
+        else made.labeled(of["topics"], of["qrels"])
+    )
     assert rows(examples) == expected
     if pseudo or n:
-        found = {outcome: number for outcome, number in examples.report.loc["candidates", "count"].items() if number}
+        found = {
+            outcome: number
+            for outcome, number in examples.report.loc["candidates", "count"].items()
+            if number
+        }
         assert found == {
             f"{outcome} {thresholds[0]}" if outcome == "score above" else outcome: number
             for outcome, number in became.items()
@@ -180,9 +222,13 @@ def test_examples_against_a_literal_loop(
     assert examples.report.loc["queries", "count"].sum() == 12
     assert count(examples, "positives", "kept") == len(examples)
     queries = of["topics"].set_index("qid")["query"]
-    for texts, (qid, *docnos) in zip(examples.dataset.to_pandas().to_numpy().tolist(), rows(examples), strict=True):
+    for texts, (qid, *docnos) in zip(
+        examples.dataset.to_pandas().to_numpy().tolist(), rows(examples), strict=True
+    ):
         assert texts == [queries[qid], *(of["texts"][docno] for docno in docnos)]
-    assert examples.dataset.column_names == example_columns(n) and examples.ids.column_names[:2] == [
+    assert examples.dataset.column_names == example_columns(n) and examples.ids.column_names[
+        :2
+    ] == [
         "qid",
         "positive_docno",
     ]
@@ -191,14 +237,20 @@ def test_examples_against_a_literal_loop(
 
 def test_without_a_teacher_all_that_is_not_relevant_is_negative() -> None:
     of = WORLD | {"scores": dict.fromkeys(WORLD["scores"], 0.0)}
-    assert rows(miner(of, None).labeled(TOPICS, JUDGMENTS)) == rows(miner(of).labeled(TOPICS, JUDGMENTS))
+    assert rows(miner(of, None).labeled(TOPICS, JUDGMENTS)) == rows(
+        miner(of).labeled(TOPICS, JUDGMENTS)
+    )
     with pytest.raises(ValueError, match="pseudo-labels come from a teacher"):
         miner(teacher=None).pseudo_labeled(TOPICS)
 
 
 def test_places_that_are_left_are_drawn_from_the_rest() -> None:
     of = WORLD | {
-        "scores": {pair: 0.5 * (int(pair[1].split()[1]) % 3 == 0) for pair in WORLD["scores"] if pair[1] != " "}
+        "scores": {
+            pair: 0.5 * (int(pair[1].split()[1]) % 3 == 0)
+            for pair in WORLD["scores"]
+            if pair[1] != " "
+        }
     }
     options = {"hard_negatives": 3, "depth": 2}
     made = miner(of, **options).labeled(TOPICS, JUDGMENTS)
@@ -211,15 +263,22 @@ def test_places_that_are_left_are_drawn_from_the_rest() -> None:
         assert found[: len(top)] == sorted(top) and len(set(found)) == 3
         places += found[len(top) :]
         assert not relevant[qid] & {*negatives}
-        assert all(int(WORLD["texts"][docno].split()[1]) % 3 for docno in negatives)  # what the teacher says of them
+        assert all(
+            int(WORLD["texts"][docno].split()[1]) % 3 for docno in negatives
+        )  # what the teacher says of them
     assert len(set(places)) > 8  # of 28
 
     def mined(topics: pd.DataFrame, **more: int) -> list[list[str]]:
-        return sorted(rows(miner(of, **options, **more).labeled(topics, JUDGMENTS.sort_values("docno"))))
+        return sorted(
+            rows(miner(of, **options, **more).labeled(topics, JUDGMENTS.sort_values("docno")))
+        )
 
     assert mined(TOPICS) == mined(TOPICS[::-1], batch_size=3) == sorted(rows(made))
     assert mined(TOPICS, seed=1) != mined(TOPICS)
-    assert "negative, drawn" not in miner(depth=20).pseudo_labeled(TOPICS).report.loc["candidates"].index
+    assert (
+        "negative, drawn"
+        not in miner(depth=20).pseudo_labeled(TOPICS).report.loc["candidates"].index
+    )
 
 
 # --- on disk
@@ -238,7 +297,9 @@ def test_a_run_that_was_killed_goes_on(tmp_path: Path) -> None:
     first = interrupted(tmp_path / "some" / "where", after=3)
     assert not list(tmp_path.rglob("*.partial")) and not list(tmp_path.rglob("*.arrow"))
     second = Teacher(WORLD["scores"])
-    examples = miner(teacher=second, folder=tmp_path / "some" / "where", batch_size=8).pseudo_labeled(TOPICS)
+    examples = miner(
+        teacher=second, folder=tmp_path / "some" / "where", batch_size=8
+    ).pseudo_labeled(TOPICS)
     assert rows(examples) == rows(expected)
     pd.testing.assert_frame_equal(examples.report, expected.report)
     assert sorted(first.asked + second.asked) == sorted(whole.asked)
@@ -283,21 +344,35 @@ def test_options_that_cannot_be(options: dict[str, Any], problem: str) -> None:
     ("topics", "qrels", "problem"),
     [
         (TOPICS[:0], JUDGMENTS, "none of the topics has a relevant document"),
-        (TOPICS.assign(query=[*TOPICS["query"][:-1], " "]), JUDGMENTS, "query 'q39' has no text: ' '"),
+        (
+            TOPICS.assign(query=[*TOPICS["query"][:-1], " "]),
+            JUDGMENTS,
+            "query 'q39' has no text: ' '",
+        ),
         (TOPICS, JUDGMENTS.assign(label=0), "none of the topics has a relevant document"),
         (TOPICS, JUDGMENTS.assign(qid="other"), "none of the topics has a relevant document"),
     ],
 )
-def test_topics_and_judgments_that_cannot_be(topics: pd.DataFrame, qrels: pd.DataFrame, problem: str) -> None:
+def test_topics_and_judgments_that_cannot_be(
+    topics: pd.DataFrame, qrels: pd.DataFrame, problem: str
+) -> None:
     with pytest.raises(ValueError, match=problem):
         miner().labeled(topics, qrels)
 
 
 def test_judgments_of_documents_where_passages_are_retrieved() -> None:
     """Retrieved passages of relevant documents are positives, and the others of them are not negatives."""
-    passages = {"d1%p0": "alpha", "d3%p0": "delta", "d1%p1": "beta", "d1%p2": "eta", "d2%p0": "gamma"}
+    passages = {
+        "d1%p0": "alpha",
+        "d3%p0": "delta",
+        "d1%p1": "beta",
+        "d1%p2": "eta",
+        "d2%p0": "gamma",
+    }
     config = MiningConfig(depth=3)
-    made = HardNegativeMiner(Ranking({"q": [*passages], "r": ["d1%p0"]}), Texts(passages), config=config, verbose=False)
+    made = HardNegativeMiner(
+        Ranking({"q": [*passages], "r": ["d1%p0"]}), Texts(passages), config=config, verbose=False
+    )
     topics = pd.DataFrame({"qid": ["q", "r"], "query": ["alpha", "beta"]})
     qrels = pd.DataFrame({"qid": ["q", "r"], "docno": ["d1", "d2"], "label": 1})
     examples = made.labeled(topics, qrels)
@@ -313,17 +388,37 @@ def without(column: str) -> pt.Transformer:
 @pytest.mark.parametrize(
     ("stage", "transformer", "problem"),
     [
-        ("candidates", Ranking(WORLD["rankings"]) >> without("docno"), "candidates should return .*docno is missing"),
+        (
+            "candidates",
+            Ranking(WORLD["rankings"]) >> without("docno"),
+            "candidates should return .*docno is missing",
+        ),
         (
             "candidates",
             Ranking(WORLD["rankings"]) >> pt.apply.score(lambda row: math.nan, drop=False),
             "candidates: query .* has no score",
         ),
         ("candidates", Ranking({}), "(?s)there are no training examples:.*no score above 0.9 +40"),
-        ("texts", Texts(WORLD["texts"]) >> without("text"), "texts should return docno, text, but text is missing"),
-        ("teacher", Teacher(WORLD["scores"]) >> without("score"), "the teacher should return .* score is missing"),
-        ("teacher", Teacher(WORLD["scores"]) >> pt.apply.generic(lambda f: f[1:]), "the teacher scores .* as nan"),
-        ("teacher", Teacher(dict.fromkeys(WORLD["scores"], -0.01)), "as -0.01, which is not a probability"),
+        (
+            "texts",
+            Texts(WORLD["texts"]) >> without("text"),
+            "texts should return docno, text, but text is missing",
+        ),
+        (
+            "teacher",
+            Teacher(WORLD["scores"]) >> without("score"),
+            "the teacher should return .* score is missing",
+        ),
+        (
+            "teacher",
+            Teacher(WORLD["scores"]) >> pt.apply.generic(lambda f: f[1:]),
+            "the teacher scores .* as nan",
+        ),
+        (
+            "teacher",
+            Teacher(dict.fromkeys(WORLD["scores"], -0.01)),
+            "as -0.01, which is not a probability",
+        ),
     ],
 )
 def test_pipelines_that_do_not_return_what_they_should(
@@ -352,5 +447,10 @@ def test_documents_that_texts_does_not_know() -> None:
 
 def test_the_papers_options() -> None:
     paper = MiningConfig.paper(seed=1)
-    assert (paper.hard_negatives, paper.depth, paper.positive_threshold, paper.negative_threshold) == (4, 50, 0.9, 0.1)
+    assert (
+        paper.hard_negatives,
+        paper.depth,
+        paper.positive_threshold,
+        paper.negative_threshold,
+    ) == (4, 50, 0.9, 0.1)
     assert paper.seed == 1 and len(inspect.signature(HardNegativeMiner).parameters) <= 10

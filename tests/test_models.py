@@ -32,7 +32,9 @@ from pyterrier_graph.training.trainer import RankingTrainer
 
 QUIET: dict[str, Any] = {"device": "cpu", "verbose": False}
 ONE: dict[str, Any] = {"epochs": 1, "patience": None}
-RUN = tiny.run(3).assign(text=lambda frame: [tiny.graph().texts(tiny.graph().nodes_of([d]))[0] for d in frame["docno"]])
+RUN = tiny.run(3).assign(
+    text=lambda frame: [tiny.graph().texts(tiny.graph().nodes_of([d]))[0] for d in frame["docno"]]
+)
 QRELS = tiny.qrels(3)
 TOPICS = tiny.topics(3)
 HGAT = ptg.HGATConfig("NO_LB", layers=1, heads=2, init="random", relations=None)
@@ -41,8 +43,12 @@ HGAT = ptg.HGATConfig("NO_LB", layers=1, heads=2, init="random", relations=None)
 @cache
 def query_graph() -> ptg.QueryPassageGraph:
     folder = Path(mkdtemp(prefix="query-graph-"))
-    queries = pd.DataFrame({"qid": ["k0", "k1", "k2"], "query": ["mu iota", "lambda beta", "alpha mu"]})
-    answers = pd.DataFrame({"qid": ["k0", "k1", "k2"], "docno": ["d0%p0", "d1%p0", "d2%p0"], "label": 1})
+    queries = pd.DataFrame(
+        {"qid": ["k0", "k1", "k2"], "query": ["mu iota", "lambda beta", "alpha mu"]}
+    )
+    answers = pd.DataFrame(
+        {"qid": ["k0", "k1", "k2"], "docno": ["d0%p0", "d1%p0", "d2%p0"], "label": 1}
+    )
     return ptg.QueryPassageGraph(folder / "queries").build(queries, tiny.graph(), qrels=answers)
 
 
@@ -83,12 +89,16 @@ class Model(NamedTuple):
 
 def text_reranker(kind: Any, options_of: Any, **options: Any) -> Any:
     training = options_of(**ONE, pairs_per_epoch=4, encoder_learning_rate=None)
-    return kind(**{"encoder": tiny.checkpoint(), "max_tokens": 32, "training": training} | QUIET | options)
+    return kind(
+        **{"encoder": tiny.checkpoint(), "max_tokens": 32, "training": training} | QUIET | options
+    )
 
 
 MODELS = {
     "CrossEncoderReranker": Model(
-        lambda **options: text_reranker(ptg.CrossEncoderReranker, ptg.CrossEncoderTraining, **options),
+        lambda **options: text_reranker(
+            ptg.CrossEncoderReranker, ptg.CrossEncoderTraining, **options
+        ),
         kept={"batch_size": 5},
         lost={"max_tokens": 31},
         random=True,
@@ -123,12 +133,16 @@ MODELS = {
     ),
     "GraphMaxSim": Model(
         lambda **options: ptg.GraphMaxSim(
-            **{"graph": tiny.graph(), "encoder": tiny.encoder(), "weights": {"title": 0.5}} | QUIET | options
+            **{"graph": tiny.graph(), "encoder": tiny.encoder(), "weights": {"title": 0.5}}
+            | QUIET
+            | options
         ),
         given={"graph": tiny.graph()},
     ),
     "GraphMean": Model(
-        lambda **options: ptg.GraphMean(**{"graph": tiny.graph(), "encoder": sentence_encoder()} | QUIET | options),
+        lambda **options: ptg.GraphMean(
+            **{"graph": tiny.graph(), "encoder": sentence_encoder()} | QUIET | options
+        ),
         result=vectors,
         given={"graph": tiny.graph()},
         fit=(TOPICS, QRELS),
@@ -162,8 +176,12 @@ every = pytest.mark.parametrize("name", MODELS)
 
 
 def miner() -> ptg.HardNegativeMiner:
-    found = pt.Transformer.from_df(RUN.drop(columns=["query", "text"]).assign(score=range(len(RUN))))
-    texts = pt.apply.generic(lambda run: run.drop(columns="text", errors="ignore").merge(PASSAGES, on="docno"))
+    found = pt.Transformer.from_df(
+        RUN.drop(columns=["query", "text"]).assign(score=range(len(RUN)))
+    )
+    texts = pt.apply.generic(
+        lambda run: run.drop(columns="text", errors="ignore").merge(PASSAGES, on="docno")
+    )
     return ptg.HardNegativeMiner(found, texts, verbose=False)
 
 
@@ -201,7 +219,9 @@ def load(name: str, path: Path, **options: Any) -> Any:
 
 
 for model_name, model in MODELS.items():
-    globals()[f"Test{model_name.replace(', ', '_')}"] = pt.testing.transformer_test_class(model.make)
+    globals()[f"Test{model_name.replace(', ', '_')}"] = pt.testing.transformer_test_class(
+        model.make
+    )
 
 
 def test_every_model_is_here() -> None:
@@ -228,8 +248,12 @@ def test_a_saved_model_is_the_same(name: str, saved: Callable[[str], Path], tmp_
     path, made = saved(name), trained(name)
     loaded = load(name, path)
     np.testing.assert_allclose(MODELS[name].result(loaded), MODELS[name].result(made), atol=1e-6)
-    assert loaded.path == path and loaded.training_run == json.loads(json.dumps(made.training_run, default=str))
-    assert loaded.training_log == made.training_log and bool(loaded.training_log) == (name in TRAINED)
+    assert loaded.path == path and loaded.training_run == json.loads(
+        json.dumps(made.training_run, default=str)
+    )
+    assert loaded.training_log == made.training_log and bool(loaded.training_log) == (
+        name in TRAINED
+    )
     meta = json.loads((path / META).read_text("utf-8"))
     kind = type(made)
     assert (meta["type"], meta["format"], meta["package_hint"]) == (
@@ -237,7 +261,9 @@ def test_a_saved_model_is_the_same(name: str, saved: Callable[[str], Path], tmp_
         kind.ARTIFACT_FORMAT,
         "pyterrier_graph",
     )
-    assert not [file for file in path.rglob("*") if file.suffix in (".bin", ".pt", ".pkl", ".pickle")]
+    assert not [
+        file for file in path.rglob("*") if file.suffix in (".bin", ".pt", ".pkl", ".pickle")
+    ]
     assert loaded.verify() is loaded
     with pytest.raises(FileExistsError, match="exists already"):
         made.apply_attributes().save(path)
@@ -249,12 +275,17 @@ def test_a_saved_model_is_the_same(name: str, saved: Callable[[str], Path], tmp_
 
 
 @every
-def test_a_damaged_model_is_refused(name: str, saved: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_damaged_model_is_refused(
+    name: str, saved: Callable[[str], Path], tmp_path: Path
+) -> None:
     path = Path(shutil.copytree(saved(name), tmp_path / "copy"))
     for file in sorted(file for file in path.rglob("*") if file.is_file() and file.name != META):
         content = file.read_bytes()
         place = len(content) // 2
-        for damaged in (content[:-1], content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :]):
+        for damaged in (
+            content[:-1],
+            content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :],
+        ):
             file.write_bytes(damaged)
             with pytest.raises(ValueError, match="damaged"):
                 load(name, path).verify()
@@ -310,7 +341,10 @@ def test_a_copy_has_weights_of_its_own(name: str) -> None:
 def test_a_copy_whose_weights_do_not_fit_is_untrained(name: str) -> None:
     lost = MODELS[name].lost
     assert lost is not None
-    with pytest.warns(UserWarning, match=f"is not trained: with another {next(iter(lost))} the trained weights do not"):
+    with pytest.warns(
+        UserWarning,
+        match=f"is not trained: with another {next(iter(lost))} the trained weights do not",
+    ):
         other = pt.inspect.transformer_apply_attributes(trained(name), **lost)
     assert not other.training_log
 
@@ -338,12 +372,16 @@ def test_a_second_fit_continues_and_warns(name: str, saved: Callable[[str], Path
     made = made.apply_attributes(training=MODELS[name].make().training)
     if name == "DualEncoder":
         made.miner = miner()
-    with pytest.warns(UserWarning, match=f"is trained already: fit continues .* fit a new {type(made).__name__}"):
+    with pytest.warns(
+        UserWarning, match=f"is trained already: fit continues .* fit a new {type(made).__name__}"
+    ):
         assert made.fit(*MODELS[name].fit) is made
 
 
 @pytest.mark.parametrize("name", TRAINED)
-def test_an_interrupted_training_goes_on(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_training_goes_on(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With the same weights and the same log; neither a training that has ended nor another one continues."""
 
     def fit(qrels: pd.DataFrame = QRELS, **options: Any) -> Any:
@@ -365,12 +403,19 @@ def test_an_interrupted_training_goes_on(name: str, tmp_path: Path, monkeypatch:
     for resumed in (fit(), fit()):
         np.testing.assert_array_equal(MODELS[name].result(resumed), MODELS[name].result(whole))
         one, other = (
-            [entry[measure] for entry in model.training_log if measure in entry and "share" not in entry]
+            [
+                entry[measure]
+                for entry in model.training_log
+                if measure in entry and "share" not in entry
+            ]
             for model in (resumed, whole)
         )
         assert one == other and len(one) == 4
     for other in ({"learning_rate": 0.5}, {"qrels": QRELS[QRELS["qid"] != "t1"]}):
-        with pytest.raises(ValueError, match=r"another training \(other: .*(learning_rate|examples|triples|queries)"):
+        with pytest.raises(
+            ValueError,
+            match=r"another training \(other: .*(learning_rate|examples|triples|queries)",
+        ):
             fit(**other)
 
 
@@ -391,7 +436,9 @@ def test_a_training_is_recorded(name: str) -> None:
         ({"training": "long"}, TypeError, "training must be "),
     ],
 )
-def test_wrong_arguments_are_named(name: str, options: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_wrong_arguments_are_named(
+    name: str, options: dict[str, Any], error: type[Exception], message: str
+) -> None:
     if next(iter(options)) not in inspect.signature(type(MODELS[name].make())).parameters:
         pytest.skip(f"there is no {next(iter(options))}")
     with pytest.raises(error, match=message):

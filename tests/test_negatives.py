@@ -45,7 +45,9 @@ def pool(
     """All passages that a strategy may draw from for a query and a relevant passage, before looking at labels."""
 
     def passages_of(chosen: list[StructuredDocument]) -> set[str]:
-        return {f"{document.docno}%p{n}" for document in chosen for n in range(len(document.passages()))}
+        return {
+            f"{document.docno}%p{n}" for document in chosen for n in range(len(document.passages()))
+        }
 
     relevant = qrels[(qrels["qid"] == qid) & (qrels["label"] > 0)]["docno"]
     relevant_docnos = {split_passage_id(relevant_docno)[0] for relevant_docno in relevant}
@@ -53,7 +55,9 @@ def pool(
     if strategy == "random":
         return passages_of(documents)
     if strategy == "same_doc":
-        return passages_of([document for document in documents if document.docno == split_passage_id(docno)[0]])
+        return passages_of(
+            [document for document in documents if document.docno == split_passage_id(docno)[0]]
+        )
     if strategy == "relevant_docs":
         return passages_of(relevant_documents)
     if strategy == "shared_codes":
@@ -66,12 +70,19 @@ def pool(
     )
 
 
-def named(graph: MemoryGraph, sampler: NegativeSampler, triples: np.ndarray) -> list[tuple[str, str, str]]:
+def named(
+    graph: MemoryGraph, sampler: NegativeSampler, triples: np.ndarray
+) -> list[tuple[str, str, str]]:
     positive, negative = graph.ids_of(triples[:, 1]), graph.ids_of(triples[:, 2])
     return list(zip(sampler.qids[triples[:, 0]].tolist(), positive, negative, strict=True))
 
 
-def check(documents: list[StructuredDocument], qrels: pd.DataFrame, candidates: pd.DataFrame, strategy: str) -> int:
+def check(
+    documents: list[StructuredDocument],
+    qrels: pd.DataFrame,
+    candidates: pd.DataFrame,
+    strategy: str,
+) -> int:
     """Draws many times, and compares with the literal pools; returns the number of different triples."""
     graph = MemoryGraph.from_documents(documents)
     label = {(row.qid, row.docno): row.label for row in qrels.itertuples()}
@@ -86,7 +97,9 @@ def check(documents: list[StructuredDocument], qrels: pd.DataFrame, candidates: 
     }
     sampler = NegativeSampler(graph, qrels, strategy, candidates=candidates, seed=1)
     if not any(allowed.values()):
-        with pytest.raises(ValueError, match=f"negatives='{strategy}' finds no passage that is judged lower"):
+        with pytest.raises(
+            ValueError, match=f"negatives='{strategy}' finds no passage that is judged lower"
+        ):
             sampler.sample()
         return 0
     drawn: set[tuple[str, str, str]] = set()
@@ -105,7 +118,9 @@ def check(documents: list[StructuredDocument], qrels: pd.DataFrame, candidates: 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @settings(max_examples=15, deadline=None)
 @given(st.data())
-def test_negatives_come_from_the_pool_and_are_judged_lower(strategy: str, data: st.DataObject) -> None:
+def test_negatives_come_from_the_pool_and_are_judged_lower(
+    strategy: str, data: st.DataObject
+) -> None:
     sizes = data.draw(st.lists(st.integers(0, 3), min_size=1, max_size=5))
     some_codes = st.sets(st.sampled_from("abc"), max_size=2)
     documents = documents_of(sizes, [data.draw(some_codes) for _ in sizes])
@@ -113,7 +128,9 @@ def test_negatives_come_from_the_pool_and_are_judged_lower(strategy: str, data: 
     pairs = st.tuples(st.sampled_from(["q1", "q2"]), st.sampled_from(passages or ["none"]))
     judged = data.draw(st.dictionaries(pairs, st.integers(-1, 2), max_size=8)) if passages else {}
     qrels = judgments([(qid, docno, label) for (qid, docno), label in judged.items()])
-    candidates = pd.DataFrame(data.draw(st.lists(pairs, max_size=8)) if passages else [], columns=["qid", "docno"])
+    candidates = pd.DataFrame(
+        data.draw(st.lists(pairs, max_size=8)) if passages else [], columns=["qid", "docno"]
+    )
     if (qrels["label"] > 0).any():
         check(documents, qrels, candidates, strategy)
 
@@ -173,14 +190,28 @@ def test_documents_that_share_a_code_are_drawn_evenly() -> None:
     for codes in (None, {f"q{n}": ("common", "rare", "other") for n in range(20_000)}):
         drawn = NegativeSampler(graph, qrels, "shared_codes", codes=codes, seed=0).sample()[:, 2]
         counts = np.bincount(graph.document[drawn], minlength=200)
-        assert counts[0] == 0 and counts[1:].min() > 60 and counts[1:].max() < 145  # 100.5 each, standard deviation 10
+        assert (
+            counts[0] == 0 and counts[1:].min() > 60 and counts[1:].max() < 145
+        )  # 100.5 each, standard deviation 10
 
 
 def test_mixed_without_codes_has_the_relevant_documents() -> None:
     documents = documents_of([3, 3], [set(), set()])
-    with pytest.warns(UserWarning, match="no training query or relevant document has a code.*by 'relevant_docs'"):
-        NegativeSampler(MemoryGraph.from_documents(documents), judgments([("q", "d0%p0", 1)]), "mixed")
-    assert check(documents, judgments([("q", "d0%p0", 1)]), pd.DataFrame(columns=["qid", "docno"]), "mixed") == 2
+    with pytest.warns(
+        UserWarning, match="no training query or relevant document has a code.*by 'relevant_docs'"
+    ):
+        NegativeSampler(
+            MemoryGraph.from_documents(documents), judgments([("q", "d0%p0", 1)]), "mixed"
+        )
+    assert (
+        check(
+            documents,
+            judgments([("q", "d0%p0", 1)]),
+            pd.DataFrame(columns=["qid", "docno"]),
+            "mixed",
+        )
+        == 2
+    )
 
 
 def test_a_seed_gives_the_same_negatives_and_another_one_others() -> None:
@@ -204,7 +235,9 @@ def test_pairs_without_negatives_are_left_out_and_counted(caplog: pytest.LogCapt
 
 def test_what_cannot_be_sampled() -> None:
     graph, qrels = tiny.graph(), tiny.qrels()
-    with pytest.raises(ValueError, match="negatives must be one of 'random', 'same_doc', .* got 'hard'"):
+    with pytest.raises(
+        ValueError, match="negatives must be one of 'random', 'same_doc', .* got 'hard'"
+    ):
         HGATTraining(negatives="hard")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="no training query has a relevant passage"):
         NegativeSampler(graph, qrels.assign(label=0), "random")

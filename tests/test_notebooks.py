@@ -36,12 +36,17 @@ import importlib.util
 
 if importlib.util.find_spec("pyterrier_graph") is None:
     %pip install -q "pyterrier_graph[notebooks]\""""
-VIEW, STATE = "application/vnd.jupyter.widget-view+json", "application/vnd.jupyter.widget-state+json"
+VIEW, STATE = (
+    "application/vnd.jupyter.widget-view+json",
+    "application/vnd.jupyter.widget-state+json",
+)
 BAR = 20  # characters
 LONGEST_CELL = 600  # seconds; a whole notebook takes about two minutes of a core
 LARGEST_PICTURE = 140_000  # bytes, base64
 LARGEST_NOTEBOOK = 600_000
-ABSOLUTE = re.compile(r"(?<![\w.~/])/(tmp|root|home|Users|usr|opt|var|mnt|[a-z]+/[^ ]*site-packages)/|[A-Z]:\\\\?\w")
+ABSOLUTE = re.compile(
+    r"(?<![\w.~/])/(tmp|root|home|Users|usr|opt|var|mnt|[a-z]+/[^ ]*site-packages)/|[A-Z]:\\\\?\w"
+)
 
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
@@ -57,7 +62,9 @@ def execute(path: Path, folder: Path) -> NotebookNode:
         "IPYTHONDIR": str(folder / ".ipython"),
         "JPY_SESSION_NAME": path.name,  # as Jupyter sets it: PyTerrier sees that it is in a notebook
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",
-        "PYTHONPATH": os.pathsep.join([str(ROOT), str(TESTS)]),  # the miniature of CLEF-IP is among the tests
+        "PYTHONPATH": os.pathsep.join(
+            [str(ROOT), str(TESTS)]
+        ),  # the miniature of CLEF-IP is among the tests
     }
     client = NotebookClient(
         notebook,
@@ -90,10 +97,16 @@ def as_stored(output: NotebookNode, widgets: Mapping[str, Any], folder: str) -> 
         if not bar:
             return None
         data["text/plain"] = bar
-    for other in ("text/plain", "text/latex") if len(data) > 1 else ():  # what it would be without a browser
+    for other in (
+        ("text/plain", "text/latex") if len(data) > 1 else ()
+    ):  # what it would be without a browser
         data.pop(other, None)
     for kind, content in data.items():
-        stored = fewer_colors(content) if kind == "image/png" else content.replace(PACKAGES, "").replace(folder, "")
+        stored = (
+            fewer_colors(content)
+            if kind == "image/png"
+            else content.replace(PACKAGES, "").replace(folder, "")
+        )
         data[kind] = stored
     return output
 
@@ -135,13 +148,19 @@ def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
 
 def outputs(notebook: NotebookNode) -> Iterator[dict[str, Any]]:
     """The outputs by MIME type."""
-    return (output.data for cell in code_cells(notebook) for output in cell.outputs if "data" in output)
+    return (
+        output.data for cell in code_cells(notebook) for output in cell.outputs if "data" in output
+    )
 
 
 def kinds(notebook: NotebookNode) -> list[list[list[str]]]:
     """The kinds of outputs of each cell, except for progress."""
     return [
-        [sorted(output.get("data", [output.output_type])) for output in cell.outputs if not is_progress(output)]
+        [
+            sorted(output.get("data", [output.output_type]))
+            for output in cell.outputs
+            if not is_progress(output)
+        ]
         for cell in code_cells(notebook)
     ]
 
@@ -149,7 +168,9 @@ def kinds(notebook: NotebookNode) -> list[list[list[str]]]:
 @pytest.mark.slow
 @each_notebook
 def test_runs_and_shows_what_is_stored(path: Path, tmp_path: Path) -> None:
-    pytest.importorskip("pyterrier_pisa", reason="the notebooks' first stage is PISA, for x86-64 Linux")
+    pytest.importorskip(
+        "pyterrier_pisa", reason="the notebooks' first stage is PISA, for x86-64 Linux"
+    )
     assert kinds(execute(path, tmp_path)) == kinds(nbformat.read(path, as_version=4))
 
 
@@ -161,12 +182,16 @@ def test_is_stored_with_outputs_of_one_clean_run(path: Path) -> None:
     assert [cell.execution_count for cell in cells] == [*range(1, len(cells) + 1)]
     # A warning, or the log of a library, would be a stream.
     kept = {output.output_type for cell in cells for output in cell.outputs}
-    assert kept <= {"display_data", "execute_result"}, [cell.source for cell in cells if cell.outputs]
+    assert kept <= {"display_data", "execute_result"}, [
+        cell.source for cell in cells if cell.outputs
+    ]
     shown = {kind for data in outputs(notebook) for kind in data}
     assert {"image/png", "text/html"} <= shown, "a notebook shows tables and pictures"
     assert not any("widget" in kind for kind in shown)
     elided = [
-        data["text/html"] for data in outputs(notebook) if re.search(r"<td>\.\.\.</td>", data.get("text/html", ""))
+        data["text/html"]
+        for data in outputs(notebook)
+        if re.search(r"<td>\.\.\.</td>", data.get("text/html", ""))
     ]
     assert not elided, "a table has rows or columns that are left out"
 
@@ -186,7 +211,12 @@ def test_holds_nothing_of_a_machine_and_is_small(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     assert notebook.metadata == METADATA
     assert all(cell.metadata == {} for cell in notebook.cells)
-    texts = [text for data in outputs(notebook) for kind, text in data.items() if kind.startswith("text/")]
+    texts = [
+        text
+        for data in outputs(notebook)
+        for kind, text in data.items()
+        if kind.startswith("text/")
+    ]
     for text in [*texts, *(cell.source for cell in notebook.cells)]:
         assert not (found := ABSOLUTE.search(text)), text[found.start() : found.start() + 80]
     assert max(len(data.get("image/png", "")) for data in outputs(notebook)) <= LARGEST_PICTURE

@@ -212,19 +212,24 @@ def dataset(name: str) -> ir_datasets.Dataset:
 # reading sources
 
 
-def test_public_names_are_found_through_imports_lists_instances_and_bases(toy: DocstringCorpus) -> None:
+def test_public_names_are_found_through_imports_lists_instances_and_bases(
+    toy: DocstringCorpus,
+) -> None:
     assert "toy" not in sys.modules
-    assert [*toy.documents] == [
-        "toy.Shape.move",  # defined in a private base class
-        "toy.Square",
-        "toy.Square.area",
-        "toy.also_twice",  # offered by tools.__all__, in the package by *; first in the alphabet of the duplicates
-        "toy.compiled.quick",
-        "toy.compiled.quick.speed",
-        "toy.norm",
-        "toy.scale",
-        "toy.unit",
-    ]
+    assert (
+        [*toy.documents]
+        == [
+            "toy.Shape.move",  # defined in a private base class
+            "toy.Square",
+            "toy.Square.area",
+            "toy.also_twice",  # offered by tools.__all__, in the package by *; first in the alphabet of the duplicates
+            "toy.compiled.quick",
+            "toy.compiled.quick.speed",
+            "toy.norm",
+            "toy.scale",
+            "toy.unit",
+        ]
+    )
 
 
 def test_an_object_has_all_its_public_names(toy_objects: list[DocumentedObject]) -> None:
@@ -232,12 +237,16 @@ def test_an_object_has_all_its_public_names(toy_objects: list[DocumentedObject])
     assert names["toy.norm"] == ("toy.norm",)
     assert names["toy.Shape.move"] == ("toy.Shape.move", "toy.Square.move")
     assert names["toy.scale"] == ("toy.scale", "toy.tools.scale")
-    assert {found.module for found in toy_objects if found.name.startswith("toy.compiled")} == {"toy.compiled"}
+    assert {found.module for found in toy_objects if found.name.startswith("toy.compiled")} == {
+        "toy.compiled"
+    }
 
 
 def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(numpydoc.PACKAGES, "incomplete", ("no_such_package",))
-    with pytest.raises(ModuleNotFoundError, match=r"'no_such_package' is not installed: pip install"):
+    with pytest.raises(
+        ModuleNotFoundError, match=r"'no_such_package' is not installed: pip install"
+    ):
         numpydoc.load_corpus("incomplete")
     with pytest.raises(ModuleNotFoundError, match="no_such_package"):
         read_package("no_such_package")
@@ -259,13 +268,17 @@ def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_signature_is_no_summary(signature: str) -> None:
-    docstring = parse_docstring(f"{signature}Length of a vector (the\nEuclidean one).\n\nMore about it than that.")
+    docstring = parse_docstring(
+        f"{signature}Length of a vector (the\nEuclidean one).\n\nMore about it than that."
+    )
     assert docstring.summary == "Length of a vector (the Euclidean one)."
     assert [passage.text for passage in docstring.passages] == ["More about it than that."]
 
 
 def test_long_first_paragraph_gives_its_first_sentence() -> None:
-    docstring = parse_docstring("Short sentence that comes first. " + "Then another one follows it. " * 6)
+    docstring = parse_docstring(
+        "Short sentence that comes first. " + "Then another one follows it. " * 6
+    )
     assert docstring.summary == "Short sentence that comes first."
     assert docstring.passages[0].text.count("Then another one") == 6
     assert parse_docstring("word " * 31).summary == ""
@@ -305,7 +318,10 @@ def test_paragraphs_keep_what_belongs_to_them() -> None:
     )
     assert [passage[:2] for passage in docstring.passages] == [
         ("Notes", "A paragraph that stands alone."),
-        ("Notes", "A formula comes with its text: a = b where a is what it is. - first item - second item"),
+        (
+            "Notes",
+            "A formula comes with its text: a = b where a is what it is. - first item - second item",
+        ),
         ("Notes", "Heading A paragraph of its own."),
         ("Examples", "An example of its use. >>> f(1) 2"),
     ]
@@ -332,7 +348,10 @@ def test_markup_goes(markup: str, text: str) -> None:
 # verbatim copies
 
 
-@given(st.lists(st.lists(st.sampled_from("abcd"), min_size=3, max_size=5), max_size=6), st.text("aBcD ,.", max_size=60))
+@given(
+    st.lists(st.lists(st.sampled_from("abcd"), min_size=3, max_size=5), max_size=6),
+    st.text("aBcD ,.", max_size=60),
+)
 def test_no_copy_is_left(lines: list[list[str]], text: str) -> None:
     copies = VerbatimCopies(map(tuple, lines))
     left = words(copies.remove(text))
@@ -379,7 +398,9 @@ def test_document_of_a_docstring(toy: DocstringCorpus) -> None:
 
 
 def test_records_are_structured_documents(numpy_corpus: DocstringCorpus) -> None:
-    for record in pt.get_dataset("irds:pyterrier-graph/numpydoc/numpy").get_corpus_iter(verbose=False):
+    for record in pt.get_dataset("irds:pyterrier-graph/numpydoc/numpy").get_corpus_iter(
+        verbose=False
+    ):
         document = StructuredDocument.from_record(record)
         assert document == numpy_corpus.documents[record["docno"]]
         assert record["text"].split("\n\n") == document.passages()
@@ -398,7 +419,11 @@ def test_no_document_has_a_query_in_it(numpy_corpus: DocstringCorpus) -> None:
     )  # a line each
     queries = {normal(query.text) for query in numpy_corpus.summaries + numpy_corpus.see_also}
     # longest first and bounded by anything but a word's letters: as a person would look for them
-    found = [query for query in queries if query in texts and re.search(rf"\b{re.escape(query)}\b", texts)]
+    found = [
+        query
+        for query in queries
+        if query in texts and re.search(rf"\b{re.escape(query)}\b", texts)
+    ]
     assert not found
 
 
@@ -414,7 +439,9 @@ def test_queries_of_the_toy_corpus(toy: DocstringCorpus) -> None:
         "Multiply all entries by a factor.": ("toy.scale",),
         "The unit of all lengths in here.": ("toy.unit",),
     }
-    assert {query.text: query.relevant for query in toy.see_also} == {  # not what is another one's summary
+    assert {
+        query.text: query.relevant for query in toy.see_also
+    } == {  # not what is another one's summary
         "How much surface a square has.": ("toy.Square.area",),
         "Makes all entries larger or smaller.": ("toy.scale",),
     }
@@ -442,9 +469,14 @@ def test_splits_divide_the_queries_by_document(numpy_corpus: DocstringCorpus) ->
         ("see-also/", numpydoc.SEE_ALSO_SPLITS, numpy_corpus.see_also),
     ):
         parts = {split: dataset(f"numpy/{prefix}{split}") for split in splits}
-        texts = [(query.query_id, query.text) for part in parts.values() for query in part.queries_iter()]
+        texts = [
+            (query.query_id, query.text) for part in parts.values() for query in part.queries_iter()
+        ]
         assert sorted(texts) == sorted((query.query_id, query.text) for query in queries)
-        documents = [{qrel.doc_id.partition("%p")[0] for qrel in part.qrels_iter()} for part in parts.values()]
+        documents = [
+            {qrel.doc_id.partition("%p")[0] for qrel in part.qrels_iter()}
+            for part in parts.values()
+        ]
         for one, other in itertools.combinations(documents, 2):
             assert not one & other
         for split, part in parts.items():
@@ -465,7 +497,11 @@ def test_qrels_grade_the_passages_of_the_relevant_documents(numpy_corpus: Docstr
                     section = nodes[node.parent].text
                     expected[f"{docno}%p{number}"] = 2 if section in (docno, "Notes") else 1
             assert qrels[query.query_id] == expected
-    assert set(test.qrels_defs()) == {1, 2} == {grade for grades in qrels.values() for grade in grades.values()}
+    assert (
+        set(test.qrels_defs())
+        == {1, 2}
+        == {grade for grades in qrels.values() for grade in grades.values()}
+    )
 
 
 # ir_datasets and PyTerrier
@@ -479,16 +515,26 @@ def test_documents_can_be_sliced_and_looked_up(numpy_corpus: DocstringCorpus) ->
     assert [doc.doc_id for doc in docs.docs_iter()] == names
     store = docs.docs_store()
     assert store.get("numpy.sort").doc_id == "numpy.sort"
-    assert [doc.doc_id for doc in store.get_many_iter([names[3], "nothing", names[1]])] == [names[3], names[1]]
+    assert [doc.doc_id for doc in store.get_many_iter([names[3], "nothing", names[1]])] == [
+        names[3],
+        names[1],
+    ]
     with pytest.raises(KeyError):
         store.get("nothing")
-    assert ir_datasets.docs_parent_id("pyterrier-graph/numpydoc/numpy/see-also/dev").endswith("numpydoc/numpy")
-    loaded = pt.get_dataset("irds:pyterrier-graph/numpydoc/numpy").text_loader()(pd.DataFrame({"docno": names[:2]}))
+    assert ir_datasets.docs_parent_id("pyterrier-graph/numpydoc/numpy/see-also/dev").endswith(
+        "numpydoc/numpy"
+    )
+    loaded = pt.get_dataset("irds:pyterrier-graph/numpydoc/numpy").text_loader()(
+        pd.DataFrame({"docno": names[:2]})
+    )
     assert {"title", "text"} < {*loaded.columns} and loaded["title"].tolist() == names[:2]
 
 
 @pytest.mark.skipif(
-    not any(entry.name == "graph" for entry in importlib.metadata.entry_points(group="pyterrier.modules")),
+    not any(
+        entry.name == "graph"
+        for entry in importlib.metadata.entry_points(group="pyterrier.modules")
+    ),
     reason="pyterrier_graph is not installed, so it has no entry points",
 )
 @pytest.mark.parametrize(

@@ -18,7 +18,10 @@ import pyterrier_graph as ptg
 from pyterrier_graph.checks import DataWarning, QualityWarning, SpeedWarning
 
 PACKAGE = Path(ptg.__file__).parent
-TREES = {file.relative_to(PACKAGE).as_posix(): ast.parse(file.read_text("utf-8")) for file in PACKAGE.rglob("*.py")}
+TREES = {
+    file.relative_to(PACKAGE).as_posix(): ast.parse(file.read_text("utf-8"))
+    for file in PACKAGE.rglob("*.py")
+}
 CATEGORIES = {"PyTerrierGraphWarning", "DataWarning", "QualityWarning", "SpeedWarning"}
 PRINTING = ("demo.py", "__main__.py")
 
@@ -35,10 +38,16 @@ def calls(function: str) -> list[tuple[str, ast.Call]]:
 def test_every_warning_has_one_of_our_categories() -> None:
     found = calls("warnings.warn")
     assert len(found) > 20
-    passed_on = [place for place, node in found if len(node.args) > 1 and ast.unparse(node.args[1]) == "category"]
+    passed_on = [
+        place
+        for place, node in found
+        if len(node.args) > 1 and ast.unparse(node.args[1]) == "category"
+    ]
     assert [place.partition(":")[0] for place in passed_on] == ["encoders/model.py"]
     for place, node in found:
-        assert place in passed_on or (len(node.args) == 2 and ast.unparse(node.args[1]) in CATEGORIES), place
+        assert place in passed_on or (
+            len(node.args) == 2 and ast.unparse(node.args[1]) in CATEGORIES
+        ), place
     assert not calls("warn")
 
 
@@ -48,7 +57,9 @@ def test_categories_can_be_filtered() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", ptg.PyTerrierGraphWarning)
         with pytest.raises(ptg.PyTerrierGraphWarning, match="reset"):
-            ptg.GraphMaxSim(tiny.graph(), tiny.encoder(), {})(tiny.run(1).assign(query="applypipeline:off x"))
+            ptg.GraphMaxSim(tiny.graph(), tiny.encoder(), {})(
+                tiny.run(1).assign(query="applypipeline:off x")
+            )
         warnings.warn("of another library", UserWarning, stacklevel=1)
 
 
@@ -58,7 +69,9 @@ def test_one_query_has_no_progress_bar(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def seen(parts: Any = None, *, desc: str, disable: bool, **options: Any) -> Any:
         if parts is None:
-            return real(desc=desc, disable=True, **options)  # of encoding, if no test before has done that
+            return real(
+                desc=desc, disable=True, **options
+            )  # of encoding, if no test before has done that
         bars.append((desc, disable))
         return parts
 
@@ -66,11 +79,16 @@ def test_one_query_has_no_progress_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     for count in (1, 2):
         for model in (ptg.GraphMaxSim, ptg.HGATReranker):
             model(tiny.graph(), tiny.encoder())(tiny.run(count))
-    assert bars == [("reranking", True)] * 5 + [("reranking", hidden) for hidden in (False, True, False)]
+    assert bars == [("reranking", True)] * 5 + [
+        ("reranking", hidden) for hidden in (False, True, False)
+    ]
 
 
 def test_the_package_is_quiet() -> None:
-    assert any(isinstance(handler, logging.NullHandler) for handler in logging.getLogger("pyterrier_graph").handlers)
+    assert any(
+        isinstance(handler, logging.NullHandler)
+        for handler in logging.getLogger("pyterrier_graph").handlers
+    )
     code = "import logging, pyterrier_graph; logging.getLogger('pyterrier_graph.graphs.builder').warning('told')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == done.stderr == ""

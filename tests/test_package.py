@@ -46,7 +46,9 @@ __main__
 
 
 def run(code: str) -> str:
-    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    return subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    ).stdout
 
 
 def test_import_is_quick():
@@ -81,11 +83,18 @@ def test_packages_are_loaded_when_they_are_used(name: str):
 
 def test_type_checkers_see_the_public_names():
     tree = ast.parse(Path(ptg.__file__).with_suffix(".pyi").read_text("utf-8"))
-    seen = [alias.asname for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names]
+    seen = [
+        alias.asname
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    ]
     assert sorted(seen) == sorted([*ptg.__all__, "clef_ip", "measures", "plots"])
 
 
-@pytest.mark.parametrize("entry_point", DISTRIBUTION.entry_points, ids=lambda entry_point: entry_point.name)
+@pytest.mark.parametrize(
+    "entry_point", DISTRIBUTION.entry_points, ids=lambda entry_point: entry_point.name
+)
 def test_entry_point_loads(entry_point: importlib.metadata.EntryPoint):
     assert callable(entry_point.load())
 
@@ -116,7 +125,9 @@ def upward_imports(module: str) -> list[str]:
     wrong = []
     for name in imports(module):
         target = name.removeprefix("pyterrier_graph.")
-        if target == name or target.split(".")[0] not in LAYERS:  # of another package, or of the package's own names
+        if (
+            target == name or target.split(".")[0] not in LAYERS
+        ):  # of another package, or of the package's own names
             continue
         if layer(target) > layer(module):
             wrong.append(f"{module} {target}")
@@ -124,7 +135,10 @@ def upward_imports(module: str) -> list[str]:
 
 
 def test_every_module_has_a_layer():
-    assert {re.split(r"[./]", module)[0] for module in MODULES} - {"__init__"} <= {*LAYERS, "pt_docs"}
+    assert {re.split(r"[./]", module)[0] for module in MODULES} - {"__init__"} <= {
+        *LAYERS,
+        "pt_docs",
+    }
 
 
 @pytest.mark.parametrize("module", [module for module in MODULES if module != "__init__.py"])
@@ -136,9 +150,14 @@ def test_the_package_stays_light():
     assert sum(file.read_text("utf-8").count("\n") for file in MODULES.values()) < 22_000
     folders = {module.rpartition("/")[0] for module in MODULES}
     papers = [
-        folder for folder in folders if folder in ("graph_mean", "graph_maxsim", "hgat", "lgre", "pair", "gnn_encoder")
+        folder
+        for folder in folders
+        if folder in ("graph_mean", "graph_maxsim", "hgat", "lgre", "pair", "gnn_encoder")
     ]
-    assert all(len([module for module in MODULES if module.startswith(f"{paper}/")]) <= 9 for paper in papers)
+    assert all(
+        len([module for module in MODULES if module.startswith(f"{paper}/")]) <= 9
+        for paper in papers
+    )
 
 
 # --- signatures
@@ -151,7 +170,9 @@ def test_signature_is_that_of_the_constructor(name: str):
     import pyterrier as pt
 
     kind = getattr(ptg, name)
-    assert issubclass(kind, WithSignature) or not issubclass(kind, pt.Transformer | pt.Artifact)  # Sphinx needs it
+    assert issubclass(kind, WithSignature) or not issubclass(
+        kind, pt.Transformer | pt.Artifact
+    )  # Sphinx needs it
     constructor = [*inspect.signature(kind.__init__).parameters.values()][1:]
     assert [*inspect.signature(kind).parameters.values()] == constructor
     assert not {"args", "kwargs"} & {parameter.name for parameter in constructor}
@@ -163,5 +184,11 @@ def test_artifacts_have_an_entry_point(name: str):
 
     kind = getattr(ptg, name)
     if issubclass(kind, OwnArtifact):
-        points = {point.name: point.value for point in DISTRIBUTION.entry_points.select(group="pyterrier.artifact")}
-        assert points[f"{kind.ARTIFACT_TYPE}.{kind.ARTIFACT_FORMAT}"].split(":")[1].split(".")[0] == name
+        points = {
+            point.name: point.value
+            for point in DISTRIBUTION.entry_points.select(group="pyterrier.artifact")
+        }
+        assert (
+            points[f"{kind.ARTIFACT_TYPE}.{kind.ARTIFACT_FORMAT}"].split(":")[1].split(".")[0]
+            == name
+        )

@@ -32,9 +32,13 @@ POSITIVES = [f"{word} mu" for word in tiny.WORDS[5:10]]
 NEGATIVES = [f"{word} lambda" for word in tiny.WORDS[5:10]]
 
 
-def vectors(batch: int, negatives: int, dimensions: int = 6, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+def vectors(
+    batch: int, negatives: int, dimensions: int = 6, dtype: torch.dtype = torch.float64
+) -> list[Tensor]:
     torch.manual_seed(batch + 10 * negatives)
-    return [torch.randn(count, dimensions, dtype=dtype) for count in (batch, batch, batch * negatives)]
+    return [
+        torch.randn(count, dimensions, dtype=dtype) for count in (batch, batch, batch * negatives)
+    ]
 
 
 def gradients(loss: Tensor, inputs: Any) -> list[Tensor]:
@@ -52,7 +56,9 @@ def dual_encoder(*further: torch.nn.Module, dropout: float = 0.0) -> SentenceTra
 
 
 def examples(negatives: int = 1) -> dict[str, list[str]]:
-    hard = {f"negative_{number}": np.roll(NEGATIVES, number).tolist() for number in range(negatives)}
+    hard = {
+        f"negative_{number}": np.roll(NEGATIVES, number).tolist() for number in range(negatives)
+    }
     return {"anchor": QUERIES, "positive": POSITIVES} | hard
 
 
@@ -60,12 +66,16 @@ def columns(model: SentenceTransformer, negatives: int) -> list[dict[str, Tensor
     return [model.preprocess(texts) for texts in examples(negatives).values()]
 
 
-def step(loss: torch.nn.Module, model: SentenceTransformer, negatives: int) -> tuple[Tensor, list[Tensor]]:
+def step(
+    loss: torch.nn.Module, model: SentenceTransformer, negatives: int
+) -> tuple[Tensor, list[Tensor]]:
     """The loss and the gradients of one batch."""
     model.zero_grad()
     value = loss(columns(model, negatives), None)
     value.backward()
-    return value.detach(), [weight.grad.clone() for weight in model.parameters() if weight.grad is not None]
+    return value.detach(), [
+        weight.grad.clone() for weight in model.parameters() if weight.grad is not None
+    ]
 
 
 def assert_same_step(one: tuple[Tensor, list[Tensor]], other: tuple[Tensor, list[Tensor]]) -> None:
@@ -110,7 +120,9 @@ def test_half_precision(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("negatives", [0, 1, 4])
 def test_the_loss_of_texts_is_that_of_their_vectors(negatives: int) -> None:
     model = dual_encoder()
-    queries, positives, *hard = (torch.tensor(model.encode(texts)) for texts in examples(negatives).values())
+    queries, positives, *hard = (
+        torch.tensor(model.encode(texts)) for texts in examples(negatives).values()
+    )
     expected = pair_loss(queries, positives, torch.cat([torch.zeros(0, 16), *hard]), 0.3)
     loss = PAIRLoss(model, 0.3)(columns(model, negatives))
     torch.testing.assert_close(loss, expected)
@@ -122,7 +134,9 @@ def test_alpha_0_is_the_usual_loss(negatives: int) -> None:
     usual = MultipleNegativesRankingLoss(model, scale=1, similarity_fct=dot_score)
     assert_same_step(step(PAIRLoss(model, 0), model, negatives), step(usual, model, negatives))
     sharper = MultipleNegativesRankingLoss(model, scale=3, similarity_fct=dot_score)
-    assert_same_step(step(PAIRLoss(model, 0, scale=3), model, negatives), step(sharper, model, negatives))
+    assert_same_step(
+        step(PAIRLoss(model, 0, scale=3), model, negatives), step(sharper, model, negatives)
+    )
 
 
 @pytest.mark.parametrize("negatives", [0, 1, 4])
@@ -133,7 +147,9 @@ def test_cached_gradients_are_those_of_the_whole_batch(negatives: int) -> None:
         cached = PAIRLoss(model, 0.4, mini_batch_size=size)
         assert_same_step(step(cached, model, negatives), whole)
         with torch.no_grad():
-            torch.testing.assert_close(cached(columns(model, negatives)), whole[0], atol=1e-9, rtol=0)
+            torch.testing.assert_close(
+                cached(columns(model, negatives)), whole[0], atol=1e-9, rtol=0
+            )
 
 
 def test_cached_gradients_with_dropout() -> None:
@@ -158,7 +174,11 @@ def test_a_model_that_normalizes_gives_a_warning(recwarn: pytest.WarningsRecorde
 
 
 def train(
-    model: SentenceTransformer, loss: torch.nn.Module, folder: Path, repeats: int = 1, **options: Any
+    model: SentenceTransformer,
+    loss: torch.nn.Module,
+    folder: Path,
+    repeats: int = 1,
+    **options: Any,
 ) -> list[float]:
     """Trains in place; returns the loss of each step."""
     defaults: dict[str, Any] = {
@@ -202,7 +222,10 @@ def train_as(rank: int, folder: Path) -> None:
         model = dual_encoder()
         losses = train(model, PAIRLoss(model, 0.3, **options), folder / "run", **SHARED)
         assert torch.distributed.get_world_size() == 2
-        save_file(model.state_dict() | {"losses": torch.tensor(losses)}, folder / f"{name}-{rank}.safetensors")
+        save_file(
+            model.state_dict() | {"losses": torch.tensor(losses)},
+            folder / f"{name}-{rank}.safetensors",
+        )
 
 
 @forks
@@ -210,7 +233,9 @@ def test_two_processes_compute_what_one_does_with_the_doubled_batch(tmp_path: Pa
     in_two_processes(train_as, tmp_path)
     alone = dual_encoder()
     start = {name: weight.clone() for name, weight in alone.state_dict().items()}
-    losses = train(alone, PAIRLoss(alone, 0.3), tmp_path, **SHARED | {"per_device_train_batch_size": 10})
+    losses = train(
+        alone, PAIRLoss(alone, 0.3), tmp_path, **SHARED | {"per_device_train_batch_size": 10}
+    )
     expected = alone.state_dict() | {"losses": torch.tensor(losses)}
     assert len(losses) == 2
     distances = {}
@@ -218,6 +243,8 @@ def test_two_processes_compute_what_one_does_with_the_doubled_batch(tmp_path: Pa
         one, other = (load_file(tmp_path / f"{name}-{rank}.safetensors") for rank in range(2))
         assert all(torch.equal(one[key], other[key]) for key in one)
         distances[name] = max((one[key] - expected[key]).abs().max().item() for key in one)
-    moved = max((weight - start[name]).abs().max().item() for name, weight in alone.state_dict().items())
+    moved = max(
+        (weight - start[name]).abs().max().item() for name, weight in alone.state_dict().items()
+    )
     assert max(distances["whole"], distances["cached"]) < 1e-5 < 1e-2 < moved
     assert distances["apart"] > 1e-2

@@ -71,7 +71,9 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Any:
             gnn=gnn.index(folder / "gnn.flex"),
             run=tiny.run(),
             late=ptg.LateInteractionIndex(folder / "late", verbose=False).index(store),
-            whole=ptg.GraphIndex(folder / "whole", encoder=dual, verbose=False).index(tiny.documents(3)),
+            whole=ptg.GraphIndex(folder / "whole", encoder=dual, verbose=False).index(
+                tiny.documents(3)
+            ),
         )
 
 
@@ -81,7 +83,9 @@ def text_run(small: Any) -> pd.DataFrame:
 
 def hgat(small: Any, **options: Any) -> Any:
     config = ptg.HGATConfig(heads=2)
-    return ptg.HGATReranker(small.graph, small.tokens, config=config, tokens=small.store, **FLOAT32 | options)
+    return ptg.HGATReranker(
+        small.graph, small.tokens, config=config, tokens=small.store, **FLOAT32 | options
+    )
 
 
 def contextualized(small: Any) -> Any:
@@ -99,12 +103,18 @@ MODELS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "GraphMaxSim": (graph_maxsim, lambda small: small.run),
     "HGATReranker": (hgat, lambda small: small.run),
     "contextualized": (contextualized, lambda small: small.run),
-    "LGReReranker": (lambda small: ptg.LGReReranker(tiny.checkpoint(), max_tokens=24, **FLOAT32), text_run),
+    "LGReReranker": (
+        lambda small: ptg.LGReReranker(tiny.checkpoint(), max_tokens=24, **FLOAT32),
+        text_run,
+    ),
     "CrossEncoderReranker": (
         lambda small: ptg.CrossEncoderReranker(tiny.checkpoint(), max_tokens=24, **FLOAT32),
         text_run,
     ),
-    "DocumentEvidence": (lambda small: ptg.DocumentEvidence(), lambda small: graph_maxsim(small)(small.run)),
+    "DocumentEvidence": (
+        lambda small: ptg.DocumentEvidence(),
+        lambda small: graph_maxsim(small)(small.run),
+    ),
     "DualEncoder": (
         lambda small: small.dual.query_encoder() >> small.vectors.np_retriever(num_results=20),
         lambda small: tiny.topics(),
@@ -113,7 +123,9 @@ MODELS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "GNNEncoder": (lambda small: small.gnn.retriever(20), lambda small: tiny.topics()),
     "GraphIndex": (lambda small: small.whole.hybrid(20), lambda small: tiny.topics()),
     "Hybrid": (
-        lambda small: ptg.Hybrid(small.gnn.retriever(30), small.index.retriever(30), num_results=20),
+        lambda small: ptg.Hybrid(
+            small.gnn.retriever(30), small.index.retriever(30), num_results=20
+        ),
         lambda small: tiny.topics(),
     ),
 }
@@ -128,7 +140,9 @@ def check(small: Any, name: str, backend: str) -> None:
     joined = expected.merge(found, on=keys, validate="one_to_one")
     assert len(joined) == len(expected) == len(found) > 0
     np.testing.assert_allclose(joined["score_x"], joined["score_y"], atol=1e-5)
-    scores = joined.set_index(["qid", "rank_x"])["score_x"]  # results may change places where their scores are equal
+    scores = joined.set_index(["qid", "rank_x"])[
+        "score_x"
+    ]  # results may change places where their scores are equal
     there = scores.loc[[*zip(joined["qid"], joined["rank_y"], strict=True)]]
     np.testing.assert_allclose(joined["score_x"], there, atol=1e-5)
 
@@ -142,13 +156,21 @@ def test_joblib(small: Any, name: str) -> None:
 @pytest.fixture(scope="module")
 def ray() -> Any:
     ray = pytest.importorskip("ray")
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    ray.init(
+        address="local",
+        num_cpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        configure_logging=False,
+    )
     yield ray
     ray.shutdown()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["HGATReranker", "LGReReranker", "GraphMean", "GraphIndex"])  # the others are as above
+@pytest.mark.parametrize(
+    "name", ["HGATReranker", "LGReReranker", "GraphMean", "GraphIndex"]
+)  # the others are as above
 def test_ray(small: Any, ray: Any, name: str) -> None:
     check(small, name, "ray")
 
@@ -163,8 +185,16 @@ def test_ray_encodes_without_common_files(
     for workers in ("ray", 2):
         index = ptg.GraphIndex(tmp_path / str(workers), encoder=small.dual, verbose=False)
         index.index(tiny.documents(12), workers=workers).update(tiny.documents(14), workers=workers)
-        digests = index.meta["file_sha256"]  # the encoder's tokenizer has the length that was read last
-        made.append({name: digests[name] for name in digests if name[:2] in ("en", "v2") and name[:7] != "encoder"})
+        digests = index.meta[
+            "file_sha256"
+        ]  # the encoder's tokenizer has the length that was read last
+        made.append(
+            {
+                name: digests[name]
+                for name in digests
+                if name[:2] in ("en", "v2") and name[:7] != "encoder"
+            }
+        )
         assert not [work for work in sent if str(tmp_path).encode() in work] or workers != "ray"
     assert sent and made[0] == made[1]
 
@@ -173,11 +203,18 @@ def test_files_are_opened_in_each_worker_instead_of_copied(small: Any) -> None:
     """The size of a pickle after use does not grow with the files."""
     for opened in (small.graph, small.store, small.vectors, small.index.flex):
         assert len(cloudpickle.dumps(opened)) < 2000
-    networks = {"tokens": len(cloudpickle.dumps(small.tokens)), "dual": len(cloudpickle.dumps(small.dual))}
+    networks = {
+        "tokens": len(cloudpickle.dumps(small.tokens)),
+        "dual": len(cloudpickle.dumps(small.dual)),
+    }
     models: list[tuple[Any, Any, int]] = [
         (graph_maxsim(small), small.run, networks["tokens"]),
         (small.index.retriever(20), tiny.topics(), networks["dual"]),
-        (small.dual.query_encoder() >> small.vectors.np_retriever(), tiny.topics(), networks["dual"]),
+        (
+            small.dual.query_encoder() >> small.vectors.np_retriever(),
+            tiny.topics(),
+            networks["dual"],
+        ),
     ]
     for model, inp, size in models:
         model(inp)
@@ -201,7 +238,9 @@ def test_a_trained_encoder_is_pickled(small: Any) -> None:
     model.save(folder := small.folder / "trained")
     expected = ptg.DualEncoder.load(folder, **FLOAT32).encode_docs(tiny.WORDS)
     np.testing.assert_allclose(model.encode_docs(tiny.WORDS), expected, atol=1e-6)
-    np.testing.assert_array_equal(cloudpickle.loads(cloudpickle.dumps(model)).encode_docs(tiny.WORDS), expected)
+    np.testing.assert_array_equal(
+        cloudpickle.loads(cloudpickle.dumps(model)).encode_docs(tiny.WORDS), expected
+    )
 
 
 def test_a_word_graph_is_pickled_after_use(small: Any) -> None:
@@ -215,10 +254,16 @@ def test_a_word_graph_is_pickled_after_use(small: Any) -> None:
 
 SAME_QID = tiny.run(2).assign(qid="7", text="mu", document="d0")
 TAKING_QUERIES: dict[str, Callable[[Any], Any]] = {
-    **{name: make for name, (make, _) in MODELS.items() if name not in ("other search", "contextualized")},
+    **{
+        name: make
+        for name, (make, _) in MODELS.items()
+        if name not in ("other search", "contextualized")
+    },
     "DualEncoder": lambda small: small.dual,
     "GraphMean": lambda small: small.mean,
-    "GNNEncoder": lambda small: ptg.GNNEncoder(small.graph, small.dual, vectors=small.vectors, **FLOAT32),
+    "GNNEncoder": lambda small: ptg.GNNEncoder(
+        small.graph, small.dual, vectors=small.vectors, **FLOAT32
+    ),
     "ContextualIndex": lambda small: small.index,
     "ContextualRetriever": lambda small: small.index.retriever(),
     "QueryWeights": lambda small: small.mean._query_weights,
@@ -230,7 +275,9 @@ TAKING_QUERIES: dict[str, Callable[[Any], Any]] = {
     "Fold": lambda small: small.graph.fold("document"),
     "Widen": lambda small: small.graph.widen("titles", 9),
     "ClaimsQuery": lambda small: clef_ip.ClaimsQuery(),
-    "AbstractTerms": lambda small: clef_ip.AbstractTerms(clef_ip.DocumentFrequencies(small.folder / "none")),
+    "AbstractTerms": lambda small: clef_ip.AbstractTerms(
+        clef_ip.DocumentFrequencies(small.folder / "none")
+    ),
     "SharedCodes": lambda small: clef_ip.SharedCodes(small.graph),
     "NotOwnFamily": lambda small: clef_ip.NotOwnFamily(),
     "DocumentCutoff": lambda small: clef_ip.DocumentCutoff(),
@@ -239,7 +286,9 @@ TAKING_QUERIES: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("name", TAKING_QUERIES)
 def test_a_qid_with_two_texts_is_refused(small: Any, name: str) -> None:
-    with pytest.raises(ValueError, match="query '7' has two texts, 'alpha' and 'beta': each text needs a qid"):
+    with pytest.raises(
+        ValueError, match="query '7' has two texts, 'alpha' and 'beta': each text needs a qid"
+    ):
         TAKING_QUERIES[name](small).transform(SAME_QID)
 
 
@@ -247,9 +296,16 @@ def test_every_transformer_is_among_them() -> None:
     kinds: list[type] = [pt.Transformer]
     for kind in kinds:
         kinds += kind.__subclasses__()
-    own = {kind for kind in kinds if kind.__module__.startswith("pyterrier_graph.") and not kind.__subclasses__()}
+    own = {
+        kind
+        for kind in kinds
+        if kind.__module__.startswith("pyterrier_graph.") and not kind.__subclasses__()
+    }
     others = {kind.__name__ for kind in own} - TAKING_QUERIES.keys()
-    assert others == {CompiledEncoder.__name__, Lines.__name__}  # the latter follows the text loader
+    assert others == {
+        CompiledEncoder.__name__,
+        Lines.__name__,
+    }  # the latter follows the text loader
 
 
 # --- threads
@@ -259,8 +315,12 @@ LONG_RUN = tiny.run(2).assign(query=LONG[0], text=LONG[0]).iloc[:4]
 CUT: dict[str, Any] = {"max_query_tokens": 4, "max_passage_tokens": 40}
 CALLS = {"encode_queries": LONG, "encode_docs": LONG, "transform": LONG_RUN}
 THREADS: dict[str, Callable[[Any], Any]] = {
-    "DualEncoder": lambda small: copy.deepcopy(ptg.DualEncoder(tiny.checkpoint(), **CUT, **FLOAT32)),
-    "GraphMaxSim": lambda small: ptg.GraphMaxSim(small.graph, TokenEncoder(tiny.checkpoint(), **CUT), **FLOAT32),
+    "DualEncoder": lambda small: copy.deepcopy(
+        ptg.DualEncoder(tiny.checkpoint(), **CUT, **FLOAT32)
+    ),
+    "GraphMaxSim": lambda small: ptg.GraphMaxSim(
+        small.graph, TokenEncoder(tiny.checkpoint(), **CUT), **FLOAT32
+    ),
     "CrossEncoderReranker": MODELS["CrossEncoderReranker"][0],
     "LGReReranker": MODELS["LGReReranker"][0],
 }
@@ -276,12 +336,19 @@ def test_threads_share_an_object(small: Any, name: str, monkeypatch: pytest.Monk
         time.sleep(1e-4)
 
     model = THREADS[name](small)
-    calls = [partial(getattr(model, method), given) for method, given in CALLS.items() if hasattr(model, method)]
+    calls = [
+        partial(getattr(model, method), given)
+        for method, given in CALLS.items()
+        if hasattr(model, method)
+    ]
     expected = [np.asarray(call()) for call in calls]
     monkeypatch.setattr(PreTrainedTokenizerFast, "set_truncation_and_padding", interrupted)
 
     def work(number: int) -> int:
-        return sum(not np.array_equal(calls[at % len(calls)](), expected[at % len(calls)]) for at in range(number, 8))
+        return sum(
+            not np.array_equal(calls[at % len(calls)](), expected[at % len(calls)])
+            for at in range(number, 8)
+        )
 
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)

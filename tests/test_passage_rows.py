@@ -26,7 +26,11 @@ ROWS = [
     {"docno": "1", "title": "Ants", "text": "Ants live in colonies."},
     {"docno": "2", "title": "Ants", "text": "Ants carry leaves."},
     {"docno": "3", "title": "Bees", "text": "Bees dance."},
-    {"docno": "Bees", "title": "1", "text": "A band from Sydney."},  # an id that is also a title, and a title an id
+    {
+        "docno": "Bees",
+        "title": "1",
+        "text": "A band from Sydney.",
+    },  # an id that is also a title, and a title an id
 ]
 
 
@@ -57,18 +61,33 @@ def test_rows_keep_their_ids(graph):
         graph.nodes_of(["7"])
     with pytest.raises(KeyError, match=r"documents are not nodes.*put graph.passages\(\) before"):
         graph.nodes_of(["Ants"])
-    assert graph._find(["Ants%p0", "7", None, "3"]).tolist() == [-1, -1, -1, int(graph.nodes_of(["3"])[0])]
+    assert graph._find(["Ants%p0", "7", None, "3"]).tolist() == [
+        -1,
+        -1,
+        -1,
+        int(graph.nodes_of(["3"])[0]),
+    ]
 
 
 def test_passages_of_both_kinds_of_runs(graph):
-    passages = pd.DataFrame({"qid": "q", "query": "x", "docno": ["3", "1", "Bees"], "score": [3.0, 2.0, 2.0]})
+    passages = pd.DataFrame(
+        {"qid": "q", "query": "x", "docno": ["3", "1", "Bees"], "score": [3.0, 2.0, 2.0]}
+    )
     out = graph.passages()(passages.assign(rank=[0, 2, 1]))
     assert out["docno"].tolist() == ["3", "Bees", "1"] and out["rank"].tolist() == [0, 1, 2]
     assert out["text"].tolist() == ["Bees dance.", "A band from Sydney.", "Ants live in colonies."]
-    assert graph.passages()(out)[["docno", "score", "rank", "text"]].equals(out[["docno", "score", "rank", "text"]])
-    documents = pd.DataFrame({"qid": "q", "query": "x", "docno": ["Bees", "Ants"], "score": [2.0, 1.0]})
+    assert graph.passages()(out)[["docno", "score", "rank", "text"]].equals(
+        out[["docno", "score", "rank", "text"]]
+    )
+    documents = pd.DataFrame(
+        {"qid": "q", "query": "x", "docno": ["Bees", "Ants"], "score": [2.0, 1.0]}
+    )
     out = graph.passages()(documents)
-    assert out["docno"].tolist() == ["3", "1", "2"]  # Bees is a document here, since Ants is not a passage
+    assert out["docno"].tolist() == [
+        "3",
+        "1",
+        "2",
+    ]  # Bees is a document here, since Ants is not a passage
     with pytest.raises(KeyError, match="'nowhere'"):
         graph.passages()(documents.assign(docno=["nowhere", "1"]))
 
@@ -76,7 +95,11 @@ def test_passages_of_both_kinds_of_runs(graph):
 @pytest.mark.parametrize(
     ("rows", "options", "message"),
     [
-        ([*ROWS, ROWS[0] | {"docno": "9"}], {}, "document 'Ants' comes twice: the rows of a document must follow"),
+        (
+            [*ROWS, ROWS[0] | {"docno": "9"}],
+            {},
+            "document 'Ants' comes twice: the rows of a document must follow",
+        ),
         ([*ROWS, {"docno": "2", "title": "Cows", "text": ""}], {}, "passage '2' comes twice"),
         ([ROWS[0], ROWS[0]], {}, "document 'Ants': two passages have the same id"),
         (
@@ -103,16 +126,23 @@ def test_passage_ids_of_all_documents_or_of_none(tmp_path):
     documents = [StructuredDocument("d", nodes, passage_ids=("x",)), StructuredDocument("e", nodes)]
     for number, batch in enumerate([1, 100]):
         for order in (documents, documents[::-1]):
-            with pytest.raises(ValueError, match="passage_ids"), mock.patch.object(builder, "BATCH", batch):
+            with (
+                pytest.raises(ValueError, match="passage_ids"),
+                mock.patch.object(builder, "BATCH", batch),
+            ):
                 build(tmp_path / str(number), order)
     with pytest.raises(ValueError, match="has 1 passages, but 2 passage_ids"):
         StructuredDocument("d", nodes, passage_ids=("x", "y"))
     with pytest.raises(ValueError, match="two passages have the same id"):
-        MemoryGraph.from_documents([documents[0], StructuredDocument("e", nodes, passage_ids=("x",))])
+        MemoryGraph.from_documents(
+            [documents[0], StructuredDocument("e", nodes, passage_ids=("x",))]
+        )
     record = {"docno": "d", "nodes": nodes, "passage_ids": ["x"]}
     assert StructuredDocument.from_record(record) == documents[0]
     empty = StructuredDocument("f", nodes[:1])
-    assert build(tmp_path, [empty, documents[0], empty.__class__("g", nodes[:1])]).nodes_of(["x"]).tolist() == [2]
+    assert build(tmp_path, [empty, documents[0], empty.__class__("g", nodes[:1])]).nodes_of(
+        ["x"]
+    ).tolist() == [2]
 
 
 def test_titles_of_sections(tmp_path):
@@ -131,7 +161,11 @@ def test_titles_of_sections(tmp_path):
 
 @settings(max_examples=15, deadline=None)
 @given(
-    st.lists(st.tuples(st.sampled_from("ABC"), st.sampled_from(["", "S", "T"]), st.text("xy%p0 ", max_size=4))),
+    st.lists(
+        st.tuples(
+            st.sampled_from("ABC"), st.sampled_from(["", "S", "T"]), st.text("xy%p0 ", max_size=4)
+        )
+    ),
     st.integers(1, 5),
 )
 def test_the_graph_has_the_rows(given_rows, batch):
@@ -159,7 +193,11 @@ def test_a_row_may_be_a_document(tmp_path):
     graph = build(tmp_path, rows, document="docno")
     assert graph.docnos_of(np.arange(3)) == graph.ids_of(graph.passage_nodes) == ["d0", "d1", "d2"]
     run = pd.DataFrame({"qid": "1", "docno": ["d2", "d0"], "score": [2.0, 1.0]})
-    assert graph.passages()(run)["docno"].tolist() == graph.fold("document")(run)["docno"].tolist() == ["d2", "d0"]
+    assert (
+        graph.passages()(run)["docno"].tolist()
+        == graph.fold("document")(run)["docno"].tolist()
+        == ["d2", "d0"]
+    )
     assert judged_ids(run["docno"], run, graph).tolist() == ["d2", "d0"]
 
 
@@ -168,16 +206,22 @@ def test_a_row_may_be_a_document(tmp_path):
 
 def with_own_ids(document: StructuredDocument) -> StructuredDocument:
     ids = tuple(f"{document.docno}-{'xyz'[number]}" for number, _ in enumerate(document.passages()))
-    return StructuredDocument(document.docno, document.nodes, document.links, document.references, (), ids)
+    return StructuredDocument(
+        document.docno, document.nodes, document.links, document.references, (), ids
+    )
 
 
 def own(docnos: pd.Series) -> pd.Series:
-    return docnos.replace({f"%p{number}$": f"-{letter}" for number, letter in enumerate("xyz")}, regex=True)
+    return docnos.replace(
+        {f"%p{number}$": f"-{letter}" for number, letter in enumerate("xyz")}, regex=True
+    )
 
 
 @pytest.fixture(scope="module")
 def tiny_graph(tmp_path_factory) -> DocumentGraph:
-    return build(tmp_path_factory.mktemp("tiny"), [with_own_ids(document) for document in tiny.documents()])
+    return build(
+        tmp_path_factory.mktemp("tiny"), [with_own_ids(document) for document in tiny.documents()]
+    )
 
 
 def test_judgments_of_documents_and_of_passages(tiny_graph):
@@ -186,7 +230,9 @@ def test_judgments_of_documents_and_of_passages(tiny_graph):
     documents = run["docno"].str.split("-").str[0]
     assert documents_of(run["docno"], tiny_graph).tolist() == documents.tolist()
     assert judged_ids(run["docno"], of_passages, tiny_graph).tolist() == run["docno"].tolist()
-    of_documents = qrels.assign(docno=qrels["docno"].str.split("%").str[0]).drop_duplicates(["qid", "docno"])
+    of_documents = qrels.assign(docno=qrels["docno"].str.split("%").str[0]).drop_duplicates(
+        ["qid", "docno"]
+    )
     assert judged_ids(run["docno"], of_documents, tiny_graph).tolist() == documents.tolist()
 
 
@@ -196,7 +242,11 @@ def test_rerankers_score_as_with_numbered_ids(tiny_graph):
     for graph, rows in (tiny.graph(), run), (tiny_graph, run.assign(docno=own(run["docno"]))):
         maxsim = ptg.GraphMaxSim(graph, tiny.encoder(), verbose=False)
         evidence = ptg.DocumentEvidence(0.5, graph=graph)
-        results.append((graph.passages() if graph is tiny_graph else pt.Transformer.identity()) >> maxsim >> evidence)
+        results.append(
+            (graph.passages() if graph is tiny_graph else pt.Transformer.identity())
+            >> maxsim
+            >> evidence
+        )
         results[-1] = results[-1](rows).sort_values(["qid", "docno"]).reset_index(drop=True)
     assert own(results[0]["docno"]).tolist() == results[1]["docno"].tolist()
     np.testing.assert_allclose(results[0]["score"], results[1]["score"], rtol=1e-5)

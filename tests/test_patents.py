@@ -29,7 +29,11 @@ CORPUS = [
     {"docno": "1", "language": "EN", "text": "The laser of the cutter, 20 mm wide"},
     {"docno": "2", "language": "EN", "text": "The cutter cuts the paper the printer feeds"},
     {"docno": "3", "language": "EN", "text": "The printer"},
-    {"docno": "4", "language": "DE", "text": "Der Laser der Schneidmaschine, größer als der Drucker"},
+    {
+        "docno": "4",
+        "language": "DE",
+        "text": "Der Laser der Schneidmaschine, größer als der Drucker",
+    },
 ]
 CODES = ("A01B", "A01B1/00", "A01B2/10", "B22C", "B22C3/04")
 
@@ -54,17 +58,23 @@ def topics(**columns: Any) -> pd.DataFrame:
 
 def graph_of(codes: dict[str, tuple[str, ...]]) -> MemoryGraph:
     nodes = (Node("section", "", -1), Node("passage", "text", 0))
-    return MemoryGraph.from_documents([StructuredDocument(docno, nodes, codes=own) for docno, own in codes.items()])
+    return MemoryGraph.from_documents(
+        [StructuredDocument(docno, nodes, codes=own) for docno, own in codes.items()]
+    )
 
 
 def results(*docnos: str, **columns: Any) -> pd.DataFrame:
-    found = pd.DataFrame({"docno": docnos, "score": [-float(number) for number in range(len(docnos))]})
+    found = pd.DataFrame(
+        {"docno": docnos, "score": [-float(number) for number in range(len(docnos))]}
+    )
     return pt.model.add_ranks(topics(**columns).merge(found, how="cross"))
 
 
 GRAPH = graph_of({"EP-1-A1": CODES[:1], "EP-2-A1": CODES[3:], "EP-3-A1": ()})
 TestClaimsQuery = pt.testing.transformer_test_class(ClaimsQuery)
-TestAbstractTerms = pt.testing.transformer_test_class(lambda: AbstractTerms(DocumentFrequencies("none")))
+TestAbstractTerms = pt.testing.transformer_test_class(
+    lambda: AbstractTerms(DocumentFrequencies("none"))
+)
 TestSharedCodes = pt.testing.transformer_test_class(lambda: SharedCodes(GRAPH))
 TestNotOwnFamily = pt.testing.transformer_test_class(NotOwnFamily)
 TestDocumentCutoff = pt.testing.transformer_test_class(DocumentCutoff)
@@ -73,7 +83,9 @@ TestDocumentCutoff = pt.testing.transformer_test_class(DocumentCutoff)
 # --- frames
 
 
-def test_empty_frames_have_the_same_columns_and_what_misses_is_named(frequencies: DocumentFrequencies) -> None:
+def test_empty_frames_have_the_same_columns_and_what_misses_is_named(
+    frequencies: DocumentFrequencies,
+) -> None:
     found = results("EP-1-A1", "EP-2-A1")
     for transformer, frame, needed in [
         (ClaimsQuery(), topics(), ["text"]),
@@ -87,19 +99,44 @@ def test_empty_frames_have_the_same_columns_and_what_misses_is_named(frequencies
         pd.testing.assert_frame_equal(frame, before)
         empty = transformer(frame.iloc[:0])
         assert len(out) and not len(empty) and [*empty.columns] == [*out.columns], transformer
-        assert all(empty[name].dtype == out[name].dtype for name in ("rank", "query") if name in out), transformer
+        assert all(
+            empty[name].dtype == out[name].dtype for name in ("rank", "query") if name in out
+        ), transformer
         for column in needed:
-            with pytest.raises(pt.validate.InputValidationError, match=f"(?s){type(transformer).__name__}.*{column}"):
+            with pytest.raises(
+                pt.validate.InputValidationError,
+                match=f"(?s){type(transformer).__name__}.*{column}",
+            ):
                 transformer(frame.drop(columns=column))
 
 
 @pytest.mark.parametrize(
     "make, arguments, error, message",
     [
-        (ClaimsQuery, {"words": "ten"}, ValueError, "words must be a whole number, 1 or more, got 'ten'"),
-        (AbstractTerms, {"frequencies": "folder"}, TypeError, "frequencies must be DocumentFrequencies.*'folder'"),
-        (SharedCodes, {"graph": "folder"}, TypeError, "graph must be a DocumentGraph.*got 'folder'"),
-        (SharedCodes, {"graph": GRAPH, "level": "class"}, ValueError, "level must be one of 'subclass', 'group'"),
+        (
+            ClaimsQuery,
+            {"words": "ten"},
+            ValueError,
+            "words must be a whole number, 1 or more, got 'ten'",
+        ),
+        (
+            AbstractTerms,
+            {"frequencies": "folder"},
+            TypeError,
+            "frequencies must be DocumentFrequencies.*'folder'",
+        ),
+        (
+            SharedCodes,
+            {"graph": "folder"},
+            TypeError,
+            "graph must be a DocumentGraph.*got 'folder'",
+        ),
+        (
+            SharedCodes,
+            {"graph": GRAPH, "level": "class"},
+            ValueError,
+            "level must be one of 'subclass', 'group'",
+        ),
         (DocumentCutoff, {"documents": 1.5}, ValueError, "documents must be a whole number"),
         (DocumentCutoff, {"passages": 0}, ValueError, "passages must be a whole number, 1 or more"),
         (DocumentFrequencies, {"path": CORPUS}, TypeError, "path must be the path of a folder"),
@@ -120,12 +157,23 @@ def test_shared_codes_of_a_graph_without_codes_warns() -> None:
 
 def test_document_frequencies(frequencies: DocumentFrequencies) -> None:
     assert frequencies.documents == {"EN": 3, "DE": 1} and frequencies.built()
-    assert frequencies.words("Größer, CO2-Sensor 20 mm: a printer") == ["größer", "sensor", "mm", "printer"]
+    assert frequencies.words("Größer, CO2-Sensor 20 mm: a printer") == [
+        "größer",
+        "sensor",
+        "mm",
+        "printer",
+    ]
     for language in ("EN", "DE"):
-        texts = [{*frequencies.words(record["text"])} for record in CORPUS if record["language"] == language]
+        texts = [
+            {*frequencies.words(record["text"])}
+            for record in CORPUS
+            if record["language"] == language
+        ]
         counts = Counter(word for words in texts for word in words)
         expected = [math.log(len(texts) / count) for count in counts.values()]
-        np.testing.assert_allclose(DocumentFrequencies(frequencies.path).idf([*counts], language), expected)
+        np.testing.assert_allclose(
+            DocumentFrequencies(frequencies.path).idf([*counts], language), expected
+        )
     assert frequencies.idf(["absent"], "EN") == np.inf and not len(frequencies.idf([], "EN"))
     with pytest.raises(KeyError, match="'FR', but in .'EN', 'DE'"):
         frequencies.idf(["laser"], "FR")
@@ -147,7 +195,11 @@ def test_frequencies_are_complete_or_not_there(tmp_path: Path) -> None:
 
 def test_claims_query() -> None:
     out = ClaimsQuery(3)(topics(text=" A cutter\nwith the laser.", query="before", title="kept"))
-    assert out["query"].tolist() == ["A cutter with"] and "text" not in out and out["title"].tolist() == ["kept"]
+    assert (
+        out["query"].tolist() == ["A cutter with"]
+        and "text" not in out
+        and out["title"].tolist() == ["kept"]
+    )
 
 
 def test_abstract_terms(frequencies: DocumentFrequencies) -> None:
@@ -171,7 +223,11 @@ def test_abstract_terms(frequencies: DocumentFrequencies) -> None:
 @settings(max_examples=50, deadline=None)
 @given(
     st.lists(st.frozensets(st.sampled_from(CODES)), min_size=1, max_size=6),
-    st.dictionaries(st.sampled_from("abc"), st.frozensets(st.sampled_from((*CODES, "X01Y", "X01Y1/00"))), min_size=1),
+    st.dictionaries(
+        st.sampled_from("abc"),
+        st.frozensets(st.sampled_from((*CODES, "X01Y", "X01Y1/00"))),
+        min_size=1,
+    ),
     st.sampled_from(["subclass", "group"]),
     st.data(),
 )
@@ -183,8 +239,13 @@ def test_shared_codes(documents: Any, wanted: Any, level: Any, data: st.DataObje
     frame["codes"] = [tuple(wanted[qid]) for qid in frame["qid"]]
     frame["rank"] = frame.groupby("qid").cumcount()
     out = SharedCodes(graph_of(codes), level)(frame)
-    of_level = {qid: {code for code in own if ("/" in code) == (level == "group")} for qid, own in wanted.items()}
-    expected = [(qid, docno) for qid, docno in found if not of_level[qid] or of_level[qid] & {*codes[docno]}]
+    of_level = {
+        qid: {code for code in own if ("/" in code) == (level == "group")}
+        for qid, own in wanted.items()
+    }
+    expected = [
+        (qid, docno) for qid, docno in found if not of_level[qid] or of_level[qid] & {*codes[docno]}
+    ]
     assert [*zip(out["qid"], out["docno"], strict=True)] == expected
     assert out["rank"].tolist() == out.groupby("qid").cumcount().tolist()
 
@@ -195,7 +256,9 @@ def test_shared_codes_of_a_document_that_is_not_in_the_graph() -> None:
 
 
 def test_not_own_family() -> None:
-    found = results("EP-1000001-B1", "EP-10000-A1", "WO-2000000001-A1%p3", "EP-1000002-A1", "EP-1000001-A1")
+    found = results(
+        "EP-1000001-B1", "EP-10000-A1", "WO-2000000001-A1%p3", "EP-1000002-A1", "EP-1000001-A1"
+    )
     other = found.assign(qid="t2", document="EP-7-A1", family=[()] * len(found))
     out = NotOwnFamily()(pd.concat([found, other]))
     assert out[out["qid"] == "t1"]["docno"].tolist() == ["EP-10000-A1", "EP-1000002-A1"]
@@ -205,14 +268,22 @@ def test_not_own_family() -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(
-    st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 3), st.integers(0, 3)), unique=True, min_size=1),
+    st.lists(
+        st.tuples(st.sampled_from("ab"), st.integers(0, 3), st.integers(0, 3)),
+        unique=True,
+        min_size=1,
+    ),
     st.integers(1, 4),
     st.one_of(st.none(), st.integers(1, 3)),
     st.randoms(use_true_random=False),
 )
 def test_document_cutoff(found: Any, documents: int, passages: int | None, random: Any) -> None:
-    frame = pd.DataFrame([(qid, f"EP-{document}-A1%p{passage}") for qid, document, passage in found])
-    frame = frame.set_axis(["qid", "docno"], axis=1).assign(rank=lambda frame: frame.groupby("qid").cumcount())
+    frame = pd.DataFrame(
+        [(qid, f"EP-{document}-A1%p{passage}") for qid, document, passage in found]
+    )
+    frame = frame.set_axis(["qid", "docno"], axis=1).assign(
+        rank=lambda frame: frame.groupby("qid").cumcount()
+    )
     expected: dict[str, list[str]] = {}
     per_document: dict[tuple[str, str], int] = {}
     for qid, docno in zip(frame["qid"], frame["docno"], strict=True):

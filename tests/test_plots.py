@@ -26,8 +26,12 @@ from pyterrier_graph.html import COLORS, NEUTRAL, TEXT, WIDEST
 from pyterrier_graph.lgre.reranker import LearnedWordGraph
 from pyterrier_graph.show.axes import with_path
 
-RELATIONS = pd.DataFrame({"layer 1": [0.5, 0.2, 0.3], "layer 2": [0.1, 0.6, 0.3]}, index=["order", "order_i", "SELF"])
-BEFORE = pd.DataFrame({"positive_query": [0.5, 0.6, 0.7, 0.4], "positive_negative": [0.6, 0.5, 0.8, 0.6]})
+RELATIONS = pd.DataFrame(
+    {"layer 1": [0.5, 0.2, 0.3], "layer 2": [0.1, 0.6, 0.3]}, index=["order", "order_i", "SELF"]
+)
+BEFORE = pd.DataFrame(
+    {"positive_query": [0.5, 0.6, 0.7, 0.4], "positive_negative": [0.6, 0.5, 0.8, 0.6]}
+)
 AFTER = pd.DataFrame({"positive_query": [0.8, 0.9, 0.7], "positive_negative": [0.3, 0.5, 0.4]})
 MEASURE = "RR@10"
 LOG: list[dict[str, float]] = [
@@ -50,7 +54,12 @@ WORDS = LearnedWordGraph(
 SCORES = np.random.default_rng(1).uniform(0, 1, 40)
 RESULTS = pd.DataFrame(
     [
-        {"name": name, "qid": str(n), "measure": "nDCG@10", "value": min(1.0, score + gain * (1 + n % 3))}
+        {
+            "name": name,
+            "qid": str(n),
+            "measure": "nDCG@10",
+            "value": min(1.0, score + gain * (1 + n % 3)),
+        }
         for name, gain in [("BM25", 0.0), ("$hybrid$", 0.05), ("the same", 0.0)]
         for n, score in enumerate(SCORES * 0.6)
     ]
@@ -96,10 +105,16 @@ def test_each_picture_can_be_saved_and_has_the_colors_of_the_style(name: str, st
         ax = PICTURES[name]()
         figure = ax.figure
         figure.savefig(io.BytesIO())
-        sizes = [text.get_fontsize() for text in figure.findobj(Text) if text.get_text() and text.get_visible()]
+        sizes = [
+            text.get_fontsize()
+            for text in figure.findobj(Text)
+            if text.get_text() and text.get_visible()
+        ]
         assert min(sizes) >= TEXT and figure.get_size_inches()[0] <= WIDEST and figure.dpi >= 110
         expected = to_rgba(plt.rcParams["text.color"])
-        for text in [*ax.texts, ax.title, *ax.get_legend().get_texts()] if ax.get_legend() else ax.texts:
+        for text in (
+            [*ax.texts, ax.title, *ax.get_legend().get_texts()] if ax.get_legend() else ax.texts
+        ):
             assert to_rgba(text.get_color()) == expected
         other = plt.subplots()[1]
         if name != "results":
@@ -110,12 +125,21 @@ def test_each_picture_can_be_saved_and_has_the_colors_of_the_style(name: str, st
 
 def test_edges_and_nodes_of_a_document() -> None:
     ax = plots.document_graph(tiny.graph(), "d0")
-    assert texts(ax) == ["alpha", "alpha alpha mu", "lambda", "kappa lambda", "kappa beta iota", "d1"]
+    assert texts(ax) == [
+        "alpha",
+        "alpha alpha mu",
+        "lambda",
+        "kappa lambda",
+        "kappa beta iota",
+        "d1",
+    ]
     relations = ["order", "structural", "internal", "external"]
     assert names(ax) == [*map(with_path, relations), "section", "passage"]
     assert names(ax)[0] == "next passage (order)"
     arrows = [text for text in ax.texts if isinstance(text, Annotation) and not text.get_text()]
-    drawn = [to_hex(arrow.arrow_patch.get_edgecolor()).upper() for arrow in arrows if arrow.arrow_patch]
+    drawn = [
+        to_hex(arrow.arrow_patch.get_edgecolor()).upper() for arrow in arrows if arrow.arrow_patch
+    ]
     assert drawn == [COLORS[0]] * 2 + [COLORS[1]] * 4 + [COLORS[2], COLORS[3]]
     up = arrows[6]  # from the last passage to the first one
     assert up.xy == (1.0, -1.0) and up.xyann == (2.0, -4.0)
@@ -125,7 +149,9 @@ def test_edges_and_nodes_of_a_document() -> None:
 
 def test_long_documents_and_many_references_are_cut() -> None:
     nodes = (Node("section", "root", -1), *(Node("passage", "word " * 50, 0) for _ in range(9)))
-    references = tuple(Reference("external", 0, f"e{n}") for n in range(7)) + (Reference("external", 1, "e0%p3"),)
+    references = tuple(Reference("external", 0, f"e{n}") for n in range(7)) + (
+        Reference("external", 1, "e0%p3"),
+    )
     others = [StructuredDocument(f"e{n}", nodes) for n in range(7)]
     graph = MemoryGraph.from_documents([StructuredDocument("d", nodes, (), references), *others])
     ax = plots.document_graph(graph, "d", most=5)
@@ -139,7 +165,9 @@ def test_long_documents_and_many_references_are_cut() -> None:
 def test_bars_of_relations() -> None:
     ax = plots.relation_weights(RELATIONS)
     assert names(ax) == ["layer 1", "layer 2"]
-    assert [label.get_text() for label in ax.get_yticklabels()] == [*map(with_path, ["SELF", "order_i", "order"])]
+    assert [label.get_text() for label in ax.get_yticklabels()] == [
+        *map(with_path, ["SELF", "order_i", "order"])
+    ]
     lengths = {color: [] for color in COLORS[:2]}
     for bar, color in zip(ax.patches, colors(ax), strict=True):
         lengths[color].append(bar.get_width())
@@ -157,9 +185,15 @@ def test_weights_of_relations_of_all_models() -> None:
     ]
     for model in models:
         ax = plots.relation_weights(model, title="mine")
-        assert [label.get_text() for label in ax.get_yticklabels()] == [*map(with_path, ["relevant", "title"])]
+        assert [label.get_text() for label in ax.get_yticklabels()] == [
+            *map(with_path, ["relevant", "title"])
+        ]
         assert [bar.get_width() for bar in ax.patches] == [0.5, 1.0]
-        assert ax.get_legend() is None and ax.get_title("left") == "mine" and ax.get_xlabel() == "weight"
+        assert (
+            ax.get_legend() is None
+            and ax.get_title("left") == "mine"
+            and ax.get_xlabel() == "weight"
+        )
 
 
 def test_curves_of_one_training() -> None:
@@ -168,7 +202,11 @@ def test_curves_of_one_training() -> None:
     np.testing.assert_array_equal(loss.lines[0].get_xydata(), [[5, 0.7], [10, 0.6]])
     np.testing.assert_array_equal(measure.lines[0].get_xydata(), [[0, 0.3], [5, 0.5], [10, 0.4]])
     np.testing.assert_array_equal(measure.lines[1].get_xydata(), [[5, 0.5]])
-    assert (loss.get_ylabel(), measure.get_ylabel(), measure.get_xlabel()) == ("loss", "validation RR@10", "step")
+    assert (loss.get_ylabel(), measure.get_ylabel(), measure.get_xlabel()) == (
+        "loss",
+        "validation RR@10",
+        "step",
+    )
     assert loss.get_title("left") == "mine" and loss.get_legend() is None
     (only,) = plots.training_curves([entry for entry in LOG if MEASURE not in entry])
     np.testing.assert_array_equal(only.lines[0].get_xdata(), [5, 10])
@@ -190,12 +228,18 @@ def test_similarities_before_and_after() -> None:
 
 def test_means_intervals_and_differences() -> None:
     means, differences = plots.results(RESULTS)
-    assert [label.get_text() for label in means.get_yticklabels()] == ["BM25", "$hybrid$", "the same"]
+    assert [label.get_text() for label in means.get_yticklabels()] == [
+        "BM25",
+        "$hybrid$",
+        "the same",
+    ]
     values = RESULTS.groupby("name", sort=False)["value"]
     drawn = [line for line in means.lines if line.get_marker() == "o"]
     np.testing.assert_allclose([line.get_xdata()[0] for line in drawn], values.mean())
     assert [line.get_color() for line in drawn] == [NEUTRAL, COLORS[0], COLORS[0]]
-    assert means.get_xlim()[0] > 0.1 and differences.get_xlim()[0] > -0.1  # and not at 0 or at minus the best
+    assert (
+        means.get_xlim()[0] > 0.1 and differences.get_xlim()[0] > -0.1
+    )  # and not at 0 or at minus the best
     for lines, (_, row) in zip(means.collections, values, strict=True):
         (((low, _), (high, _)),) = lines.get_segments()
         interval = stats.t.interval(0.95, len(row) - 1, row.mean(), stats.sem(row))
@@ -204,19 +248,29 @@ def test_means_intervals_and_differences() -> None:
     better, same = differences.collections
     offsets = np.asarray(better.get_offsets())
     expected = RESULTS.pivot(index="qid", columns="name", values="value")
-    np.testing.assert_allclose(offsets[:, 0], np.sort(expected["$hybrid$"] - expected["BM25"]), atol=1e-9)
+    np.testing.assert_allclose(
+        offsets[:, 0], np.sort(expected["$hybrid$"] - expected["BM25"]), atol=1e-9
+    )
     assert offsets[0, 1] > 1 > offsets[-1, 1] and not np.asarray(same.get_offsets())[:, 0].any()
-    assert texts(differences) == ["baseline", "better 40\nequal 0\nworse 0", "better 0\nequal 40\nworse 0"]
+    assert texts(differences) == [
+        "baseline",
+        "better 40\nequal 0\nworse 0",
+        "better 0\nequal 40\nworse 0",
+    ]
     other = plots.results(RESULTS, "nDCG@10", baseline="$hybrid$")
     assert [text[-1] for text in texts(other[0])] == ["0", "-", "-"]  # the baseline is the first
-    by_name = plots.results(RESULTS.sort_values("name", ascending=False), names=["the same", "BM25"])[0]
+    by_name = plots.results(
+        RESULTS.sort_values("name", ascending=False), names=["the same", "BM25"]
+    )[0]
     assert [label.get_text() for label in by_name.get_yticklabels()] == ["the same", "BM25"]
     assert plots.results(RESULTS, baseline=1)[1].get_xlabel() == other[1].get_xlabel()
 
 
 def ranking(*docnos: str, **columns: Any) -> pt.Transformer:
     """A pipeline that finds these passages for any query."""
-    found = pd.DataFrame({"docno": [*docnos]}).assign(score=range(len(docnos), 0, -1), rank=range(len(docnos)))
+    found = pd.DataFrame({"docno": [*docnos]}).assign(
+        score=range(len(docnos), 0, -1), rank=range(len(docnos))
+    )
     return pt.apply.generic(lambda topics: topics.merge(found.assign(**columns), how="cross"))
 
 
@@ -224,13 +278,26 @@ TWO = pd.DataFrame({"qid": ["a", "b"], "docno": "d", "label": 1})
 
 
 def test_rankings_side_by_side() -> None:
-    pipelines = [ranking("d0%p0", "d1%p0", text="it raises ValueError"), ranking("d1%p0", "d2%p0", "d0%p0"), ranking()]
-    qrels = pd.DataFrame({"qid": ["7", "7", "8"], "docno": ["d0", "d1%p0", "d2%p0"], "label": [2, 0, 1]})
+    pipelines = [
+        ranking("d0%p0", "d1%p0", text="it raises ValueError"),
+        ranking("d1%p0", "d2%p0", "d0%p0"),
+        ranking(),
+    ]
+    qrels = pd.DataFrame(
+        {"qid": ["7", "7", "8"], "docno": ["d0", "d1%p0", "d2%p0"], "label": [2, 0, 1]}
+    )
     topics = pd.DataFrame({"qid": ["7"], "query": ["does it raise"]})
     shown = plots.compare(topics.iloc[0], pipelines, names=["one", "two", HOSTILE], qrels=qrels)
     read = Reader(shown._repr_html_())
-    assert "script" not in read.seen and read.text.count("also one ") == 2 and read.text.count("also two ") == 2
-    assert read.text.count("relevant (2)") == read.text.count("not relevant") == 2 and "also two 3" in read.text
+    assert (
+        "script" not in read.seen
+        and read.text.count("also one ") == 2
+        and read.text.count("also two ") == 2
+    )
+    assert (
+        read.text.count("relevant (2)") == read.text.count("not relevant") == 2
+        and "also two 3" in read.text
+    )
     assert "only here" in read.text and "no results" in read.text and read.seen.count("mark") == 4
     assert repr(shown).splitlines()[:2] == [
         "query: does it raise",
@@ -245,16 +312,28 @@ def test_rankings_side_by_side() -> None:
     [
         (lambda: plots.compare("q", [ranking("a")]), "two pipelines or more"),
         (lambda: plots.compare("q", [ranking("a")] * 2, names=["one"]), "a name for each"),
-        (lambda: plots.compare("q", [ranking("a")] * 2, qrels=TWO), "give the query as a row of topics"),
+        (
+            lambda: plots.compare("q", [ranking("a")] * 2, qrels=TWO),
+            "give the query as a row of topics",
+        ),
         (lambda: plots.relation_weights(RELATIONS[:0]), "no weights: give a graph model"),
         (lambda: plots.relation_weights("HGAT"), "give a graph model"),
         (lambda: plots.training_curves([]), "neither losses nor a measure"),
         (lambda: plots.training_curves({"a": LOG, "b": SimpleNamespace()}), "was not trained"),
         (lambda: plots.results(RESULTS, "AP"), "measure must be one of 'nDCG@10', got 'AP'"),
-        (lambda: plots.results(RESULTS, baseline="PL2"), "baseline must be one of 'BM25', .*got 'PL2'"),
-        (lambda: plots.results(RESULTS, names=["BM25", "PL2"]), "a name in names must be one of .*got 'PL2'"),
+        (
+            lambda: plots.results(RESULTS, baseline="PL2"),
+            "baseline must be one of 'BM25', .*got 'PL2'",
+        ),
+        (
+            lambda: plots.results(RESULTS, names=["BM25", "PL2"]),
+            "a name in names must be one of .*got 'PL2'",
+        ),
         (lambda: plots.results(RESULTS, baseline=3), "baseline must be one of .*got 3"),
-        (lambda: plots.results(pd.concat([RESULTS, RESULTS.assign(measure="AP")])), "several measures, give one: "),
+        (
+            lambda: plots.results(pd.concat([RESULTS, RESULTS.assign(measure="AP")])),
+            "several measures, give one: ",
+        ),
         (lambda: plots.results(RESULTS[1:]), "'BM25' has no value for query '0'"),
     ],
 )

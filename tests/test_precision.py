@@ -39,12 +39,16 @@ def dual_checkpoint(dense: bool = False) -> str:
         torch.manual_seed(0)
         modules.append(Dense(16, 16, bias=False))
     folder = mkdtemp(prefix="tiny-dual-")
-    SentenceTransformer(modules=[*modules, Normalize()], device="cpu").save(folder, create_model_card=False)
+    SentenceTransformer(modules=[*modules, Normalize()], device="cpu").save(
+        folder, create_model_card=False
+    )
     return folder
 
 
 def dual(dtype: Any, **options: Any) -> ptg.DualEncoder:
-    return ptg.DualEncoder(dual_checkpoint(), device="cpu", dtype=dtype, verbose=False, **LENGTHS | options)
+    return ptg.DualEncoder(
+        dual_checkpoint(), device="cpu", dtype=dtype, verbose=False, **LENGTHS | options
+    )
 
 
 def tokens(dtype: Any) -> TokenEncoder:
@@ -52,25 +56,39 @@ def tokens(dtype: Any) -> TokenEncoder:
 
 
 def graph_reranker(kind: Any, dtype: Any, **options: Any) -> Any:
-    return kind(tiny.graph(DOCUMENTS), tokens(dtype), device="cpu", dtype=dtype, verbose=False, **options)
+    return kind(
+        tiny.graph(DOCUMENTS), tokens(dtype), device="cpu", dtype=dtype, verbose=False, **options
+    )
 
 
 def text_reranker(kind: Any, dtype: Any, **options: Any) -> Any:
-    return kind(options.pop("encoder", cross_encoder()), max_tokens=24, dtype=dtype, verbose=False, **options)
+    return kind(
+        options.pop("encoder", cross_encoder()),
+        max_tokens=24,
+        dtype=dtype,
+        verbose=False,
+        **options,
+    )
 
 
 def run() -> pd.DataFrame:
     passages = tiny.run(DOCUMENTS)
     passages = passages[passages["qid"].isin([f"t{number}" for number in range(6)])]
-    return passages.assign(text=tiny.graph(DOCUMENTS).texts(tiny.graph(DOCUMENTS).nodes_of(passages["docno"].tolist())))
+    return passages.assign(
+        text=tiny.graph(DOCUMENTS).texts(tiny.graph(DOCUMENTS).nodes_of(passages["docno"].tolist()))
+    )
 
 
 MODELS: dict[str, Callable[[Any], Any]] = {
     "GraphMaxSim": partial(graph_reranker, ptg.GraphMaxSim),
     "HGAT": partial(graph_reranker, ptg.HGATReranker, config=ptg.HGATConfig(heads=2)),
-    "HGAT of the paper": partial(graph_reranker, ptg.HGATReranker, config=ptg.HGATConfig.paper("LB_NS", heads=2)),
+    "HGAT of the paper": partial(
+        graph_reranker, ptg.HGATReranker, config=ptg.HGATConfig.paper("LB_NS", heads=2)
+    ),
     "LGRe": partial(text_reranker, ptg.LGReReranker),
-    "LGRe at random": partial(text_reranker, ptg.LGReReranker, config=ptg.LGReConfig(init="random")),
+    "LGRe at random": partial(
+        text_reranker, ptg.LGReReranker, config=ptg.LGReConfig(init="random")
+    ),
     "cross-encoder": partial(text_reranker, ptg.CrossEncoderReranker),
     "probabilities": partial(text_reranker, ptg.CrossEncoderReranker, probabilities=True),
 }
@@ -82,7 +100,9 @@ FLOAT16 = [(name, "float16") for name in ("GraphMaxSim", "LGRe", "cross-encoder"
 
 
 @pytest.mark.parametrize("native", [True, False])
-def test_auto_is_what_the_hardware_computes_natively(native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_is_what_the_hardware_computes_natively(
+    native: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(checkpoints, "computes_bfloat16", lambda device: native)
     expected = torch.bfloat16 if native else torch.float32
     assert dtype_of("auto", CPU) == expected and dtype_name("auto", CPU) == str(expected)[6:]
@@ -95,7 +115,11 @@ def test_auto_is_what_the_hardware_computes_natively(native: bool, monkeypatch: 
 @pytest.mark.parametrize(
     ("device", "answers", "expected"),
     [
-        ("cpu", {"cpu._is_amx_tile_supported": False, "cpu._is_avx512_bf16_supported": False}, False),
+        (
+            "cpu",
+            {"cpu._is_amx_tile_supported": False, "cpu._is_avx512_bf16_supported": False},
+            False,
+        ),
         ("cpu", {"cpu._is_amx_tile_supported": True, "cpu._is_avx512_bf16_supported": False}, True),
         ("cpu", {"cpu._is_amx_tile_supported": False, "cpu._is_avx512_bf16_supported": True}, True),
         ("cuda", {"cuda.is_bf16_supported": True}, True),
@@ -120,7 +144,9 @@ _computes_bfloat16 = computes_bfloat16  # imported before the tests replace it
 @pytest.mark.parametrize(("name", "dtype"), [*((name, "bfloat16") for name in MODELS), *FLOAT16])
 def test_scores_in_half_precision(name: str, dtype: str) -> None:
     """They are near those in float32, and have the resolution of float32."""
-    whole, half = (MODELS[name](precise)(run())["score"].to_numpy() for precise in ("float32", dtype))
+    whole, half = (
+        MODELS[name](precise)(run())["score"].to_numpy() for precise in ("float32", dtype)
+    )
     spread = whole.std()
     assert 0 < np.abs(half - whole).max() < 0.3 * spread
     assert np.corrcoef(half, whole)[0, 1] > 0.99
@@ -134,7 +160,10 @@ def test_scores_in_half_precision(name: str, dtype: str) -> None:
 def test_vectors_in_half_precision(dtype: str, dense: bool) -> None:
     texts = [f"{one} {other}" for one in tiny.WORDS for other in tiny.WORDS]
     options = {"device": "cpu", "verbose": False} | LENGTHS
-    both = [ptg.DualEncoder(dual_checkpoint(dense), dtype=given, **options) for given in ("float32", dtype)]
+    both = [
+        ptg.DualEncoder(dual_checkpoint(dense), dtype=given, **options)
+        for given in ("float32", dtype)
+    ]
     for whole, half in (
         [model.encode_docs(texts) for model in both],
         [model.encode_queries(texts) for model in both],
@@ -152,17 +181,27 @@ def test_token_vectors_in_half_precision(dtype: str) -> None:
     assert half.dtype == torch.float32 and (half * whole).sum(1).min() > 0.999
     with precision(dtype, CPU):  # type: ignore[arg-type]
         learned = tokens(dtype).forward_passages(texts).values
-    assert learned.dtype == torch.float32 and learned.requires_grad and (learned * whole).sum(1).min() > 0.999
+    assert (
+        learned.dtype == torch.float32
+        and learned.requires_grad
+        and (learned * whole).sum(1).min() > 0.999
+    )
 
 
 @pytest.mark.parametrize("dtype", HALVES)
 def test_contextual_vectors_in_half_precision(dtype: str, tmp_path: Path) -> None:
     """GraphMean adds up and normalizes in float32: with the same vectors, its own are the same."""
     graph, vectors = tiny.graph(DOCUMENTS), None
-    for kind, options in ((ptg.GraphMean, {}), (ptg.GNNEncoder, {}), (ptg.GNNEncoder, {"random": True})):
+    for kind, options in (
+        (ptg.GraphMean, {}),
+        (ptg.GNNEncoder, {}),
+        (ptg.GNNEncoder, {"random": True}),
+    ):
         made = []
         for given in ("float32", dtype):
-            model = kind(graph, dual("float32"), folder=tmp_path / "vectors", dtype=given, verbose=False)
+            model = kind(
+                graph, dual("float32"), folder=tmp_path / "vectors", dtype=given, verbose=False
+            )
             if options:
                 torch.manual_seed(0)
                 for parameter in model.network.parameters():
@@ -170,12 +209,16 @@ def test_contextual_vectors_in_half_precision(dtype: str, tmp_path: Path) -> Non
             flex = model.index(tmp_path / f"{kind.__name__}-{given}{len(options)}").flex
             vectors = np.array(flex.payload(return_docnos=False)[0])
             made.append(vectors)
-            identity = json.loads((flex.index_path / "pt_meta.json").read_text())["contextual"]["identity"]
+            identity = json.loads((flex.index_path / "pt_meta.json").read_text())["contextual"][
+                "identity"
+            ]
             assert identity["dtype"] == given
         whole, half = made
         if kind is ptg.GraphMean:
             np.testing.assert_array_equal(half, whole)
-        assert ((half * whole).sum(1) / np.linalg.norm(half, axis=1) / np.linalg.norm(whole, axis=1)).min() > 0.999
+        assert (
+            (half * whole).sum(1) / np.linalg.norm(half, axis=1) / np.linalg.norm(whole, axis=1)
+        ).min() > 0.999
 
 
 # --- training
@@ -191,9 +234,15 @@ def trained(name: str, dtype: str, **training: Any) -> Any:
     if name == "GNNEncoder":
         graph = ptg.DocumentGraph(Path(mkdtemp()) / "graph").index(tiny.documents())
         options = ptg.GNNEncoderTraining(**training)
-        model = ptg.GNNEncoder(graph, dual(dtype), training=options, device="cpu", dtype=dtype, verbose=False)
+        model = ptg.GNNEncoder(
+            graph, dual(dtype), training=options, device="cpu", dtype=dtype, verbose=False
+        )
         return model.fit(tiny.topics(), tiny.qrels())
-    options = {"HGAT": ptg.HGATTraining, "LGRe": ptg.LGReTraining, "cross-encoder": ptg.CrossEncoderTraining}
+    options = {
+        "HGAT": ptg.HGATTraining,
+        "LGRe": ptg.LGReTraining,
+        "cross-encoder": ptg.CrossEncoderTraining,
+    }
     model = MODELS[name](dtype)
     model.training = options[name](**training)
     return model.fit(run(), tiny.qrels(DOCUMENTS))
@@ -206,14 +255,18 @@ TRAINED = ("DualEncoder", "GNNEncoder", "HGAT", "LGRe", "cross-encoder")
 def test_training_in_half_precision(name: str) -> None:
     torch.manual_seed(0)
     losses = [
-        [e["loss"] for e in trained(name, dtype).training_log if "loss" in e] for dtype in ("float32", "bfloat16")
+        [e["loss"] for e in trained(name, dtype).training_log if "loss" in e]
+        for dtype in ("float32", "bfloat16")
     ]
     assert losses[0] != losses[1] and losses[1] == pytest.approx(losses[0], rel=0.15)
 
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_float16_needs_a_gpu_for_training(name: str) -> None:
-    with pytest.raises(ValueError, match=r"dtype='float16' needs a GPU: on a CPU use 'auto', 'bfloat16' or 'float32'"):
+    with pytest.raises(
+        ValueError,
+        match=r"dtype='float16' needs a GPU: on a CPU use 'auto', 'bfloat16' or 'float32'",
+    ):
         trained(name, "float16")
 
 

@@ -27,7 +27,11 @@ def documents(draw: st.DrawFn) -> list[StructuredDocument]:
     for number in range(draw(st.integers(1, 3))):
         nodes = [Node("section", draw(st.sampled_from(HEADINGS)), -1)]
         for _ in range(draw(st.integers(0, 6))):
-            above = draw(st.sampled_from([place for place, node in enumerate(nodes) if node.kind == "section"]))
+            above = draw(
+                st.sampled_from(
+                    [place for place, node in enumerate(nodes) if node.kind == "section"]
+                )
+            )
             parts = draw(st.lists(st.sampled_from(SENTENCES), max_size=3))
             section = Node("section", draw(st.sampled_from(HEADINGS)), above)
             nodes.append(draw(st.sampled_from([section, Node("passage", " ".join(parts), above)])))
@@ -44,7 +48,9 @@ def titles_above(document: StructuredDocument, place: int) -> list[str]:
 
 @settings(max_examples=40, deadline=None)
 @given(documents(), st.sampled_from(KINDS), st.integers(1, 3))
-def test_queries_are_those_of_the_documents(made: list[StructuredDocument], kind: str, count: int) -> None:
+def test_queries_are_those_of_the_documents(
+    made: list[StructuredDocument], kind: str, count: int
+) -> None:
     graph = MemoryGraph.from_documents(made)
     expected: dict[str, set[str]] = {}
     unusable = 0
@@ -55,7 +61,10 @@ def test_queries_are_those_of_the_documents(made: list[StructuredDocument], kind
             above = titles_above(document, place)
             if node.kind == "section" or not above:
                 continue
-            said = [sentence.strip(" .?").casefold() for sentence in node.text.replace("?", ".").split(".")]
+            said = [
+                sentence.strip(" .?").casefold()
+                for sentence in node.text.replace("?", ".").split(".")
+            ]
             if not node.text.strip() or above[-1].strip("?").casefold() in said:
                 unusable += 1
             else:
@@ -71,20 +80,31 @@ def test_queries_are_those_of_the_documents(made: list[StructuredDocument], kind
     except ValueError:
         assert kind == "sentence"
         return
-    assert topics["qid"].is_unique and set(topics["qid"]) == set(qrels["qid"]) and (topics["kind"] == kind).all()
+    assert (
+        topics["qid"].is_unique
+        and set(topics["qid"]) == set(qrels["qid"])
+        and (topics["kind"] == kind).all()
+    )
     found = qrels.merge(topics, on="qid")
     if kind == "sentence":
-        texts, sources = (graph.texts(graph.nodes_of(found[name].tolist())) for name in ("docno", "source"))
-        parents = [graph.parent[graph.nodes_of(found[name].tolist())] for name in ("docno", "source")]
+        texts, sources = (
+            graph.texts(graph.nodes_of(found[name].tolist())) for name in ("docno", "source")
+        )
+        parents = [
+            graph.parent[graph.nodes_of(found[name].tolist())] for name in ("docno", "source")
+        ]
         assert (parents[0] == parents[1]).all() and (found["docno"] != found["source"]).all()
         assert all(
-            q in source and q not in text for q, source, text in zip(found["query"], sources, texts, strict=True)
+            q in source and q not in text
+            for q, source, text in zip(found["query"], sources, texts, strict=True)
         )
     else:
         assert {query: set(part) for query, part in found.groupby("query")["docno"]} == expected
     try:
         fewer = pseudo_queries(graph, [kind], count, 1)[0] if len(topics) > count else topics
-    except ValueError as error:  # all titles that were drawn have no passage, or only passages that repeat them
+    except (
+        ValueError
+    ) as error:  # all titles that were drawn have no passage, or only passages that repeat them
         assert (unusable >= count or kind == "sentence") and f"; {count} were drawn" in str(error)
         return
     assert set(fewer["query"]) <= set(topics["query"]) or kind == "sentence"
@@ -95,14 +115,22 @@ def test_every_fit_takes_them(tmp_path: Path) -> None:
     graph = ptg.DocumentGraph(tmp_path / "graph", verbose=False).index(tiny.documents())
     topics, qrels = graph.pseudo_queries("title", count=5)
     assert topics.columns.tolist() == ["qid", "query", "kind", "source"] and len(topics) == 5
-    candidates = topics.merge(pd.DataFrame({"docno": graph.ids_of(graph.passage_nodes)}), how="cross")
-    hgat = ptg.HGATReranker(graph, tiny.encoder(), training=ptg.HGATTraining(epochs=1), verbose=False)
+    candidates = topics.merge(
+        pd.DataFrame({"docno": graph.ids_of(graph.passage_nodes)}), how="cross"
+    )
+    hgat = ptg.HGATReranker(
+        graph, tiny.encoder(), training=ptg.HGATTraining(epochs=1), verbose=False
+    )
     assert hgat.fit(candidates[candidates["docno"] != candidates["source"]], qrels).training_log
-    with pytest.raises(ValueError, match="kinds must be one of 'title', 'question', 'sentence', got 'links'"):
+    with pytest.raises(
+        ValueError, match="kinds must be one of 'title', 'question', 'sentence', got 'links'"
+    ):
         graph.pseudo_queries(["title", "links"])
 
 
-GENERATED = pd.DataFrame({"docno": ["d0%p0", "d1%p0", "d2%p1"], "querygen": ["how\nwhat is mu", ["what is mu"], ""]})
+GENERATED = pd.DataFrame(
+    {"docno": ["d0%p0", "d1%p0", "d2%p1"], "querygen": ["how\nwhat is mu", ["what is mu"], ""]}
+)
 
 
 def test_generated_queries_are_not_judged_ones(tmp_path: Path) -> None:
@@ -115,13 +143,19 @@ def test_generated_queries_are_not_judged_ones(tmp_path: Path) -> None:
     assert queries.qids_of(np.array([0, 6, 7])) == ["t0", "generated:0", "generated:1"]
     assert queries.edges_of_queries(np.array([0, 6, 7]), "generated").lengths.tolist() == [0, 1, 2]
     assert queries.edges_of_queries(np.array([0, 6]), "relevant").lengths.tolist() == [3, 0]
-    rows = pd.DataFrame({"query": ["how", "what is mu", "what is mu"], "docno": ["d0%p0", "d0%p0", "d1%p0"]})
+    rows = pd.DataFrame(
+        {"query": ["how", "what is mu", "what is mu"], "docno": ["d0%p0", "d0%p0", "d1%p0"]}
+    )
     alone = [
         ptg.QueryPassageGraph(tmp_path / name, verbose=False).build(None, graph, generated=frame)
         for name, frame in (("lines", GENERATED), ("rows", rows))
     ]
-    assert alone[0].fingerprint() == alone[1].fingerprint() and alone[0].edge_types == ("generated",)
+    assert alone[0].fingerprint() == alone[1].fingerprint() and alone[0].edge_types == (
+        "generated",
+    )
     with pytest.raises(ValueError, match="a retriever and qrels need topics"):
-        ptg.QueryPassageGraph(tmp_path / "no").build(None, graph, qrels=tiny.qrels(), generated=GENERATED)
+        ptg.QueryPassageGraph(tmp_path / "no").build(
+            None, graph, qrels=tiny.qrels(), generated=GENERATED
+        )
     with pytest.raises(ValueError, match="generated= has no query"):
         ptg.QueryPassageGraph(tmp_path / "no").build(None, graph, generated=GENERATED[2:])

@@ -19,7 +19,9 @@ from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 
-SOME_EXAMPLES = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SOME_EXAMPLES = settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 TYPES = ("retrieved", "relevant")
 
 PASSAGES = [f"d{number // 2}%p{number % 2}" for number in range(6)]
@@ -80,7 +82,9 @@ def collections(draw) -> tuple[list[str], pd.DataFrame, pd.DataFrame, pd.DataFra
 
 
 def frame(rows, value: str) -> pd.DataFrame:
-    made = pd.DataFrame(rows, columns=["qid", "docno", value]).astype({"qid": "str", "docno": "str", value: float})
+    made = pd.DataFrame(rows, columns=["qid", "docno", value]).astype(
+        {"qid": "str", "docno": "str", value: float}
+    )
     return pt.model.add_ranks(made) if value == "score" else made
 
 
@@ -101,10 +105,18 @@ def rows_of(edges: CSR) -> list[list[tuple[int, float, int]]]:
     assert edges.indptr.dtype == edges.indices.dtype == numbers.dtype == np.int64
     assert scores.dtype == np.float32
     triples = [*zip(edges.indices.tolist(), scores.tolist(), numbers.tolist(), strict=True)]
-    return [triples[start:end] for start, end in zip(edges.indptr[:-1], edges.indptr[1:], strict=True)]
+    return [
+        triples[start:end] for start, end in zip(edges.indptr[:-1], edges.indptr[1:], strict=True)
+    ]
 
 
-def check(graph: QueryPassageGraph, passages: list[str], topics: pd.DataFrame, expected: Literal, masked=()) -> None:
+def check(
+    graph: QueryPassageGraph,
+    passages: list[str],
+    topics: pd.DataFrame,
+    expected: Literal,
+    masked=(),
+) -> None:
     assert graph.edge_types == TYPES
     assert (graph.num_queries, graph.num_passages) == (len(topics), len(passages))
     everyone, everything = np.arange(len(topics)), np.arange(len(passages))
@@ -114,7 +126,8 @@ def check(graph: QueryPassageGraph, passages: list[str], topics: pd.DataFrame, e
     for edge_type in TYPES:
         edges = iter(range(100))
         numbered = [
-            [(passage, score, next(edges)) for passage, score in sorted(row.items())] for row in expected[edge_type]
+            [(passage, score, next(edges)) for passage, score in sorted(row.items())]
+            for row in expected[edge_type]
         ]
         assert graph.num_edges[edge_type] == next(edges)
         visible = [[] if query in masked else row for query, row in enumerate(numbered)]
@@ -139,7 +152,10 @@ def check(graph: QueryPassageGraph, passages: list[str], topics: pd.DataFrame, e
 def test_graph_is_the_literal_one(collection, size, data):
     passages, topics, run, qrels, k = collection
     expected = literal(*collection)
-    with tempfile.TemporaryDirectory() as folder, mock.patch.object(query_passage_graph, "BATCH", size):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.object(query_passage_graph, "BATCH", size),
+    ):
         new, options = QueryPassageGraph(f"{folder}/graph"), {"k": k, "qrels": qrels}
         if not any(expected["relevant"]):
             with pytest.raises(ValueError, match="no relevant passage"):
@@ -151,7 +167,9 @@ def test_graph_is_the_literal_one(collection, size, data):
         check(opened, passages, topics, expected)
         first = data.draw(st.lists(st.integers(0, len(topics) - 1), max_size=4))
         more = data.draw(st.lists(st.integers(0, len(topics) - 1), max_size=2))
-        view = opened.without(np.array(first, dtype=np.int64)).without(np.array(more, dtype=np.int64))
+        view = opened.without(np.array(first, dtype=np.int64)).without(
+            np.array(more, dtype=np.int64)
+        )
         check(view, passages, topics, expected, {*first, *more})
         check(opened, passages, topics, expected)
 
@@ -180,8 +198,16 @@ def test_pickled_view_stays_masked(graph):
         (lambda graph: graph.edges_of_passages(np.array([0, 6])), IndexError, "0 to 5, got 0 to 6"),
         (lambda graph: graph.edges_of_queries(np.array([-1])), IndexError, "0 to 2, got -1 to -1"),
         (lambda graph: graph.without(np.array([3])), IndexError, "0 to 2"),
-        (lambda graph: graph.edges_of_queries(np.array([0]), "found"), KeyError, "no edges 'found'"),
-        (lambda graph: graph.edge_features("relevant"), KeyError, "no features of 'relevant' edges: add_edge_features"),
+        (
+            lambda graph: graph.edges_of_queries(np.array([0]), "found"),
+            KeyError,
+            "no edges 'found'",
+        ),
+        (
+            lambda graph: graph.edge_features("relevant"),
+            KeyError,
+            "no features of 'relevant' edges: add_edge_features",
+        ),
     ],
 )
 def test_unknown_numbers_and_names(graph, call, error, message):
@@ -197,8 +223,13 @@ def test_numbers_that_are_none(graph):
 
 
 def test_judgments_of_unknown_passages_are_ignored_with_a_warning(tmp_path, graph):
-    more = pd.concat([QRELS, pd.DataFrame({"qid": ["q1", "q3"], "docno": ["d9", "d8"], "label": 1})])
-    with pytest.warns(UserWarning, match=r"2 judged docnos \('d9', 'd8'\) not in the graph: these judgments are ig"):
+    more = pd.concat(
+        [QRELS, pd.DataFrame({"qid": ["q1", "q3"], "docno": ["d9", "d8"], "label": 1})]
+    )
+    with pytest.warns(
+        UserWarning,
+        match=r"2 judged docnos \('d9', 'd8'\) not in the graph: these judgments are ig",
+    ):
         with_unknown = built(tmp_path / "graph", qrels=more, k=2)
     assert with_unknown.fingerprint() == graph.fingerprint()
 
@@ -211,7 +242,8 @@ def test_passages_of_a_document_graph(tmp_path):
     assert graph.fingerprint() == built(tmp_path / "names").fingerprint()
     qrels = pd.DataFrame([["q1", "d2", 2], ["q2", "d0", 1]], columns=["qid", "docno", "label"])
     by_graph, by_ids = (
-        built(tmp_path / name, passages=of, qrels=qrels) for name, of in {"of": corpus, "ids": PASSAGES}.items()
+        built(tmp_path / name, passages=of, qrels=qrels)
+        for name, of in {"of": corpus, "ids": PASSAGES}.items()
     )
     assert by_graph.fingerprint() == by_ids.fingerprint()
     assert rows_of(by_ids.edges_of_queries(np.arange(2), "relevant")) == [
@@ -222,7 +254,11 @@ def test_passages_of_a_document_graph(tmp_path):
 
 def test_the_fingerprint_covers_all_that_results_depend_on(tmp_path, graph):
     original = built(tmp_path / "original", k=2)
-    assert original.fingerprint() == graph.fingerprint() == pickle.loads(pickle.dumps(graph)).fingerprint()
+    assert (
+        original.fingerprint()
+        == graph.fingerprint()
+        == pickle.loads(pickle.dumps(graph)).fingerprint()
+    )
     changes = {
         "query": {"topics": changed(TOPICS, 1, query="other")},
         "qid": {"topics": changed(TOPICS, 1, qid="q4"), "qrels": changed(QRELS, 2, qid="q4")},
@@ -270,30 +306,56 @@ def changed(frame: pd.DataFrame, row: int, **values) -> pd.DataFrame:
         ({"passages": []}, ValueError, "needs passages"),
         ({"passages": [*PASSAGES, "d0%p1"]}, ValueError, "'d0%p1' comes twice"),
         ({"passages": [*PASSAGES, 7]}, ValueError, "a docno must be a text, got 7"),
-        ({"passages": "some.flex"}, TypeError, "passages must be a DocumentGraph, a FlexIndex, .*'some.flex'"),
+        (
+            {"passages": "some.flex"},
+            TypeError,
+            "passages must be a DocumentGraph, a FlexIndex, .*'some.flex'",
+        ),
         ({"retriever": PASSAGES}, TypeError, "retriever must be a transformer"),
         ({"retriever": None, "qrels": None}, ValueError, "needs a retriever, qrels, or both"),
-        ({"passages": PASSAGES[:1]}, KeyError, r"2 docnos \('d2%p0', 'd0%p1'\) of the results not among the passages"),
+        (
+            {"passages": PASSAGES[:1]},
+            KeyError,
+            r"2 docnos \('d2%p0', 'd0%p1'\) of the results not among the passages",
+        ),
         ({"qrels": QRELS.assign(docno="e")}, KeyError, "nothing judged is in"),
-        ({"retriever": retriever(changed(RUN, 2, score=np.nan))}, ValueError, "'q1', 'd0%p1' has no score"),
-        ({"retriever": retriever(changed(RUN, 2, score=1e39))}, ValueError, "finite 32-bit number in the results"),
+        (
+            {"retriever": retriever(changed(RUN, 2, score=np.nan))},
+            ValueError,
+            "'q1', 'd0%p1' has no score",
+        ),
+        (
+            {"retriever": retriever(changed(RUN, 2, score=1e39))},
+            ValueError,
+            "finite 32-bit number in the results",
+        ),
         (
             {"retriever": retriever(changed(RUN, 2, docno="d2%p0"))},
             ValueError,
             "passage 'd2%p0' comes twice in the res",
         ),
-        ({"retriever": retriever(RUN.drop(columns="score"))}, pt.validate.InputValidationError, "score"),
+        (
+            {"retriever": retriever(RUN.drop(columns="score"))},
+            pt.validate.InputValidationError,
+            "score",
+        ),
         (
             {"retriever": pt.Transformer.from_df(RUN, uniform=True)},
             ValueError,
             "query 'q3', passage .* is of a query that was not asked for in the results",
         ),
-        ({"qrels": changed(QRELS, 1, docno="d2%p0", label=1)}, ValueError, "'d2%p0' comes twice in the qrels"),
+        (
+            {"qrels": changed(QRELS, 1, docno="d2%p0", label=1)},
+            ValueError,
+            "'d2%p0' comes twice in the qrels",
+        ),
         ({"qrels": QRELS.assign(qid="other")}, ValueError, "no relevant passage of these queries"),
         ({"qrels": QRELS[["qid", "docno"]]}, pt.validate.InputValidationError, "label"),
     ],
 )
-@pytest.mark.filterwarnings("error::ResourceWarning", "error::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings(
+    "error::ResourceWarning", "error::pytest.PytestUnraisableExceptionWarning"
+)
 def test_bad_input_leaves_nothing(tmp_path, monkeypatch, options, error, message):
     monkeypatch.setattr(query_passage_graph, "BATCH", 2)
     with pytest.raises(error, match=message):
@@ -365,7 +427,10 @@ class Encoder:
         if self.stop is not None and len(self.pairs) >= self.stop:
             raise KeyboardInterrupt
         self.pairs += zip(queries, passages, strict=True)
-        rows = [[len(query), sum(map(ord, query + passage)) % 97, len(passage)] for query, passage in self.pairs]
+        rows = [
+            [len(query), sum(map(ord, query + passage)) % 97, len(passage)]
+            for query, passage in self.pairs
+        ]
         return self.sign * np.array(rows[-len(queries) :], dtype=np.float32)[:, : self.width]
 
 
@@ -378,7 +443,9 @@ def test_edge_features(tmp_path, monkeypatch):
     assert graph.add_edge_features(encoder, TEXTS) is graph
     pairs = [("alpha", "d0%p0"), ("alpha", "d0%p1"), ("alpha", "d2%p0"), ("gamma", "d2%p0")]
     pairs = [(query, f"text of {docno}") for query, docno in pairs]
-    assert encoder.pairs == pairs + pairs  # the first ones are encoded in advance, to compare encoders
+    assert (
+        encoder.pairs == pairs + pairs
+    )  # the first ones are encoded in advance, to compare encoders
     features = QueryPassageGraph(graph.path).edge_features()
     assert features.dtype == np.float16
     assert features.tolist() == Encoder()(*map(list, zip(*pairs, strict=True))).tolist()
@@ -400,7 +467,10 @@ def test_interrupted_edge_features_go_on(tmp_path, monkeypatch):
     with pytest.raises(KeyError, match="no features"):
         opened.edge_features()
     for other in Encoder(sign=-1), Encoder(width=2):
-        with pytest.raises(ValueError, match=r"is unfinished work of something else: first vectors \(encoder, texts\)"):
+        with pytest.raises(
+            ValueError,
+            match=r"is unfinished work of something else: first vectors \(encoder, texts\)",
+        ):
             opened.add_edge_features(other, TEXTS)
     (graph.path / "retrieved.features.f2").write_bytes(b"of a killed process")
     opened.add_edge_features(encoder, TEXTS)
@@ -418,7 +488,10 @@ def test_interrupted_edge_features_go_on(tmp_path, monkeypatch):
             lambda queries, passages: np.ones((len(queries), 2)) * np.nan,
             "'q1', passage 'd0%p0'.* not finite in 16 bits",
         ),
-        (lambda queries, passages: np.ones(len(queries)), r"need vectors of shape \(4, d\), the encoder gave \(4,\)"),
+        (
+            lambda queries, passages: np.ones(len(queries)),
+            r"need vectors of shape \(4, d\), the encoder gave \(4,\)",
+        ),
         (
             lambda queries, passages: np.ones((len(queries), len(queries))),
             r"need vectors of shape \(3, 4\), the encoder gave \(3, 3\)",

@@ -35,9 +35,13 @@ def write(folder: Path, files: dict[str, str | bytes]) -> Path:
     return folder
 
 
-def read(name: str, folder: Path, files: dict[str, str | bytes] | None = None, **options: Any) -> tuple[dict, Any]:
+def read(
+    name: str, folder: Path, files: dict[str, str | bytes] | None = None, **options: Any
+) -> tuple[dict, Any]:
     """The records by docno, and their source."""
-    source = READERS[name](write(folder, files or FILES[name]), **{"min_words": 0, "verbose": False} | options)
+    source = READERS[name](
+        write(folder, files or FILES[name]), **{"min_words": 0, "verbose": False} | options
+    )
     records = {record["docno"]: record for record in source}
     for record in records.values():
         document = ptg.StructuredDocument.from_record(record)
@@ -52,7 +56,10 @@ def outline(record: dict[str, Any]) -> list[tuple[int, str]]:
     depth: list[int] = []
     for _, _, parent in record["nodes"]:
         depth.append(depth[parent] + 1 if parent >= 0 else 0)
-    return [(d, text + "/" * (kind == "section")) for d, (kind, text, _) in zip(depth, record["nodes"], strict=True)]
+    return [
+        (d, text + "/" * (kind == "section"))
+        for d, (kind, text, _) in zip(depth, record["nodes"], strict=True)
+    ]
 
 
 def targets(record: dict[str, Any]) -> list[tuple[str, str]]:
@@ -61,7 +68,10 @@ def targets(record: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def links(record: dict[str, Any]) -> list[tuple[str, str]]:
-    return [(record["nodes"][source][1], record["nodes"][target][1]) for _, source, target in record["links"]]
+    return [
+        (record["nodes"][source][1], record["nodes"][target][1])
+        for _, source, target in record["links"]
+    ]
 
 
 def test_markdown(tmp_path: Path):
@@ -85,7 +95,15 @@ def test_markdown(tmp_path: Path):
         (3, "quoted"),
     ]
     lines = FILES["markdown"]["a.md"].split("\n")
-    starts = [("Before", 1), ("## Code", 2), ("```python", 3), ("See", 4), ("| name", 5), ("| one", 6), ("<div>", 7)]
+    starts = [
+        ("Before", 1),
+        ("## Code", 2),
+        ("```python", 3),
+        ("See", 4),
+        ("| name", 5),
+        ("| one", 6),
+        ("<div>", 7),
+    ]
     assert all(lines[a["lines"][node] - 1].startswith(text) for text, node in starts)
     assert links(a) == [(first, "Code")]
     assert targets(a) == [(first, "sub/b.md%p0"), (see, "missing.md")]
@@ -101,7 +119,10 @@ def test_html(tmp_path: Path):
         (0, "Top/"),
         (1, "Para b and bold c."),
         (1, "Two/"),
-        *((2, text) for text in ("one", "two", "inner", "A | B", "1 | 2", "code more", "term", "def up")),
+        *(
+            (2, text)
+            for text in ("one", "two", "inner", "A | B", "1 | 2", "code more", "term", "def up")
+        ),
     ]
     assert links(a) == [("def up", "Top")]
     assert [target for _, target in targets(a)] == ["b.html%p0", "b.html"]
@@ -110,7 +131,9 @@ def test_html(tmp_path: Path):
 
 
 def test_html_without_a_main_part(tmp_path: Path):
-    page = "<title>T</title><header>H</header><h1>A</h1><h1>B</h1><p>x<nav>N</nav><footer>F</footer>"
+    page = (
+        "<title>T</title><header>H</header><h1>A</h1><h1>B</h1><p>x<nav>N</nav><footer>F</footer>"
+    )
     page += "<p hidden>no</p><table class='x navheader'><tr><td>N</table>"
     records, _ = read("html", tmp_path, {"a.html": page, "b.html": "<main> </main><p>all"})
     assert outline(records["a.html"]) == [(0, "T/"), (1, "A/"), (1, "B/"), (2, "x")]
@@ -121,7 +144,10 @@ def test_xhtml(tmp_path: Path):
     head = '<?xml version="1.0" encoding="latin1"?><!DOCTYPE html PUBLIC "-//W3C//DTD XHTML 1.0 Strict//EN" "x.dtd">'
     page = f'{head}<html xmlns="http://www.w3.org/1999/xhtml"><head><script src="x"/></head><body>%s</body></html>'
     body = '<h1>A<a id="x"/></h1><p>caf\xe9&nbsp;&alpha; <a href="#x">x</a></p>'
-    files = {"a.xhtml": (page % body).encode("latin1"), "b.html": (page % body.replace("</p>", "")).encode("latin1")}
+    files = {
+        "a.xhtml": (page % body).encode("latin1"),
+        "b.html": (page % body.replace("</p>", "")).encode("latin1"),
+    }
     records, _ = read("html", tmp_path, files)
     for record in records.values():  # the second is not well-formed, and read as HTML
         assert outline(record) == [(0, "A/"), (1, "café α x")]
@@ -135,7 +161,10 @@ def test_rst(tmp_path: Path):
     assert outline(index) == [
         (0, "Title/"),
         (1, "Section/"),
-        *((2, t) for t in (text, "argument", "Content of it.", "x = 1", "careful", "a | b", "c | d")),
+        *(
+            (2, t)
+            for t in (text, "argument", "Content of it.", "x = 1", "careful", "a | b", "c | d")
+        ),
     ]
     lines = FILES["rst"]["index.rst"].split("\n")
     starts = [("Title", 0), ("Section", 1), ("A para", 2), (".. unk", 3), ("   Content", 4)]
@@ -183,7 +212,17 @@ def test_rst_of_other_forms(tmp_path: Path):
 """
     record = read("rst", tmp_path, {"a.rst": text})[0]["a.rst"]
     goes = "Goes. See A, , go, stop and |."
-    texts = ["C", "go()", goes, "A picture", "Topic", "Inside.", "line one line two", "A book.", "A note."]
+    texts = [
+        "C",
+        "go()",
+        goes,
+        "A picture",
+        "Topic",
+        "Inside.",
+        "line one line two",
+        "A book.",
+        "A note.",
+    ]
     assert [text for _, text in outline(record)[1:]] == texts
     assert {target for _, target in links(record)} >= {"A book.", "A note."}
 
@@ -197,24 +236,48 @@ def test_office(tmp_path: Path):
         if title:
             slide.shapes.title.text = title
     slides.save(tmp_path / "talk.pptx")
-    cells = [("markdown", "# Note\n\nSee [the guide](a.docx)."), ("code", "x = '```'\n# no title"), ("raw", "kept")]
-    notebook = {"cells": [{"cell_type": kind, "source": text, "outputs": ["OUTPUT"]} for kind, text in cells]}
+    cells = [
+        ("markdown", "# Note\n\nSee [the guide](a.docx)."),
+        ("code", "x = '```'\n# no title"),
+        ("raw", "kept"),
+    ]
+    notebook = {
+        "cells": [
+            {"cell_type": kind, "source": text, "outputs": ["OUTPUT"]} for kind, text in cells
+        ]
+    }
     made = {"n.ipynb": json.dumps(notebook), "p.pdf": pdf("First page", "", "Third page")}
     records, source = read("office", tmp_path, FILES["office"] | made)
     assert not source.report["broken"] and not source.report["skipped"]
     assert outline(records["a.docx"]) == [(0, "Guide/"), (1, "A <b> paragraph."), (1, "the other")]
-    assert targets(records["a.docx"]) == [("the other", "b.docx")] and records["a.docx"]["lines"] == [1, 1, 1]
+    assert targets(records["a.docx"]) == [("the other", "b.docx")] and records["a.docx"][
+        "lines"
+    ] == [1, 1, 1]
     assert outline(records["n.ipynb"]) == [
         (0, "Note/"),
         (1, "See the guide."),
         (1, "x = '```' # no title"),
         (1, "kept"),
     ]
-    assert targets(records["n.ipynb"]) == [("See the guide.", "a.docx")] and records["n.ipynb"]["lines"] == [1, 1, 2, 3]
+    assert targets(records["n.ipynb"]) == [("See the guide.", "a.docx")] and records["n.ipynb"][
+        "lines"
+    ] == [1, 1, 2, 3]
     pages = [(0, "p/"), (1, "Page 1/"), (2, "First page"), (1, "Page 3/"), (2, "Third page")]
     assert outline(records["p.pdf"]) == pages and records["p.pdf"]["lines"] == [1, 1, 1, 3, 3]
-    shown = [(0, "talk/"), (1, "Plan/"), (2, "First step"), (1, "Slide 2/"), (2, "No title <b>here</b>")]
-    assert outline(records["talk.pptx"]) == shown and records["talk.pptx"]["lines"] == [1, 1, 1, 2, 2]
+    shown = [
+        (0, "talk/"),
+        (1, "Plan/"),
+        (2, "First step"),
+        (1, "Slide 2/"),
+        (2, "No title <b>here</b>"),
+    ]
+    assert outline(records["talk.pptx"]) == shown and records["talk.pptx"]["lines"] == [
+        1,
+        1,
+        1,
+        2,
+        2,
+    ]
 
 
 def test_hostile_office_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -235,7 +298,9 @@ def test_hostile_office_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     end = b"\nendstream\nendobj\ntrailer\n<</Root 1 0 R>>"
     made = {
         "bomb.pdf": b"%%PDF-1.4\n%s%d>>\nstream\n%s%s" % (objects, len(inflated), inflated, end),
-        "picture.ipynb": json.dumps({"cells": [{"cell_type": "markdown", "source": "![kept](secret.txt)"}]}),
+        "picture.ipynb": json.dumps(
+            {"cells": [{"cell_type": "markdown", "source": "![kept](secret.txt)"}]}
+        ),
         "bomb.docx": word(paragraph("x" * 51_000_000)),
         "picture.docx": word(paragraph("kept") + picture, "secret.txt"),
         "web.docx": word(paragraph("kept") + picture, "https://example.org/x.png"),
@@ -257,7 +322,9 @@ def test_hostile_office_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 @all_readers
 def test_graph_of_a_folder(name: str, tmp_path: Path):
     suffix = next(iter(FILES[name])).rpartition(".")[2]
-    folder = write(tmp_path / "files", FILES[name] | {f"bad.{suffix}": b"\0", f"no.{suffix}": b"  "})
+    folder = write(
+        tmp_path / "files", FILES[name] | {f"bad.{suffix}": b"\0", f"no.{suffix}": b"  "}
+    )
     source = READERS[name](folder, verbose=False)
     with pytest.warns(UserWarning, match="1 of 4 files were not read|2 of 4 files were not read"):
         graph = ptg.DocumentGraph(tmp_path / "graph").index(source)
@@ -278,11 +345,15 @@ def test_reads_again_and_a_list_of_files(name: str, tmp_path: Path):
     assert first == [*source]
     files = [folder / record["docno"] for record in first]
     assert [*READERS[name](files, verbose=False)] == first
-    assert [record["docno"] for record in READERS[name](str(files[0]), verbose=False)] == [files[0].name]
+    assert [record["docno"] for record in READERS[name](str(files[0]), verbose=False)] == [
+        files[0].name
+    ]
 
 
 def test_processes_read_the_same(tmp_path: Path):
-    files = {f"{n:02}.md": f"# T{n}\n\ntext {n} [next]({n + 1:02}.md)\n" for n in range(20)} | {"05.md": b"\0"}
+    files = {f"{n:02}.md": f"# T{n}\n\ntext {n} [next]({n + 1:02}.md)\n" for n in range(20)} | {
+        "05.md": b"\0"
+    }
     alone, source = read("markdown", tmp_path, files, workers=1)
     together, parallel = read("markdown", tmp_path, files, workers=2)
     assert [*alone.items()] == [*together.items()] and len(alone) == 19
@@ -295,7 +366,16 @@ def test_processes_read_the_same(tmp_path: Path):
 @all_readers
 @pytest.mark.parametrize(
     "data",
-    [b"", b" \n", b"a\0b", bytes(range(256)), b"<div>" * 10000, b"<sec>" * 10000, b"> " * 10000, b"[" * 2000],
+    [
+        b"",
+        b" \n",
+        b"a\0b",
+        bytes(range(256)),
+        b"<div>" * 10000,
+        b"<sec>" * 10000,
+        b"> " * 10000,
+        b"[" * 2000,
+    ],
     ids=["empty", "blank", "NUL", "binary", "div", "sec", "quotes", "brackets"],
 )
 def test_bad_bytes(name: str, data: bytes, tmp_path: Path):
@@ -319,17 +399,23 @@ def test_slow_files_are_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     doubled = "\n".join(f".. |a{n}| replace:: |a{n + 1}| |a{n + 1}|" for n in range(30))
     pages = {"a.rst": f"{doubled}\n.. |a30| replace:: x\n\n|a0|", "b.rst": "x"}
     records, source = read("rst", tmp_path, pages)
-    assert [*records] == ["b.rst"] and source.report["broken"] == {"a.rst": "not read within 0.5 seconds"}
+    assert [*records] == ["b.rst"] and source.report["broken"] == {
+        "a.rst": "not read within 0.5 seconds"
+    }
 
 
 def test_an_error_of_a_parser_is_one_of_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     source = READERS["markdown"](write(tmp_path, {"a.md": "x"}), verbose=False)
     monkeypatch.setattr(files, "parser", lambda name: lambda data, outline: 1 / 0)
-    assert [*source] == [] and source.report["broken"] == {"a.md": "unexpected ZeroDivisionError: division by zero"}
+    assert [*source] == [] and source.report["broken"] == {
+        "a.md": "unexpected ZeroDivisionError: division by zero"
+    }
 
 
 def test_links_and_hidden_files_are_left_out(tmp_path: Path):
-    folder = write(tmp_path / "in", {"a.md": "text", "sub/b.md": "text", ".git/c.md": "text", ".d.md": "text"})
+    folder = write(
+        tmp_path / "in", {"a.md": "text", "sub/b.md": "text", ".git/c.md": "text", ".d.md": "text"}
+    )
     write(tmp_path, {"secret.md": "text"})
     (folder / "loop").symlink_to(folder)
     (folder / "sub" / "loop").symlink_to("..")
@@ -344,10 +430,14 @@ def test_links_and_hidden_files_are_left_out(tmp_path: Path):
 def test_name_that_is_no_text(tmp_path: Path):
     (tmp_path / os.fsdecode(b"\xff.md")).write_text("text")
     _, source = read("markdown", tmp_path, {"b.md": "text"})
-    assert source.report["broken"] == {"\N{REPLACEMENT CHARACTER}.md": "its name is not valid UTF-8"}
+    assert source.report["broken"] == {
+        "\N{REPLACEMENT CHARACTER}.md": "its name is not valid UTF-8"
+    }
     (tmp_path / "a%p1").write_text("text")
     source = READERS["markdown"]([tmp_path / "a%p1"], verbose=False)
-    assert not [*source] and source.report["broken"] == {"a%p1": "its name looks like the id of a passage"}
+    assert not [*source] and source.report["broken"] == {
+        "a%p1": "its name looks like the id of a passage"
+    }
 
 
 @pytest.mark.parametrize(
@@ -367,7 +457,15 @@ def test_bad_arguments(files: Any, options: dict[str, Any], error: type[Exceptio
 
 @pytest.mark.parametrize(
     "fields",
-    ["a: &a [x]\nb: [*a, *a]", "[" * 5000, "a: 2020-99-99", "a: " + "9" * 9000, "!!python/object:os.x {}", "- 1", ":"],
+    [
+        "a: &a [x]\nb: [*a, *a]",
+        "[" * 5000,
+        "a: 2020-99-99",
+        "a: " + "9" * 9000,
+        "!!python/object:os.x {}",
+        "- 1",
+        ":",
+    ],
 )
 def test_bad_front_matter(fields: str, tmp_path: Path):
     records, source = read("markdown", tmp_path, {"a.md": f"---\n{fields}\n---\ntext"})
@@ -375,22 +473,38 @@ def test_bad_front_matter(fields: str, tmp_path: Path):
 
 
 def test_an_error_of_docutils(tmp_path: Path):
-    records, source = read("rst", tmp_path, {"a.rst": ".. |a| replace:: |b| |b|\n.. |b| replace:: |c| |c|\n\n|a|"})
-    assert not records and source.report["broken"] == {"a.rst": "docutils cannot read it: KeyError: 'c'"}
+    records, source = read(
+        "rst", tmp_path, {"a.rst": ".. |a| replace:: |b| |b|\n.. |b| replace:: |c| |c|\n\n|a|"}
+    )
+    assert not records and source.report["broken"] == {
+        "a.rst": "docutils cannot read it: KeyError: 'c'"
+    }
 
 
 def test_duplicate_ids_and_skipped_levels(tmp_path: Path):
     page = "<h2 id=x>A</h2>one<h6 id=x>B</h6>two<h3>C</h3>three <a href='#x'>x</a><a href='#no'>n</a><h2>D</h2>four"
     records, source = read("html", tmp_path, {"a.html": page})
     a = records["a.html"]
-    text = [(0, "/"), (1, "A/"), (2, "one"), (2, "B/"), (3, "two"), (2, "C/"), (3, "three xn"), (1, "D/"), (2, "four")]
+    text = [
+        (0, "/"),
+        (1, "A/"),
+        (2, "one"),
+        (2, "B/"),
+        (3, "two"),
+        (2, "C/"),
+        (3, "three xn"),
+        (1, "D/"),
+        (2, "four"),
+    ]
     assert outline(a) == text and links(a) == [("three xn", "A")]
 
 
 def test_a_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delitem(sys.modules, "pyterrier_graph.documents.readers.rst", raising=False)
     monkeypatch.setitem(sys.modules, "docutils", None)
-    with pytest.raises(ImportError, match=r"reading rst needs 'docutils': pip install 'pyterrier_graph\[files\]'"):
+    with pytest.raises(
+        ImportError, match=r"reading rst needs 'docutils': pip install 'pyterrier_graph\[files\]'"
+    ):
         ptg.read_rst(tmp_path)
 
 
@@ -468,7 +582,11 @@ def test_marks_are_in_the_piece_of_their_word(tokens: list[str], data: st.DataOb
     assert seen == marked
 
 
-@given(st.lists(st.lists(words, min_size=1, max_size=12), max_size=12), st.integers(0, 8), st.integers(8, 20))
+@given(
+    st.lists(st.lists(words, min_size=1, max_size=12), max_size=12),
+    st.integers(0, 8),
+    st.integers(8, 20),
+)
 def test_merged_pieces(blocks: list[list[str]], least: int, most: int):
     pieces = []
     for block in blocks:
@@ -480,7 +598,10 @@ def test_merged_pieces(blocks: list[list[str]], least: int, most: int):
     assert all(piece.size <= most for piece in merged)
     assert sum(piece.size for piece in merged) == sum(piece.size for piece in pieces)
     sizes = [piece.size for piece in merged]
-    assert all(size >= least or size + after > most for size, after in zip(sizes[:-2], sizes[1:-1], strict=True))
+    assert all(
+        size >= least or size + after > most
+        for size, after in zip(sizes[:-2], sizes[1:-1], strict=True)
+    )
     if not least:
         assert merged == pieces
 
@@ -504,8 +625,8 @@ def test_text_without_spaces_is_cut(tmp_path: Path):
 def test_options_of_passages(tmp_path: Path):
     page = "\n\n".join(("three words here",) * 5)
     records, source = read("markdown", tmp_path, {"a.md": page}, min_words=6, max_words=8)
-    assert [text for _, text in outline(records["a.md"])[1:]] == ["three words here three words here"] * 2 + [
-        "three words here"
-    ]
+    assert [text for _, text in outline(records["a.md"])[1:]] == [
+        "three words here three words here"
+    ] * 2 + ["three words here"]
     assert Counter(" ".join(split_text(page)).split())["three"] == 5
     assert np.diff(records["a.md"]["lines"][1:]).tolist() == [4, 4]

@@ -94,7 +94,9 @@ bare,Soap,10.1/c,It cleans.,2020,,
 
 def cord19_docs(folder: Path) -> cord19.Cord19Docs:
     def parsed(*rows: tuple[str, str]) -> str:
-        return json.dumps({"body_text": [{"section": section, "text": text} for section, text in rows]})
+        return json.dumps(
+            {"body_text": [{"section": section, "text": text} for section, text in rows]}
+        )
 
     date = folder / "extracted" / "2020-07-16"
     date.mkdir(parents=True)
@@ -102,23 +104,29 @@ def cord19_docs(folder: Path) -> cord19.Cord19Docs:
     masks = parsed(("Intro", "One."), ("Intro", "Two."), ("Methods", "Three."), ("Intro", "Four."))
     gloves = parsed(("", "Five."), ("", "Six."), ("Results", " "))
     archive(date / "document_parses.tar.gz", "w:gz", **{"masks.json": masks, "gloves.json": gloves})
-    return cord19.Cord19Docs(Downloaded(folder / "cord19"), folder / "extracted", date.name, include_fulltext=True)
+    return cord19.Cord19Docs(
+        Downloaded(folder / "cord19"), folder / "extracted", date.name, include_fulltext=True
+    )
 
 
 def test_cord19(corpus, tmp_path: Path):
     assert outlines(corpus(cord19_docs(tmp_path))) == {
-        "full": ("Masks", ["They help.", ("Intro", ["One. Two."]), ("Methods", ["Three."]), ("Intro", ["Four."])]),
+        "full": (
+            "Masks",
+            ["They help.", ("Intro", ["One. Two."]), ("Methods", ["Three."]), ("Intro", ["Four."])],
+        ),
         "pdf": ("Gloves", ["Five. Six.", ("Results", [])]),
         "bare": ("Soap", ["It cleans."]),
     }
 
 
 def test_msmarco_document(corpus, tmp_path: Path):
-    text = (
-        "<DOC>\n<DOCNO>D1</DOCNO>\n<TEXT>\nhttps://example.org\nTies\nHow to tie.\n\nA tie is long.\n</TEXT>\n</DOC>\n"
-    )
+    body = "https://example.org\nTies\nHow to tie.\n\nA tie is long."
+    text = f"<DOC>\n<DOCNO>D1</DOCNO>\n<TEXT>\n{body}\n</TEXT>\n</DOC>\n"
     docs = msmarco_document.MsMarcoTrecDocs(written(tmp_path / "docs", text))
-    assert outlines(corpus(docs), passage_words=5) == {"D1": ("Ties", ["How to tie.", "A tie is long."])}
+    assert outlines(corpus(docs), passage_words=5) == {
+        "D1": ("Ties", ["How to tie.", "A tie is long."])
+    }
 
 
 def msmarco_v2(folder: Path, *documents: tuple[str, str]) -> msmarco_document_v2.MsMarcoV2Docs:
@@ -127,24 +135,39 @@ def msmarco_v2(folder: Path, *documents: tuple[str, str]) -> msmarco_document_v2
         for number, (headings, body) in enumerate(documents)
     ]
     lines = gzip.compress("\n".join(map(json.dumps, rows)).encode())
-    return msmarco_document_v2.MsMarcoV2Docs(archive(folder / "docs.tar", "w", **{"docs/00.gz": lines}))
+    return msmarco_document_v2.MsMarcoV2Docs(
+        archive(folder / "docs.tar", "w", **{"docs/00.gz": lines})
+    )
 
 
 def test_msmarco_document_v2(corpus, tmp_path: Path):
     docs = msmarco_v2(
         tmp_path,
-        ("Ties\nKinds\n Bow \nNot there\nEnd\n", "Ties\nA tie is long.\nKinds\nBow\nIt is short.\nKinds\nMore.\nEnd\n"),
+        (
+            "Ties\nKinds\n Bow \nNot there\nEnd\n",
+            "Ties\nA tie is long.\nKinds\nBow\nIt is short.\nKinds\nMore.\nEnd\n",
+        ),
         ("", "One.\nTwo."),
         ("Kinds", ""),
     )
     assert outlines(corpus(docs)) == {
-        "D0": ("Ties", ["Ties A tie is long.", ("Kinds", []), ("Bow", ["It is short. Kinds More."]), ("End", [])]),
+        "D0": (
+            "Ties",
+            [
+                "Ties A tie is long.",
+                ("Kinds", []),
+                ("Bow", ["It is short. Kinds More."]),
+                ("End", []),
+            ],
+        ),
         "D1": ("Ties", ["One. Two."]),
         "D2": ("Ties", []),
     }
 
 
-@pytest.mark.parametrize("kind", [GenericDoc, beir.BeirTitleDoc, beir.BeirTitleUrlDoc, beir.BeirSciDoc])
+@pytest.mark.parametrize(
+    "kind", [GenericDoc, beir.BeirTitleDoc, beir.BeirTitleUrlDoc, beir.BeirSciDoc]
+)
 def test_beir(corpus, tmp_path: Path, kind: type):
     metadata = {"url": "u", "authors": [], "year": 1, "cited_by": ["2"], "references": ["3"]}
     row = {"_id": "1", "title": "Ties", "text": "A tie is long.", "metadata": metadata}
@@ -197,27 +220,50 @@ The bridge is open.
 
 @pytest.mark.parametrize("parser", ["BS4", "sax"])
 def test_robust04(corpus, tmp_path: Path, parser: str):
-    docs = TrecDocs(written(tmp_path / "docs", LATIMES + FBIS), parser=parser, namespace="miniature")
+    docs = TrecDocs(
+        written(tmp_path / "docs", LATIMES + FBIS), parser=parser, namespace="miniature"
+    )
     assert outlines(corpus(docs), passage_words=5) == {
         "LA010189-0001": ("BRIDGE & ROAD; OPENED", ["The bridge is open.", "It took long."]),
-        "FBIS3-1": ("BRIDGE OPENS" if parser == "sax" else "", ["The bridge is open.", "It took long."]),
+        "FBIS3-1": (
+            "BRIDGE OPENS" if parser == "sax" else "",
+            ["The bridge is open.", "It took long."],
+        ),
     }
 
 
 def test_newswire_on_one_line():
-    record = {"docno": "d", "text": "", "marked_up_doc": "<TEXT><P>The bridge<P>It took long.</P>By hand.</TEXT>"}
-    assert outline(read_record(record, passage_words=4)) == ("", ["The bridge", "It took long.", "By hand."])
+    record = {
+        "docno": "d",
+        "text": "",
+        "marked_up_doc": "<TEXT><P>The bridge<P>It took long.</P>By hand.</TEXT>",
+    }
+    assert outline(read_record(record, passage_words=4)) == (
+        "",
+        ["The bridge", "It took long.", "By hand."],
+    )
 
 
 def test_newswire_without_elements():
-    record = {"docno": "d", "text": "The bridge.", "marked_up_doc": "<HL>Open</HL><LEAD>The bridge.</LEAD>"}
+    record = {
+        "docno": "d",
+        "text": "The bridge.",
+        "marked_up_doc": "<HL>Open</HL><LEAD>The bridge.</LEAD>",
+    }
     assert outline(read_record(record)) == ("Open", ["The bridge."])
     assert outline(read_record(record | {"marked_up_doc": None})) == ("", ["The bridge."])
 
 
 def test_function_of_ones_own(tmp_path: Path):
     rows = [("d1", "Ties", ["long", "short"]), ("d2", "Bows", [])]
-    read = lambda row: {"docno": row[0], "title": row[1], "sections": [(part, f"It is {part}.") for part in row[2]]}  # noqa: E731
+
+    def read(row):
+        return {
+            "docno": row[0],
+            "title": row[1],
+            "sections": [(part, f"It is {part}.") for part in row[2]],
+        }
+
     graph = ptg.DocumentGraph(tmp_path / "graph").index(map(read, rows))
     assert [row["text"] for row in graph.get_corpus_iter()] == ["It is long.", "It is short."]
     assert [row["title"] for row in graph.get_corpus_iter("documents")] == ["Ties", "Bows"]
@@ -230,18 +276,24 @@ def test_function_of_ones_own(tmp_path: Path):
 
 
 @given(
-    sections=st.lists(st.tuples(st.none() | st.text(), st.none() | st.text() | st.lists(st.none() | st.text()))),
+    sections=st.lists(
+        st.tuples(st.none() | st.text(), st.none() | st.text() | st.lists(st.none() | st.text()))
+    ),
     title=st.none() | st.text() | st.just(float("nan")),
     words=st.integers(1, 5),
 )
 def test_sections(sections, title, words: int):
-    document = read_record({"docno": "d", "title": title, "sections": sections}, passage_words=words)
+    document = read_record(
+        {"docno": "d", "title": title, "sections": sections}, passage_words=words
+    )
     expected = []
     for name, text in sections:
         name = (name or "").strip()
         expected += [(True, name, "")] if name else []
         paragraphs = text if isinstance(text, list) else [text]
-        expected += [(False, word, name) for paragraph in paragraphs for word in (paragraph or "").split()]
+        expected += [
+            (False, word, name) for paragraph in paragraphs for word in (paragraph or "").split()
+        ]
     found = []
     for kind, text, parent in document.nodes[1:]:
         if kind == "section":
@@ -256,13 +308,23 @@ def test_sections(sections, title, words: int):
     assert document.title == (title if isinstance(title, str) else "")
 
 
-@given(st.lists(st.sampled_from("abc")), st.lists(st.sampled_from(["a", "b", "c", "d e", ""])), st.integers(1, 4))
+@given(
+    st.lists(st.sampled_from("abc")),
+    st.lists(st.sampled_from(["a", "b", "c", "d e", ""])),
+    st.integers(1, 4),
+)
 def test_headings_lose_no_words(headings: list[str], lines: list[str], words: int):
     record = {"docno": "x", "title": "c", "headings": "\n".join(headings), "body": "\n".join(lines)}
     document = read_record(record, passage_words=words)
-    assert [word for node in document.nodes[1:] for word in node.text.split()] == record["body"].split()
+    assert [word for node in document.nodes[1:] for word in node.text.split()] == record[
+        "body"
+    ].split()
     titles = iter(headings)
-    assert all(node.text in titles and node.text != "c" for node in document.nodes[1:] if node.kind == "section")
+    assert all(
+        node.text in titles and node.text != "c"
+        for node in document.nodes[1:]
+        if node.kind == "section"
+    )
 
 
 # --- bad input
@@ -284,7 +346,10 @@ def test_headings_lose_no_words(headings: list[str], lines: list[str], words: in
         ({"docno": "d", "sections": 5}, "'d': sections cannot be read: .*int"),
         ({"docno": "d", "sections": [("Intro", "One.", 2)]}, "'d': sections cannot be read"),
         ({"docno": "d", "marked_up_doc": 5}, "'d': marked_up_doc cannot be read"),
-        ({"docno": "d%p1", "abstract": "One."}, "'d%p1': a docno must not look like the id of a passage"),
+        (
+            {"docno": "d%p1", "abstract": "One."},
+            "'d%p1': a docno must not look like the id of a passage",
+        ),
     ],
 )
 def test_bad_records(record: dict[str, Any], message: str):

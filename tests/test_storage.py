@@ -47,7 +47,11 @@ def thing(path: Path, content: bytes = b"12345", wait: float = 0.0) -> Path:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    return {
+        file.relative_to(folder).as_posix(): file.read_bytes()
+        for file in folder.rglob("*")
+        if file.is_file()
+    }
 
 
 def fails(number: int) -> Callable[..., Any]:
@@ -63,7 +67,9 @@ def fails(number: int) -> Callable[..., Any]:
 def test_two_builds_at_one_path(tmp_path: Path) -> None:
     with writing(tmp_path / "a", dict(KIND)) as folder:
         (folder / "file").write_bytes(b"first")
-        with pytest.raises(BlockingIOError, match="another process is at work in '.*a.new': wait until it is done"):
+        with pytest.raises(
+            BlockingIOError, match="another process is at work in '.*a.new': wait until it is done"
+        ):
             thing(tmp_path / "a")
         thing(tmp_path / "b")  # another path
     assert (tmp_path / "a" / "file").read_bytes() == b"first"
@@ -73,7 +79,9 @@ def test_two_builds_at_one_path(tmp_path: Path) -> None:
 
 
 @forks
-def test_files_of_a_killed_process_are_removed_and_those_of_a_living_one_stay(tmp_path: Path) -> None:
+def test_files_of_a_killed_process_are_removed_and_those_of_a_living_one_stay(
+    tmp_path: Path,
+) -> None:
     begun = (tmp_path / ".a.new/files/large").exists
     assert in_child(thing, tmp_path / "a", b"", 60.0, until=begun) == -signal.SIGKILL
     assert begun() and not (tmp_path / "a").exists()
@@ -85,14 +93,20 @@ def test_files_of_a_killed_process_are_removed_and_those_of_a_living_one_stay(tm
 
 
 @forks
-def test_an_artifact_that_is_being_replaced_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_artifact_that_is_being_replaced_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The process has an error, or is killed, when the old graph has gone and the new one is not there."""
     graph = document_graph(tmp_path / "graph")
     records, original = [*graph.get_corpus_iter()], Path.replace
 
     def replace(fail: Callable[[], Any]) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(Path, "replace", lambda path, to: fail() if path.name == "files" else original(path, to))
+            patch.setattr(
+                Path,
+                "replace",
+                lambda path, to: fail() if path.name == "files" else original(path, to),
+            )
             DocumentGraph(graph.path).index([{"docno": "a", "text": "new"}], overwrite=True)
 
     with pytest.raises(OSError, match="Input/output"):
@@ -111,7 +125,9 @@ def test_a_graph_that_was_replaced_is_not_mixed_with_the_new_one(tmp_path: Path)
     old = DocumentGraph(graph.path)
     assert len(old) == 2
     graph.index([{"docno": "a", "text": "new"}, {"docno": "b", "text": "new"}], overwrite=True)
-    with pytest.raises(ValueError, match="was replaced or removed after it had been opened: open it again"):
+    with pytest.raises(
+        ValueError, match="was replaced or removed after it had been opened: open it again"
+    ):
         old.texts(np.array([0]))
 
 
@@ -120,7 +136,10 @@ def test_an_artifact_that_is_replaced_while_it_is_opened(
     moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The reader sees the new one, not a damaged one."""
-    graph, new = document_graph(tmp_path / "graph"), DocumentGraph(tmp_path / "new").index(tiny.documents(3))
+    graph, new = (
+        document_graph(tmp_path / "graph"),
+        DocumentGraph(tmp_path / "new").index(tiny.documents(3)),
+    )
     compute = getattr(artifact, moment)
 
     def replaced(*arguments: Any) -> Any:
@@ -188,9 +207,18 @@ def test_every_value_of_the_meta_counts(tmp_path: Path) -> None:
     path = thing(tmp_path / "thing")
     meta = read_meta(path, KIND)
     text = (path / META).read_text()
-    changes: list[dict[str, Any]] = [{"number": 1e-06}, {"more": 1}, {OWN_DIGEST: "0"}, {DIGESTS: {}}, {"files": {}}]
+    changes: list[dict[str, Any]] = [
+        {"number": 1e-06},
+        {"more": 1},
+        {OWN_DIGEST: "0"},
+        {DIGESTS: {}},
+        {"files": {}},
+    ]
     texts = [json.dumps(meta | change, indent=1) for change in changes]
-    texts += [json.dumps({key: meta[key] for key in meta if key != name}, indent=1) for name in (OWN_DIGEST, DIGESTS)]
+    texts += [
+        json.dumps({key: meta[key] for key in meta if key != name}, indent=1)
+        for name in (OWN_DIGEST, DIGESTS)
+    ]
     texts += [text.replace("1e-05", "1E-05"), "[" * 100_000, ""]  # one bit, the same value
     for changed in texts:
         (path / META).write_text(changed)

@@ -52,11 +52,15 @@ def test_rows_are_read_by_other_objects_and_new_ones_are_found(tmp_path: Path) -
     assert reader.missing(KEYS) == [KEYS[2], KEYS[5]]
     for number in (0, 1, 3, 4):
         np.testing.assert_array_equal(reader.get([KEYS[number]])[0], MATRICES[number])
-    assert (tmp_path / "rows" / "rows").stat().st_size == 2 * 3 * sum(len(MATRICES[number]) for number in (0, 3, 4))
+    assert (tmp_path / "rows" / "rows").stat().st_size == 2 * 3 * sum(
+        len(MATRICES[number]) for number in (0, 3, 4)
+    )
 
 
 @pytest.mark.parametrize("cut", range(0, 33, 3))
-def test_what_a_killed_process_leaves_is_complete_and_is_continued(tmp_path: Path, cut: int) -> None:
+def test_what_a_killed_process_leaves_is_complete_and_is_continued(
+    tmp_path: Path, cut: int
+) -> None:
     """The entry of the last matrix is cut, behind rows of which no entry exists and that end within a number."""
     stored(tmp_path, range(3))
     with open(tmp_path / "keys", "r+b") as file:
@@ -86,13 +90,18 @@ def test_while_another_process_appends_rows_stay_in_memory(tmp_path: Path) -> No
     rows = KeyedRows(tmp_path, 3)
     with locked(tmp_path):
         assert isinstance(rows.append(KEYS[:1], MATRICES[:1]), BlockingIOError)
-        assert rows.missing(KEYS[:2]) == KEYS[1:2] and rows.get(KEYS[:1])[0].tolist() == MATRICES[0].tolist()
+        assert (
+            rows.missing(KEYS[:2]) == KEYS[1:2]
+            and rows.get(KEYS[:1])[0].tolist() == MATRICES[0].tolist()
+        )
     assert not read(tmp_path)
     rows.append(KEYS[1:2], MATRICES[1:2])
     assert [*read(tmp_path)] == KEYS[:2]
 
 
-def test_files_that_were_deleted_or_replaced_are_not_mixed_with_those_before(tmp_path: Path) -> None:
+def test_files_that_were_deleted_or_replaced_are_not_mixed_with_those_before(
+    tmp_path: Path,
+) -> None:
     first = stored(tmp_path / "rows", [0, 2])
     (tmp_path / "rows").rename(tmp_path / "before")
     stored(tmp_path / "rows", [4, 3, 2])
@@ -110,7 +119,9 @@ def test_processes_and_threads_append_without_losing_anything(tmp_path: Path) ->
     threads = [threading.Thread(target=add, args=[keys[place::2]]) for place in range(2)]
     for thread in threads:
         thread.start()
-    assert not any([*(thread.join() for thread in threads), *(process.wait() for process in others)])
+    assert not any(
+        [*(thread.join() for thread in threads), *(process.wait() for process in others)]
+    )
     assert rows.append([], []) is None  # what was in memory while others appended
     fresh, theirs = KeyedRows(tmp_path, 3), [bytes([n]) * 16 for n in range(40)]
     missing = fresh.missing([*keys, *theirs])
@@ -127,7 +138,9 @@ class Counting(TokenEncoder):
     """An encoder that notes which passages it encodes."""
 
     def __init__(self) -> None:
-        super().__init__(tiny.checkpoint(), max_passage_tokens=24, max_query_tokens=12, device="cpu")
+        super().__init__(
+            tiny.checkpoint(), max_passage_tokens=24, max_query_tokens=12, device="cpu"
+        )
         self.encoded: list[str] = []
 
     def encode_passages(self, texts):  # type: ignore[no-untyped-def]
@@ -136,7 +149,9 @@ class Counting(TokenEncoder):
 
 
 def run_of(graph: HeteroGraph) -> pd.DataFrame:
-    return pd.DataFrame({"docno": graph.ids_of(graph.passage_nodes)}).merge(tiny.topics(2), how="cross")
+    return pd.DataFrame({"docno": graph.ids_of(graph.passage_nodes)}).merge(
+        tiny.topics(2), how="cross"
+    )
 
 
 @pytest.fixture
@@ -156,9 +171,14 @@ def test_each_text_is_encoded_once(graph: ptg.DocumentGraph, where: str, tmp_pat
         graph.vectors_folder = tmp_path / "elsewhere"
     if where == "read-only":
         Path(f"{graph.path}.vectors").write_text("a file where the folder should be")
-    run, models = run_of(over), [ptg.GraphMaxSim, lambda *given: ptg.HGATReranker(*given, config=SMALL)]
+    run, models = (
+        run_of(over),
+        [ptg.GraphMaxSim, lambda *given: ptg.HGATReranker(*given, config=SMALL)],
+    )
     first = [make(over, encoder)(run)["score"] for make in models]
-    assert len(encoder.encoded) == len(set(encoder.encoded)) > len(set(over.texts(over.passage_nodes)))  # titles, too
+    assert (
+        len(encoder.encoded) == len(set(encoder.encoded)) > len(set(over.texts(over.passage_nodes)))
+    )  # titles, too
     again = [make(over, other)(run)["score"] for make in models]
     np.testing.assert_array_equal(again, first)
     assert not other.encoded
@@ -174,13 +194,18 @@ def test_a_store_takes_what_is_encoded_already(graph: ptg.DocumentGraph, tmp_pat
     encoder.encoded.clear()
     tokens = ptg.TokenStore(tmp_path / "tokens", verbose=False).build(graph, encoder)
     assert not before & {*encoder.encoded}
-    scores = [ptg.GraphMaxSim(graph, encoder, tokens=given)(run_of(graph))["score"] for given in (None, tokens)]
+    scores = [
+        ptg.GraphMaxSim(graph, encoder, tokens=given)(run_of(graph))["score"]
+        for given in (None, tokens)
+    ]
     np.testing.assert_array_equal(*scores)
 
 
 def test_vectors_of_an_encoder_that_learns_are_not_stored(graph: ptg.DocumentGraph) -> None:
     run = run_of(graph)
-    qrels = pd.DataFrame([(f"t{n}", f"d{n}%p0", 1) for n in range(2)], columns=["qid", "docno", "label"])
+    qrels = pd.DataFrame(
+        [(f"t{n}", f"d{n}%p0", 1) for n in range(2)], columns=["qid", "docno", "label"]
+    )
     training = ptg.HGATTraining(epochs=2, encoder_learning_rate=1e-3)
     hgat = ptg.HGATReranker(graph, tiny.encoder(), config=SMALL, training=training, verbose=False)
     hgat.fit(run, qrels, run, qrels)
@@ -191,9 +216,13 @@ def test_vectors_of_an_encoder_that_learns_are_not_stored(graph: ptg.DocumentGra
     np.testing.assert_allclose(hgat(run)["score"], trained)
 
 
-def test_many_texts_get_a_warning(graph: ptg.DocumentGraph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_texts_get_a_warning(
+    graph: ptg.DocumentGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(token_encoder, "MANY_TEXTS", 3)
-    with pytest.warns(SpeedWarning, match=r"texts are encoded, which takes long, and kept in .*graph.vectors"):
+    with pytest.warns(
+        SpeedWarning, match=r"texts are encoded, which takes long, and kept in .*graph.vectors"
+    ):
         ptg.GraphMaxSim(graph, tiny.encoder())(run_of(graph))
 
 
@@ -207,7 +236,9 @@ def test_a_projection_is_the_same_with_any_number_of_threads(
     for count in (1, 2, 4):
         torch.set_num_threads(count)
         monkeypatch.setattr(
-            token_encoder, "principal_directions", lambda *given, n=count: computed(*given) * (1 + 1e-6 * n)
+            token_encoder,
+            "principal_directions",
+            lambda *given, n=count: computed(*given) * (1 + 1e-6 * n),
         )
         digests.append(tiny.encoder().reduced(texts, 8).fingerprint())
     torch.set_num_threads(threads)

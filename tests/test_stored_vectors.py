@@ -49,7 +49,9 @@ class Literal:
 
 def graph(corpus: Corpus) -> MemoryGraph:
     documents = [
-        StructuredDocument(name, (Node("section", "title", -1), *(Node("passage", text, 0) for text in texts)))
+        StructuredDocument(
+            name, (Node("section", "title", -1), *(Node("passage", text, 0) for text in texts))
+        )
         for name, texts in corpus.items()
     ]
     return MemoryGraph.from_documents(documents)
@@ -82,22 +84,37 @@ def test_only_new_texts_are_encoded(
 ) -> None:
     monkeypatch.setattr(stored_vectors, "PASSAGES_AT_ONCE", at_once)
     once = [*dict.fromkeys(text for texts in CORPUS.values() for text in texts)]
-    assert written(tmp_path / "shared", CORPUS)[1] == [once[0], *once]  # the first one for the dimension
+    assert written(tmp_path / "shared", CORPUS)[1] == [
+        once[0],
+        *once,
+    ]  # the first one for the dimension
     index, encoded = written(tmp_path / "shared", changed)
     assert encoded == new
     assert files(index) == files(written(tmp_path / "alone", changed)[0])
     assert written(tmp_path / "shared", changed)[0].index_path == index.index_path
-    back, encoded = written(tmp_path / "shared", CORPUS | {"e": ["theta", *changed[[*changed][-1]]]})
-    assert encoded == ["theta"] and len(back) == 8 + len(changed[[*changed][-1]])  # of two other indexes
+    back, encoded = written(
+        tmp_path / "shared", CORPUS | {"e": ["theta", *changed[[*changed][-1]]]}
+    )
+    assert encoded == ["theta"] and len(back) == 8 + len(
+        changed[[*changed][-1]]
+    )  # of two other indexes
 
 
-passages = st.lists(st.sampled_from(["alpha", "beta", "", "naïve\0", "mu " * 40]), min_size=1, max_size=4)
-corpora = st.lists(passages, min_size=1, max_size=3).map(lambda lists: {f"d{n}": each for n, each in enumerate(lists)})
+passages = st.lists(
+    st.sampled_from(["alpha", "beta", "", "naïve\0", "mu " * 40]), min_size=1, max_size=4
+)
+corpora = st.lists(passages, min_size=1, max_size=3).map(
+    lambda lists: {f"d{n}": each for n, each in enumerate(lists)}
+)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(st.lists(corpora, min_size=2, max_size=4))
-def test_any_order_of_corpora(tmp_path_factory: pytest.TempPathFactory, versions: list[Corpus]) -> None:
+def test_any_order_of_corpora(
+    tmp_path_factory: pytest.TempPathFactory, versions: list[Corpus]
+) -> None:
     folder, seen = tmp_path_factory.mktemp("shared"), set[str]()
     for corpus in versions:
         own = [text for texts in corpus.values() for text in texts]
@@ -106,7 +123,9 @@ def test_any_order_of_corpora(tmp_path_factory: pytest.TempPathFactory, versions
         if index.index_path.name in there:
             continue
         assert {*encoded} == {text for text in own if text not in seen}
-        assert len(encoded) <= len({*encoded}) + 1  # the first new text once more, for the dimension
+        assert (
+            len(encoded) <= len({*encoded}) + 1
+        )  # the first new text once more, for the dimension
         np.testing.assert_array_equal(index.payload()[1], Literal().encode_docs(own))
         seen.update(own)
 
@@ -124,7 +143,10 @@ def test_nothing_is_copied_from_a_damaged_index(tmp_path: Path, file: str) -> No
 
 
 def test_a_mean_of_a_graph_with_new_documents(tmp_path: Path) -> None:
-    documents = [StructuredDocument(name, (Node("section", "mu", -1), Node("passage", name, 0))) for name in "abc"]
+    documents = [
+        StructuredDocument(name, (Node("section", "mu", -1), Node("passage", name, 0)))
+        for name in "abc"
+    ]
     place = ptg.DocumentGraph(tmp_path / "corpus.graph")
     encoder: Any = Literal()
     encoder.encode_queries = encoder.encode_docs
@@ -133,10 +155,14 @@ def test_a_mean_of_a_graph_with_new_documents(tmp_path: Path) -> None:
     asked = {text for texts in encoder.asked for text in texts}
     encoder.asked.clear()
     place.index(documents, overwrite=True)
-    later = ptg.GraphMean(ptg.DocumentGraph(place.path), encoder, verbose=False).index(tmp_path / "after.flex")
+    later = ptg.GraphMean(ptg.DocumentGraph(place.path), encoder, verbose=False).index(
+        tmp_path / "after.flex"
+    )
     again = [text for texts in encoder.asked for text in texts]
     assert {"a", "b", "mu"} <= asked and again.count("c") == 1
-    assert "b" not in again and again.count("mu") == 1  # of the titles, only the first one, which tells the dimension
+    assert (
+        "b" not in again and again.count("mu") == 1
+    )  # of the titles, only the first one, which tells the dimension
     assert len(later) == 3
 
 
@@ -170,7 +196,9 @@ MODEL = {"model": "m@1", "texts": "sha-4"}
 
 def encoded(folder: Path, encoder: Any, count: int = 50, **options: Any) -> np.ndarray:
     options = {"batch_size": 8, "verbose": False} | options
-    return encode_once(folder, "queries", options.pop("identity", MODEL), count, texts, encoder, **options)
+    return encode_once(
+        folder, "queries", options.pop("identity", MODEL), count, texts, encoder, **options
+    )
 
 
 def test_texts_are_encoded_once(tmp_path: Path) -> None:

@@ -65,17 +65,32 @@ class Collection:
                 "query-text.trec": r"<num>\s*(\S+?)\s*</num>\s*<title>(.*?)</title>",
             }.items()
         )
-        topics = pd.DataFrame([{"qid": qid, "query": " ".join(text.split()).lower()} for qid, text in queries])
+        topics = pd.DataFrame(
+            [{"qid": qid, "query": " ".join(text.split()).lower()} for qid, text in queries]
+        )
         texts = {docno: " ".join(text.split()) for docno, text in documents}
         return cls(texts, topics, pt.io.read_qrels(str(folder / "qrels")))
 
     @classmethod
     def miniature(cls) -> Collection:
         subjects = ["penguins", "camels", "heaters"]
-        sentences = ["live on {} all day", "store much of what {} need", "are made of {} and water", "{} like it warm"]
-        texts = [" ".join([sentence.format(subject)] * 8) for subject in subjects for sentence in sentences]
-        topics = pd.DataFrame([{"qid": f"{n}", "query": f"what do {subjects[n]} need"} for n in range(3)])
-        qrels = pd.DataFrame([{"qid": f"{n}", "docno": f"{4 * n + 1}", "label": 1} for n in range(3)])
+        sentences = [
+            "live on {} all day",
+            "store much of what {} need",
+            "are made of {} and water",
+            "{} like it warm",
+        ]
+        texts = [
+            " ".join([sentence.format(subject)] * 8)
+            for subject in subjects
+            for sentence in sentences
+        ]
+        topics = pd.DataFrame(
+            [{"qid": f"{n}", "query": f"what do {subjects[n]} need"} for n in range(3)]
+        )
+        qrels = pd.DataFrame(
+            [{"qid": f"{n}", "docno": f"{4 * n + 1}", "label": 1} for n in range(3)]
+        )
         return cls({str(number): text for number, text in enumerate(texts)}, topics, qrels)
 
     def get_corpus_iter(self, verbose: bool = False) -> Iterator[dict[str, str]]:
@@ -95,7 +110,9 @@ class TerrierStage:
     def __init__(self, folder: Path, documents: Iterable[dict[str, str]]) -> None:
         self.folder = folder
         # the positions of words are for SDM
-        indexer = pt.IterDictIndexer(str(folder.absolute()), meta={"docno": 100, "text": 8192}, blocks=True)
+        indexer = pt.IterDictIndexer(
+            str(folder.absolute()), meta={"docno": 100, "text": 8192}, blocks=True
+        )
         self.index = pt.IndexFactory.of(indexer.index(documents))
 
     def bm25(self, **options: Any) -> pt.Transformer:
@@ -141,10 +158,16 @@ class Setting:
         self.bm25 = self.stage.bm25(num_results=100)
         self.graph = ptg.DocumentGraph(folder / "graph").index(self.collection.get_corpus_iter())
         # documents in, documents out, ranked by their best passage
-        self.rerank = self.graph.passages() >> ptg.GraphMaxSim(self.graph, verbose=False) >> pt.text.max_passage()
+        self.rerank = (
+            self.graph.passages()
+            >> ptg.GraphMaxSim(self.graph, verbose=False)
+            >> pt.text.max_passage()
+        )
         # documents with texts in, their passages out, scored without an index of them
         windows = pt.text.sliding(text_attr="text", length=40, stride=20, prepend_attr=None)
-        self.windows = windows >> ptg.CandidateGraph(verbose=False) >> ptg.GraphMaxSim(verbose=False)
+        self.windows = (
+            windows >> ptg.CandidateGraph(verbose=False) >> ptg.GraphMaxSim(verbose=False)
+        )
         self.texts = pt.text.get_text(self.stage.texts(self.collection), ["text"])
 
     def stage_of(self, name: str, documents: Iterable[dict[str, str]]) -> Any:
@@ -155,11 +178,15 @@ class Setting:
         """The documents that are judged and a tenth of the others: encoding them takes less time."""
         judged = {*self.qrels["docno"]}
         texts = self.collection.documents.items()
-        kept = {docno: text for n, (docno, text) in enumerate(texts) if docno in judged or n % 10 == 0}
+        kept = {
+            docno: text for n, (docno, text) in enumerate(texts) if docno in judged or n % 10 == 0
+        }
         return Collection(kept, self.topics, self.collection.qrels)
 
     def evaluate(self, pipeline: pt.Transformer, measure: Any, topics: pd.DataFrame) -> float:
-        found = pt.Experiment([pipeline], topics, self.collection.qrels, [measure], filter_by_qrels=True)
+        found = pt.Experiment(
+            [pipeline], topics, self.collection.qrels, [measure], filter_by_qrels=True
+        )
         return float(found[str(measure)].iloc[0])
 
 
@@ -189,15 +216,23 @@ def test_effectiveness_of_bm25(at: Setting) -> None:
 
 def test_hybrid_with_a_dense_index(at: Setting) -> None:
     graph = ptg.DocumentGraph(at.folder / "small.graph").index(at.small.get_corpus_iter())
-    index = ptg.GraphMean(graph, weights={"order": 0.1}, verbose=False).index(at.folder / "documents.flex")
-    is_ranking(ptg.Hybrid(at.bm25, index.retriever() >> pt.text.max_passage())(at.topics), at.topics)
+    index = ptg.GraphMean(graph, weights={"order": 0.1}, verbose=False).index(
+        at.folder / "documents.flex"
+    )
+    is_ranking(
+        ptg.Hybrid(at.bm25, index.retriever() >> pt.text.max_passage())(at.topics), at.topics
+    )
 
 
 def test_retriever_over_passages(at: Setting) -> None:
     """A lexical index of the graph's passages, whose documents are then reranked."""
     rows = ({"docno": row["docno"], "text": row["text"]} for row in at.graph.get_corpus_iter())
     stage = at.stage_of("passages", rows)
-    pipeline = stage.bm25(num_results=DOCUMENTS) >> ptg.GraphMaxSim(at.graph, verbose=False) >> pt.text.max_passage()
+    pipeline = (
+        stage.bm25(num_results=DOCUMENTS)
+        >> ptg.GraphMaxSim(at.graph, verbose=False)
+        >> pt.text.max_passage()
+    )
     is_ranking(pipeline(at.topics), at.topics)
 
 
@@ -230,7 +265,8 @@ REWRITINGS: dict[str, Callable[[Setting], pt.Transformer]] = {
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=needs_terrier if name.isalnum() else ()) for name in REWRITINGS]
+    "name",
+    [pytest.param(name, marks=needs_terrier if name.isalnum() else ()) for name in REWRITINGS],
 )
 def test_rewriting(at: Setting, name: str) -> None:
     """The results of a rewritten query are reranked with the original query."""
@@ -248,14 +284,18 @@ def test_texts(at: Setting) -> None:
     assert found["text"].str.len().gt(0).all()
     found = (at.bm25 % 3 >> at.texts >> pt.text.snippets(at.windows, num_psgs=1))(at.topics.head(2))
     assert found["summary"].str.len().gt(0).all()
-    assert all(summary in text for summary, text in zip(found["summary"], found["text"], strict=True))
+    assert all(
+        summary in text for summary, text in zip(found["summary"], found["text"], strict=True)
+    )
 
 
 @pytest.mark.parametrize("terrier", [False, pytest.param(True, marks=needs_terrier)])
 def test_learning_to_rank(at: Setting, terrier: bool) -> None:
     features = at.rerank ** at.stage.scorer()
     if terrier:
-        own = pt.terrier.FeaturesRetriever(at.stage.index, ["WMODEL:TF_IDF", "WMODEL:DPH"], wmodel="BM25")
+        own = pt.terrier.FeaturesRetriever(
+            at.stage.index, ["WMODEL:TF_IDF", "WMODEL:DPH"], wmodel="BM25"
+        )
         assert {len(row) for row in (own % DOCUMENTS)(at.topics)["features"]} == {2}
         features = features ** pt.terrier.Retriever(at.stage.index, wmodel="DPH")
     forest = RandomForestRegressor(n_estimators=10, random_state=0)
@@ -289,7 +329,9 @@ def test_an_experiment_as_a_tree(at: Setting) -> None:
 
 
 def existing_index(at: Setting, module: Any) -> None:
-    is_ranking(module.rerank(at.bm25 % DOCUMENTS, at.stage.texts(at.collection))(at.topics), at.topics)
+    is_ranking(
+        module.rerank(at.bm25 % DOCUMENTS, at.stage.texts(at.collection))(at.topics), at.topics
+    )
     with mock.patch.object(module, "rerank", lambda first, texts: first % DOCUMENTS >> at.rerank):
         module.main(str(at.stage.folder), VASWANI)
 
@@ -302,14 +344,18 @@ def hybrid(at: Setting, module: Any) -> None:
 @pytest.mark.parametrize("run", [existing_index, hybrid], ids=lambda run: run.__name__)
 def test_examples(at: Setting, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     get_dataset = pt.get_dataset
-    monkeypatch.setattr(pt, "get_dataset", lambda of: at.collection if of == VASWANI else get_dataset(of))
+    monkeypatch.setattr(
+        pt, "get_dataset", lambda of: at.collection if of == VASWANI else get_dataset(of)
+    )
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     monkeypatch.chdir(tmp_path)
     run(at, importlib.import_module(run.__name__))
 
 
 @needs_terrier
-def test_page_for_those_who_come_from_terrier(at: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_for_those_who_come_from_terrier(
+    at: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     index = pt.terrier.TerrierIndex(str(tmp_path / "small.terrier"))
     index.indexer(meta={"docno": 100, "text": 4096}).index(at.small.get_corpus_iter())

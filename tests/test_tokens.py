@@ -22,7 +22,12 @@ from sentence_transformers.base.modules import Normalize
 from sentence_transformers.base.modules.dense import Dense
 
 from pyterrier_graph.encoders.names import packaged
-from pyterrier_graph.encoders.token_encoder import TokenEncoder, TokenStates, load_multi_vector_encoder, open_encoder
+from pyterrier_graph.encoders.token_encoder import (
+    TokenEncoder,
+    TokenStates,
+    load_multi_vector_encoder,
+    open_encoder,
+)
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 
@@ -77,7 +82,13 @@ def test_each_text_has_its_unit_vectors() -> None:
 
 def test_queries_are_cut_at_their_own_length() -> None:
     assert tiny.encoder().encode_queries(["alpha " * 99, "alpha"]).lengths.tolist() == [12, 3]
-    assert tiny.encoder().tokens("alpha beta !", query=True) == ["[CLS]", "alpha", "beta", "[UNK]", "[SEP]"]
+    assert tiny.encoder().tokens("alpha beta !", query=True) == [
+        "[CLS]",
+        "alpha",
+        "beta",
+        "[UNK]",
+        "[SEP]",
+    ]
 
 
 def test_forward_has_the_same_values_and_gradients() -> None:
@@ -86,7 +97,9 @@ def test_forward_has_the_same_values_and_gradients() -> None:
         (encoder.forward_passages, encoder.encode_passages),
         (encoder.forward_queries, lambda texts: encoder.encode_queries([t or "mu" for t in texts])),
     ):
-        made = forward([text or "mu" for text in texts] if forward == encoder.forward_queries else texts)
+        made = forward(
+            [text or "mu" for text in texts] if forward == encoder.forward_queries else texts
+        )
         torch.testing.assert_close(made.values, encode(texts).values, atol=1e-6, rtol=0)
         assert torch.equal(made.offsets, encode(texts).offsets)
         assert made.values.requires_grad
@@ -111,7 +124,9 @@ def test_prompts_count_as_tokens_and_vectors_are_normalized_where_the_model_does
 
 def test_no_projection_is_invented(tmp_path: Path) -> None:
     """Of a bare encoder and of a sentence encoder the hidden states are used as they are."""
-    SentenceTransformer(tiny.checkpoint(), device="cpu").save(str(tmp_path), create_model_card=False)
+    SentenceTransformer(tiny.checkpoint(), device="cpu").save(
+        str(tmp_path), create_model_card=False
+    )
     for network in (tiny.encoder().network, load_multi_vector_encoder(str(tmp_path), "cpu")):
         assert network.get_embedding_dimension() == 16
         assert not any(isinstance(module, Dense) for module in network)
@@ -120,16 +135,22 @@ def test_no_projection_is_invented(tmp_path: Path) -> None:
 def test_a_checkpoint_with_a_projection_keeps_it(tmp_path: Path) -> None:
     reduced = tiny.encoder().reduced([" ".join(tiny.WORDS)], 4)
     reduced.network.save(str(tmp_path / "reduced"), create_model_card=False)
-    again = TokenEncoder(str(tmp_path / "reduced"), max_passage_tokens=24, max_query_tokens=12, device="cpu")
+    again = TokenEncoder(
+        str(tmp_path / "reduced"), max_passage_tokens=24, max_query_tokens=12, device="cpu"
+    )
     assert again.dimension == 4
     assert again.fingerprint() == reduced.fingerprint()
     texts = ["alpha", "kappa lambda"]
-    torch.testing.assert_close(again.encode_passages(texts).values, reduced.encode_passages(texts).values)
+    torch.testing.assert_close(
+        again.encode_passages(texts).values, reduced.encode_passages(texts).values
+    )
 
 
 def test_reduced_vectors_keep_the_cosines_as_far_as_they_can() -> None:
     encoder = tiny.encoder()
-    sample = [f"{a} {b} {c}" for a, b, c in zip(tiny.WORDS, tiny.WORDS[1:], tiny.WORDS[2:], strict=False)]
+    sample = [
+        f"{a} {b} {c}" for a, b, c in zip(tiny.WORDS, tiny.WORDS[1:], tiny.WORDS[2:], strict=False)
+    ]
     full = encoder.encode_passages(sample).values
     worst = []
     for dimension in (4, 15):
@@ -155,40 +176,59 @@ def colbert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "artifact.metadata").write_text(json.dumps({"query_maxlen": 10, "doc_maxlen": 40}))
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"architectures": ["HF_ColBERT"]}))
-    weights = {f"bert.{name}": value for name, value in load_file(folder / "model.safetensors").items()}
+    weights = {
+        f"bert.{name}": value for name, value in load_file(folder / "model.safetensors").items()
+    }
     projection = torch.randn(8, 16, generator=torch.Generator().manual_seed(0))
     save_file(weights | {"linear.weight": projection}, folder / "model.safetensors")
     return folder
 
 
-@pytest.mark.parametrize(("most", "lengths"), [(6, [6, 6, 6]), (10, [10, 10, 10]), (20, [10, 20, 11])])
-def test_colbert_expands_short_queries_and_keeps_long_ones(colbert: Path, most: int, lengths: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("most", "lengths"), [(6, [6, 6, 6]), (10, [10, 10, 10]), (20, [10, 20, 11])]
+)
+def test_colbert_expands_short_queries_and_keeps_long_ones(
+    colbert: Path, most: int, lengths: list[int]
+) -> None:
     encoder = TokenEncoder(colbert, max_passage_tokens=30, max_query_tokens=most, device="cpu")
     texts = ["alpha", "alpha beta " * 20, "mu " * 8]
     queries = encoder.encode_queries(texts)
     assert encoder.dimension == 8 and queries.lengths.tolist() == lengths
     assert encoder.tokens("alpha", query=True)[:4] == ["[CLS]", "[unused0]", "alpha", "[SEP]"]
     assert encoder.tokens("alpha", query=True)[4:] == ["[MASK]"] * (min(most, 10) - 4)
-    torch.testing.assert_close(encoder.forward_queries(texts).values, queries.values, atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        encoder.forward_queries(texts).values, queries.values, atol=1e-6, rtol=0
+    )
     if most == 10:  # these are the lengths of the checkpoint, and so are the vectors
         original = MultiVectorEncoder(str(colbert), device="cpu").encode_query(texts)
         torch.testing.assert_close(queries.values, torch.cat(list(original)), atol=1e-6, rtol=0)
 
 
 def new(**options: Any) -> TokenEncoder:
-    return TokenEncoder(tiny.checkpoint(), **{"max_passage_tokens": 9, "max_query_tokens": 9} | options)
+    return TokenEncoder(
+        tiny.checkpoint(), **{"max_passage_tokens": 9, "max_query_tokens": 9} | options
+    )
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda: TokenStore(tiny.graph()), "path must be the path of a folder"),  # type: ignore[arg-type]
-        (lambda: open_encoder(7), "encoder must be the name or folder of a checkpoint.* or a TokenEncoder"),
+        (
+            lambda: open_encoder(7),
+            "encoder must be the name or folder of a checkpoint.* or a TokenEncoder",
+        ),
         (lambda: tiny.encoder().encode_queries(["a", " "]), "a query is empty"),
         (lambda: tiny.encoder().encode_queries(["a", None]), "text 1 of 2 is not a text: None"),
         (lambda: tiny.encoder().encode_passages(["a", np.nan]), "text 1 of 2 is not a text: nan"),
-        (lambda: new(max_passage_tokens=0), "max_passage_tokens must be a whole number, 1 or more, got 0"),
-        (lambda: new(max_passage_tokens=65), "the encoder reads 3 to 64 tokens, max_passage_tokens is 65"),
+        (
+            lambda: new(max_passage_tokens=0),
+            "max_passage_tokens must be a whole number, 1 or more, got 0",
+        ),
+        (
+            lambda: new(max_passage_tokens=65),
+            "the encoder reads 3 to 64 tokens, max_passage_tokens is 65",
+        ),
         (lambda: new(batch_size=0), "batch_size must be a whole number, 1 or more, got 0"),
         (lambda: new(dtype="half"), "dtype must be one of 'auto'"),
         (lambda: tiny.encoder().reduced([" ".join(tiny.WORDS)], 16), "cannot reduce 16 dimensions"),
@@ -210,7 +250,9 @@ def test_the_default_encoder_is_found_in_its_package(tmp_path: Path) -> None:
 
 def test_the_fingerprint_tells_weights_and_lengths_apart() -> None:
     same, other, shorter = (
-        TokenEncoder(tiny.checkpoint(), max_passage_tokens=length, max_query_tokens=12, device="cpu")
+        TokenEncoder(
+            tiny.checkpoint(), max_passage_tokens=length, max_query_tokens=12, device="cpu"
+        )
         for length in (24, 24, 20)
     )
     assert same.fingerprint() == tiny.encoder().fingerprint()
@@ -243,7 +285,9 @@ def test_stored_vectors_are_the_encoded_ones(store: TokenStore, nodes: list[int]
 
 
 def test_another_encoders_vectors(store: TokenStore) -> None:
-    other = TokenEncoder(tiny.checkpoint(), max_passage_tokens=20, max_query_tokens=12, device="cpu")
+    other = TokenEncoder(
+        tiny.checkpoint(), max_passage_tokens=20, max_query_tokens=12, device="cpu"
+    )
     with pytest.raises(ValueError, match="other weights or lengths"):
         store.check(other, tiny.graph())
     with pytest.raises(ValueError, match="vectors of other texts"):

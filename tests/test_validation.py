@@ -15,7 +15,11 @@ from pyterrier_graph.training.validation import Validation
 
 CONTEXT = pt.Transformer.identity()
 RUN = pd.DataFrame(
-    {"qid": [1, 1, 1, 2, 2, 3], "docno": ["a%p0", "a%p1", "b%p0", "b%p3", "c%p0", "a%p0"], "rank": [2, 0, 1, 0, 1, 0]}
+    {
+        "qid": [1, 1, 1, 2, 2, 3],
+        "docno": ["a%p0", "a%p1", "b%p0", "b%p3", "c%p0", "a%p0"],
+        "rank": [2, 0, 1, 0, 1, 0],
+    }
 )
 QRELS = pd.DataFrame({"qid": ["1", "2"], "docno": ["a", "c"], "label": [1, 1]})
 
@@ -31,11 +35,15 @@ def test_passages_count_for_their_document_unless_passages_are_judged() -> None:
 
 def test_a_run_whose_candidates_change() -> None:
     validation = Validation(RUN[["qid"]].drop_duplicates(), QRELS, "RR", CONTEXT)
-    run = pd.DataFrame({"qid": ["1", "1", "2"], "docno": ["x%p0", "a%p7", "c%p9"], "score": [2.0, 1.0, 0.0]})
+    run = pd.DataFrame(
+        {"qid": ["1", "1", "2"], "docno": ["x%p0", "a%p7", "c%p9"], "score": [2.0, 1.0, 0.0]}
+    )
     assert validation.per_query_of(run).tolist() == [0.5, 1.0]
     fixed = Validation(RUN, QRELS, "RR", CONTEXT)
     values = np.array([0.0, 1.0, 2.0, 1.0, 2.0])
-    assert fixed.per_query_of(fixed.run.assign(score=values)).mean() == fixed.per_query(values).mean()
+    assert (
+        fixed.per_query_of(fixed.run.assign(score=values)).mean() == fixed.per_query(values).mean()
+    )
 
 
 @pytest.mark.parametrize("measure", ["nDCG@3", "AP@2", "R@2", "RR@1"])
@@ -43,24 +51,38 @@ def test_what_is_below_the_cutoff_does_not_count(measure: str) -> None:
     random = np.random.default_rng(0)
     run = pd.DataFrame({"qid": np.repeat([*"abcd"], 9), "docno": np.tile([*"stuvwxyzq"], 4)})
     qrels = run.sample(12, random_state=0).assign(label=random.integers(1, 3, 12))
-    for scores in (random.integers(0, 3, 36) / 3, 1 + random.integers(0, 3, 36) * 1e-9):  # equal ones, also as float32
+    for scores in (
+        random.integers(0, 3, 36) / 3,
+        1 + random.integers(0, 3, 36) * 1e-9,
+    ):  # equal ones, also as float32
         frames = map(pt.model.to_ir_measures, (qrels, run.assign(score=scores)))
         expected = ir_measures.iter_calc([ir_measures.parse_measure(measure)], *frames)
         found = Validation(run, qrels, measure, CONTEXT).per_query(scores)
-        assert found.tolist() == [value.value for value in sorted(expected, key=lambda value: value.query_id)]
+        assert found.tolist() == [
+            value.value for value in sorted(expected, key=lambda value: value.query_id)
+        ]
 
 
 def test_the_first_candidates_of_each_query() -> None:
     first = Validation(RUN, QRELS, "RR", CONTEXT, candidates=1)
-    assert first.run["docno"].tolist() == ["a%p0", "a%p1", "b%p3"]  # by rank, with all passages of a document
+    assert first.run["docno"].tolist() == [
+        "a%p0",
+        "a%p1",
+        "b%p3",
+    ]  # by rank, with all passages of a document
     order = Validation(RUN.drop(columns="rank").iloc[::-1], QRELS, "RR", CONTEXT, candidates=1)
     assert order.run["docno"].tolist() == ["c%p0", "b%p0"]
     assert len(Validation(RUN, QRELS, "RR", CONTEXT, candidates=9).run) == 5
 
 
 def test_candidates_that_are_not_judged() -> None:
-    with pytest.warns(UserWarning, match="none of the candidates is judged, so RR is 0: the run has 'a%p0'.* 'x'"):
-        assert Validation(RUN, QRELS.assign(docno="x"), "RR", CONTEXT).per_query(np.zeros(5)).sum() == 0
+    with pytest.warns(
+        UserWarning, match="none of the candidates is judged, so RR is 0: the run has 'a%p0'.* 'x'"
+    ):
+        assert (
+            Validation(RUN, QRELS.assign(docno="x"), "RR", CONTEXT).per_query(np.zeros(5)).sum()
+            == 0
+        )
 
 
 def test_coordinate_search() -> None:
@@ -71,17 +93,27 @@ def test_coordinate_search() -> None:
         tried.append(numbers)
         return np.full(3, -((numbers["a"] - 1) ** 2) - numbers["b"])
 
-    assert coordinate_search({"a": 0.0, "b": 2.0}, grid, measure, verbose=False) == {"a": 1.0, "b": 0.0}
+    assert coordinate_search({"a": 0.0, "b": 2.0}, grid, measure, verbose=False) == {
+        "a": 1.0,
+        "b": 0.0,
+    }
     assert tried[0] == {"a": 0.0, "b": 2.0}
-    assert len(tried) == len({(numbers["a"], numbers["b"]) for numbers in tried})  # nothing is measured twice
+    assert len(tried) == len(
+        {(numbers["a"], numbers["b"]) for numbers in tried}
+    )  # nothing is measured twice
 
 
 def search(start: float, measured: dict[float, list[float]]) -> float:
     grid = [{"a": value} for value in measured]
-    return coordinate_search({"a": start}, grid, lambda numbers: np.array(measured[numbers["a"]]), verbose=False)["a"]
+    return coordinate_search(
+        {"a": start}, grid, lambda numbers: np.array(measured[numbers["a"]]), verbose=False
+    )["a"]
 
 
-@given(st.lists(st.lists(st.floats(0, 1), min_size=5, max_size=5), min_size=2, max_size=5), st.integers(0, 4))
+@given(
+    st.lists(st.lists(st.floats(0, 1), min_size=5, max_size=5), min_size=2, max_size=5),
+    st.integers(0, 4),
+)
 def test_the_rule_is_the_literal_one(rows: list[list[float]], start: int) -> None:
     start %= len(rows)
     means = [sum(row) / len(row) for row in rows]

@@ -18,7 +18,9 @@ from pyterrier_graph.graphs import query_passage_graph
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {
-        file.relative_to(folder).as_posix(): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()
+        file.relative_to(folder).as_posix(): file.read_bytes()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
     }
 
 
@@ -35,22 +37,34 @@ def test_two_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = ptg.DocumentGraph(tmp_path / "graph").index(tiny.documents(12))
     topics = tiny.topics(12)
     ranking = pt.Transformer.from_df(  # a query's own document is first
-        tiny.run(12).drop(columns="query").assign(score=lambda run: -run["docno"].str[1:2].astype(float))
+        tiny.run(12)
+        .drop(columns="query")
+        .assign(score=lambda run: -run["docno"].str[1:2].astype(float))
     )
     teacher = pt.apply.doc_score(lambda row: 0.95 if row["query"] in row["text"] else 0.05)
-    dual = ptg.DualEncoder(tiny.checkpoint(), max_query_tokens=8, max_passage_tokens=16, verbose=False, **EXACT)
-    texts = pt.apply.generic(lambda run: run.assign(text=graph.texts(graph.nodes_of(run["docno"].tolist()))))
+    dual = ptg.DualEncoder(
+        tiny.checkpoint(), max_query_tokens=8, max_passage_tokens=16, verbose=False, **EXACT
+    )
+    texts = pt.apply.generic(
+        lambda run: run.assign(text=graph.texts(graph.nodes_of(run["docno"].tolist())))
+    )
     made = []
     for workers in (1, 2):
         folder = tmp_path / str(workers)
         options: dict[str, Any] = {"workers": workers}
-        tokens = ptg.TokenEncoder(tiny.checkpoint(), max_passage_tokens=24, max_query_tokens=12, **EXACT)
+        tokens = ptg.TokenEncoder(
+            tiny.checkpoint(), max_passage_tokens=24, max_query_tokens=12, **EXACT
+        )
         store = ptg.TokenStore(folder / "tokens", verbose=False).build(graph, tokens, **options)
-        hgat = ptg.HGATReranker(graph, tokens, config=ptg.HGATConfig(seed=1), tokens=store, verbose=False, **EXACT)
+        hgat = ptg.HGATReranker(
+            graph, tokens, config=ptg.HGATConfig(seed=1), tokens=store, verbose=False, **EXACT
+        )
         hgat.contextualize(folder / "in_context", **options)
         queries = ptg.QueryPassageGraph(folder / "queries")
         queries.build(topics, graph, ranking, **options)
-        gnn = ptg.GNNEncoder(graph, dual, query_graph=queries, folder=folder / "vectors", verbose=False, **EXACT)
+        gnn = ptg.GNNEncoder(
+            graph, dual, query_graph=queries, folder=folder / "vectors", verbose=False, **EXACT
+        )
         gnn.index(folder / "gnn.flex", **options)
         miner = ptg.HardNegativeMiner(
             ranking, texts, teacher=teacher, folder=folder / "mined", batch_size=4, verbose=False

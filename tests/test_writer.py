@@ -51,13 +51,19 @@ def rows_of(numbers: np.ndarray) -> dict[str, np.ndarray]:
     """Rows of a fixed length and rows of several lengths, from which their numbers can be read."""
     lengths = numbers % 3
     rows = numbers[:, None] * 10.0 + np.arange(WIDTH)
-    return {"rows.f4": rows.astype("<f4"), "words.u4": np.repeat(numbers, lengths).astype("<u4"), "offsets.i8": lengths}
+    return {
+        "rows.f4": rows.astype("<f4"),
+        "words.u4": np.repeat(numbers, lengths).astype("<u4"),
+        "offsets.i8": lengths,
+    }
 
 
 class Calls:
     """Remembers what it was asked for, and fails at one call."""
 
-    def __init__(self, fail_at: int | None = None, error: type[BaseException] = KeyboardInterrupt) -> None:
+    def __init__(
+        self, fail_at: int | None = None, error: type[BaseException] = KeyboardInterrupt
+    ) -> None:
         self.fail_at, self.error = fail_at, error
         self.asked: list[int] = []
 
@@ -68,7 +74,9 @@ class Calls:
         return rows_of(numbers)
 
 
-def write(path: Path, work: Work = rows_of, *, rows: int = ROWS, at_once: int = AT_ONCE, **options: Any) -> Path:
+def write(
+    path: Path, work: Work = rows_of, *, rows: int = ROWS, at_once: int = AT_ONCE, **options: Any
+) -> Path:
     meta = {"type": "rows"} | options.pop("meta", {})
     with unfinished(path, meta, rows, at_once) as made:
         made.prepare(lambda folder: (folder / "about.txt").write_text("about"))
@@ -98,14 +106,20 @@ def test_rows_in_order(tmp_path: Path) -> None:
     offsets = np.frombuffer(found["offsets.i8"], "<i8")
     assert offsets.tolist() == [0, *everything["offsets.i8"].cumsum().tolist()]
     meta = json.loads(found[META])
-    assert meta["sum"] == ROWS - 1 and meta["files"] == {n: len(found[n]) for n in sorted(found) if n != META}
-    assert meta["file_sha256"] == {name: file_sha256(tmp_path / "made" / name) for name in meta["files"]}
+    assert meta["sum"] == ROWS - 1 and meta["files"] == {
+        n: len(found[n]) for n in sorted(found) if n != META
+    }
+    assert meta["file_sha256"] == {
+        name: file_sha256(tmp_path / "made" / name) for name in meta["files"]
+    }
     assert [file.name for file in tmp_path.iterdir()] == ["made"]
 
 
 @settings(max_examples=12, deadline=None)
 @given(st.integers(0, 30), st.integers(1, 12), st.integers(0, 12))
-def test_any_number_of_rows(tmp_path_factory: pytest.TempPathFactory, rows: int, at_once: int, fail_at: int) -> None:
+def test_any_number_of_rows(
+    tmp_path_factory: pytest.TempPathFactory, rows: int, at_once: int, fail_at: int
+) -> None:
     """Also interrupted."""
     folder = tmp_path_factory.mktemp("any")
     expected = files(write(folder / "whole", rows=rows, at_once=at_once))
@@ -145,10 +159,14 @@ def test_work_of_something_else(tmp_path: Path, whole: dict[str, bytes]) -> None
     interrupted(tmp_path / "made", 2, meta={"encoder": {"name": "a"}, "dtype": "float32"})
     other, place = {"encoder": {"name": "b"}, "dtype": "float32"}, tmp_path / "made.unfinished"
     message = "something else: encoder was {'name': 'a'}, and is {'name': 'b'}; rows_per_range was 4, and is 5. Delete"
-    with pytest.raises(ValueError, match=re.escape(f"{str(place)!r} is unfinished work of {message}")):
+    with pytest.raises(
+        ValueError, match=re.escape(f"{str(place)!r} is unfinished work of {message}")
+    ):
         write(tmp_path / "made", meta=other, at_once=5)
     (place / PLAN).write_text('{"rows": 7}')
-    with pytest.raises(ValueError, match="unfinished work of something else: rows was 7, and is 23"):
+    with pytest.raises(
+        ValueError, match="unfinished work of something else: rows was 7, and is 23"
+    ):
         write(tmp_path / "made", meta=other)
     shutil.rmtree(place)
     assert files(write(tmp_path / "made")) == whole
@@ -173,7 +191,9 @@ def test_killed_at_the_end(
         assert not (tmp_path / "made").exists()
         write(tmp_path / "made", calls := Calls())
         assert not calls.asked
-    assert [file.name for file in tmp_path.iterdir()] == ["made"] and files(tmp_path / "made") == whole
+    assert [file.name for file in tmp_path.iterdir()] == ["made"] and files(
+        tmp_path / "made"
+    ) == whole
 
 
 def test_something_else_at_the_path(tmp_path: Path, whole: dict[str, bytes]) -> None:
@@ -240,7 +260,12 @@ def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     process.start()
     until(lambda: len([*tmp_path.glob("*.pid")]) == 2)
     process.kill()
-    until(lambda: not any(os.path.exists(f"/proc/{file.stem}/exe") for file in tmp_path.glob("*.pid")), seconds=20)
+    until(
+        lambda: (
+            not any(os.path.exists(f"/proc/{file.stem}/exe") for file in tmp_path.glob("*.pid"))
+        ),
+        seconds=20,
+    )
 
 
 @pytest.mark.parametrize("given", [0, -1, 1.5, True, "joblib", None])
@@ -252,7 +277,9 @@ def test_wrong_workers(tmp_path: Path, given: Any) -> None:
 
 def test_without_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ImportError, match=re.escape("workers='ray' needs Ray: pip install 'pyterrier-graph[ray]'")):
+    with pytest.raises(
+        ImportError, match=re.escape("workers='ray' needs Ray: pip install 'pyterrier-graph[ray]'")
+    ):
         write(tmp_path / "made", workers="ray")
 
 
@@ -260,10 +287,17 @@ def test_mapped_files_are_not_sent(tmp_path: Path) -> None:
     matrix = np.random.default_rng(0).normal(size=(1000, 20)).astype("<f4")
     matrix.tofile(tmp_path / "matrix.f4")
     mapped = np.memmap(tmp_path / "matrix.f4", "<f4", "r", shape=matrix.shape)
-    views = {"all": mapped, "part": mapped[500:], "row": np.asarray(mapped[7:8])[0], "no": mapped[:, 1:2]}
+    views = {
+        "all": mapped,
+        "part": mapped[500:],
+        "row": np.asarray(mapped[7:8])[0],
+        "no": mapped[:, 1:2],
+    }
     sent = writer.dumps(lambda: views)
     assert len(sent) < 10_000
-    for name, view in writer.cloudpickle.loads(sent)().items():  # the last one is not a whole part of the file
+    for name, view in writer.cloudpickle.loads(
+        sent
+    )().items():  # the last one is not a whole part of the file
         np.testing.assert_array_equal(view, views[name])
         assert (getattr(view, "filename", None) is not None) is (name != "no")
 
@@ -292,8 +326,14 @@ def test_ray(tmp_path: Path, whole: dict[str, bytes], monkeypatch: pytest.Monkey
     paths = os.pathsep.join(map(str, [Path(__file__).parent, Path(writer.__file__).parents[2]]))
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
     try:
-        ray.init(address=cluster.address, runtime_env={"env_vars": {"PYTHONPATH": paths}}, log_to_driver=False)
-        node = cluster.add_node(num_cpus=1)  # later, so that this process is connected to the other one
+        ray.init(
+            address=cluster.address,
+            runtime_env={"env_vars": {"PYTHONPATH": paths}},
+            log_to_driver=False,
+        )
+        node = cluster.add_node(
+            num_cpus=1
+        )  # later, so that this process is connected to the other one
         cluster.wait_for_nodes()
 
         def remove() -> None:
@@ -339,7 +379,9 @@ SCRIPT = """
 
 
 def process(path: Path, workers: int, rows: int, seconds: float) -> subprocess.Popen[str]:
-    script = textwrap.dedent(SCRIPT).format(rows=rows, seconds=seconds, WIDTH=WIDTH, AT_ONCE=AT_ONCE, NAMES=NAMES)
+    script = textwrap.dedent(SCRIPT).format(
+        rows=rows, seconds=seconds, WIDTH=WIDTH, AT_ONCE=AT_ONCE, NAMES=NAMES
+    )
     command = [sys.executable, "-c", script, str(path), str(workers)]
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
@@ -365,12 +407,16 @@ def workers_of(pid: int) -> list[int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_a_process_that_is_ended(how: signal.Signals, tmp_path: Path, whole: dict[str, bytes]) -> None:
+def test_a_process_that_is_ended(
+    how: signal.Signals, tmp_path: Path, whole: dict[str, bytes]
+) -> None:
     """The lock and the workers end with it, and the next call continues."""
     path = tmp_path / "made"
     running = process(path, 2, ROWS, 0.5)
     until(lambda: stored(path) >= 2)
-    with pytest.raises(BlockingIOError, match="another process is at work in .*: wait until it is done, or end it"):
+    with pytest.raises(
+        BlockingIOError, match="another process is at work in .*: wait until it is done, or end it"
+    ):
         write(path)
     started = workers_of(running.pid)
     if how == signal.SIGINT:
@@ -384,4 +430,6 @@ def test_a_process_that_is_ended(how: signal.Signals, tmp_path: Path, whole: dic
     assert not path.exists()
     assert files(write(path, calls := Calls())) == whole
     assert len(calls.asked) <= 4
-    until(lambda: not any(Path("/proc", str(pid)).exists() for pid in started))  # they do not stay for ever
+    until(
+        lambda: not any(Path("/proc", str(pid)).exists() for pid in started)
+    )  # they do not stay for ever

@@ -23,7 +23,9 @@ WORDS = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu".spl
 def checkpoint(words: tuple[str, ...] = tuple(WORDS), positions: int = 64) -> str:
     """Folder of an untrained BERT with two layers and 16 dimensions, which knows some words."""
     folder = Path(mkdtemp(prefix="tiny-bert-"))
-    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]), "utf-8")
+    (folder / "vocab.txt").write_text(
+        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]), "utf-8"
+    )
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=len(words) + 5,
@@ -56,9 +58,18 @@ def documents(count: int = 6) -> list[StructuredDocument]:
             Node("passage", "kappa lambda", 2),
             Node("passage", f"kappa {other} iota", 2),
         )
-        reference = (Reference("external", 0, f"d{(number + 1) % count}"), Reference("external", 0, "nowhere"))
+        reference = (
+            Reference("external", 0, f"d{(number + 1) % count}"),
+            Reference("external", 0, "nowhere"),
+        )
         made.append(
-            StructuredDocument(f"d{number}", nodes, (Link("internal", 4, 1),), reference, ("even",) * (number % 2 == 0))
+            StructuredDocument(
+                f"d{number}",
+                nodes,
+                (Link("internal", 4, 1),),
+                reference,
+                ("even",) * (number % 2 == 0),
+            )
         )
     return made
 
@@ -83,7 +94,9 @@ def evaluated(measure: str, qrels: pd.DataFrame, run: pd.DataFrame) -> float:
 def qrels(count: int = 6) -> pd.DataFrame:
     """All passages of the word's document are relevant, the first one most."""
     rows = [
-        {"qid": f"t{n}", "docno": f"d{n}%p{p}", "label": 2 if p == 0 else 1} for n in range(count) for p in range(3)
+        {"qid": f"t{n}", "docno": f"d{n}%p{p}", "label": 2 if p == 0 else 1}
+        for n in range(count)
+        for p in range(3)
     ]
     return pd.DataFrame(rows)
 

@@ -62,7 +62,9 @@ def the_wheel(folder: Path) -> Path:
     """The only wheel of a folder."""
     wheels = [*folder.glob("*.whl")]
     if len(wheels) != 1:
-        raise SystemExit(f"{folder} must have one wheel, not {len(wheels)}: {[wheel.name for wheel in wheels]}")
+        raise SystemExit(
+            f"{folder} must have one wheel, not {len(wheels)}: {[wheel.name for wheel in wheels]}"
+        )
     return wheels[0].resolve()
 
 
@@ -81,10 +83,16 @@ def check_sdist(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Checks a folder with one wheel."""
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     made.add_argument("folder", type=Path, help="what `python -m build` wrote to")
     made.add_argument("-c", "--constraint", type=Path, help="versions to install")
-    made.add_argument("--demo", action="store_true", help="the whole demo, which takes minutes, not only its options")
+    made.add_argument(
+        "--demo",
+        action="store_true",
+        help="the whole demo, which takes minutes, not only its options",
+    )
     options = made.parse_args(arguments)
     wheel = the_wheel(options.folder)
     with zipfile.ZipFile(wheel) as opened:
@@ -97,28 +105,45 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
         folder = Path(temporary)
         venv.create(folder / "environment", with_pip=True)
-        python = str(folder / "environment" / ("Scripts/python.exe" if os.name == "nt" else "bin/python"))
+        python = str(
+            folder / "environment" / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+        )
         empty = folder / "empty"
         empty.mkdir()
         pages = folder / "pages"
         pages.mkdir()
         for name, text in PAGES.items():
             (pages / name).write_text(text, "utf-8")
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("PYTHON")
+        }
         environment |= {"HF_HUB_OFFLINE": "1", "PYTERRIER_HOME": str(folder / "home")}
         constraint = ["-c", str(options.constraint.resolve())] if options.constraint else []
         module = [python, "-m", PACKAGE]
         search = [*module, "search", str(pages), "when does the toaster switch itself off"]
         commands = {
-            "install": [python, "-m", "pip", "install", "--quiet", "--no-compile", *constraint, f"{wheel}[demo]"],
+            "install": [
+                python,
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--no-compile",
+                *constraint,
+                f"{wheel}[demo]",
+            ],
             "requirements": [python, "-m", "pip", "check"],
             "names and entry points": [python, "-c", NAMES],
             "search": [*search, "-n", "1", "--quiet"],
-            "demo": [*module, "demo", "--output", "demo"] if options.demo else [*module, "demo", "--help"],
+            "demo": [*module, "demo", "--output", "demo"]
+            if options.demo
+            else [*module, "demo", "--help"],
         }
         for name, command in commands.items():
             start = time.perf_counter()
-            done = subprocess.run(command, cwd=empty, env=environment, capture_output=True, text=True)
+            done = subprocess.run(
+                command, cwd=empty, env=environment, capture_output=True, text=True
+            )
             print(f"{name}: {time.perf_counter() - start:.0f} s", flush=True)
             if done.returncode or (name == "search" and "five minutes" not in done.stdout):
                 raise SystemExit(f"{name} failed: {command}\n{done.stdout}\n{done.stderr}")

@@ -28,9 +28,13 @@ def read_cacm(path: str | Path) -> Collection:
     asked = smart_records(_lines(folder / "query.text"), "query.text", "WAN")
     topics = [(number, fields["W"]) for number, fields in asked if fields["W"]]
     documents = smart_records(_lines(folder / "cacm.all"), "cacm.all", "TWBAKCNX")
-    queries = Queries(pd.DataFrame(topics, columns=["qid", "query"]), _qrels(_lines(folder / "qrels.text")))
+    queries = Queries(
+        pd.DataFrame(topics, columns=["qid", "query"]), _qrels(_lines(folder / "qrels.text"))
+    )
     judged = queries.among(queries.qrels["qid"])
-    return Collection.in_memory("CACM", [_record(number, fields) for number, fields in documents], {ALL: judged})
+    return Collection.in_memory(
+        "CACM", [_record(number, fields) for number, fields in documents], {ALL: judged}
+    )
 
 
 def _lines(file: Path) -> list[str]:
@@ -41,8 +45,12 @@ def _record(docno: str, fields: dict[str, str]) -> Record:
     related = fields["X"].split()
     triples = [*zip(related[::3], related[1::3], related[2::3], strict=False)]
     if len(related) % 3 or any(this != docno for _, _, this in triples):
-        raise ValueError(f"cacm.all: the relations of document {docno} are not lines of other, type, {docno}")
-    linked = dict.fromkeys(other for other, kind, _ in triples if kind == CITATION and other != docno)
+        raise ValueError(
+            f"cacm.all: the relations of document {docno} are not lines of other, type, {docno}"
+        )
+    linked = dict.fromkeys(
+        other for other, kind, _ in triples if kind == CITATION and other != docno
+    )
     text = fields["W"] or fields["T"]
     return {
         "docno": docno,
@@ -60,6 +68,8 @@ def _qrels(lines: list[str]) -> pd.DataFrame:
         try:
             qid, docno, _, _ = map(int, line.split())
         except ValueError as error:
-            raise ValueError(f"qrels.text, line {place}: not query, document and two numbers: {line!r}") from error
+            raise ValueError(
+                f"qrels.text, line {place}: not query, document and two numbers: {line!r}"
+            ) from error
         rows.append((str(qid), str(docno), 1))
     return pd.DataFrame(rows, columns=["qid", "docno", "label"])

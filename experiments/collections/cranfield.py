@@ -38,8 +38,12 @@ def read_cranfield(path: str | Path) -> Collection:
                 _member(members, name) for name in ("cran.all.1400", "cran.qry", "cranqrel")
             )
     except (tarfile.TarError, EOFError, KeyError, zlib.error) as error:
-        raise ValueError(f"{archive} is not a complete archive of the Cranfield collection: {error}") from error
-    return Collection.in_memory("Cranfield", _documents(documents), {ALL: Queries(_topics(queries), _qrels(judgments))})
+        raise ValueError(
+            f"{archive} is not a complete archive of the Cranfield collection: {error}"
+        ) from error
+    return Collection.in_memory(
+        "Cranfield", _documents(documents), {ALL: Queries(_topics(queries), _qrels(judgments))}
+    )
 
 
 def _member(members: tarfile.TarFile, name: str) -> list[str]:
@@ -52,13 +56,17 @@ def _documents(lines: list[str]) -> list[dict[str, str]]:
     documents = []
     for number, fields in smart_records(lines, "cran.all.1400", FIELDS):
         title, text = fields["T"], fields["W"]
-        documents.append({"docno": number, "title": title, "text": text.removeprefix(title).strip()})
+        documents.append(
+            {"docno": number, "title": title, "text": text.removeprefix(title).strip()}
+        )
     return documents
 
 
 def _topics(lines: list[str]) -> pd.DataFrame:
     queries = [fields["W"] for _, fields in smart_records(lines, "cran.qry", FIELDS)]
-    return pd.DataFrame({"qid": [str(place) for place in range(1, len(queries) + 1)], "query": queries})
+    return pd.DataFrame(
+        {"qid": [str(place) for place in range(1, len(queries) + 1)], "query": queries}
+    )
 
 
 def _qrels(lines: list[str]) -> pd.DataFrame:
@@ -68,5 +76,7 @@ def _qrels(lines: list[str]) -> pd.DataFrame:
             qid, docno, code = line.split()
             rows.append((qid, docno, GRADES[int(code)]))
         except (ValueError, KeyError) as error:
-            raise ValueError(f"cranqrel, line {place}: not query, document and code (-1, 1 to 4): {line!r}") from error
+            raise ValueError(
+                f"cranqrel, line {place}: not query, document and code (-1, 1 to 4): {line!r}"
+            ) from error
     return pd.DataFrame(rows, columns=["qid", "docno", "label"])

@@ -23,11 +23,27 @@ import pyterrier_graph as ptg
 from experiments.harness.collection import Collection, Query, Record, queries_by_split, split_of
 from pyterrier_graph.documents.document import NO_PARENT
 
-INDEXES = ("genindex-all.html", "genindex.html", "bookindex.html")  # the first that there is has all entries
-NOT_SEARCHED = ("genindex*.html", "bookindex.html", "py-modindex.html", "contents.html", "search.html")
+INDEXES = (
+    "genindex-all.html",
+    "genindex.html",
+    "bookindex.html",
+)  # the first that there is has all entries
+NOT_SEARCHED = (
+    "genindex*.html",
+    "bookindex.html",
+    "py-modindex.html",
+    "contents.html",
+    "search.html",
+)
 SHARES = (0.0, 0.3, 0.7)
 # Entries with these words name an object of the program, and an object has its name on its page.
-OF_OBJECTS = ("built-in function", "command line option", "configuration parameter", "environment variable", "module")
+OF_OBJECTS = (
+    "built-in function",
+    "command line option",
+    "configuration parameter",
+    "environment variable",
+    "module",
+)
 WORD = re.compile(r"[^\W\d_]+(-[^\W\d_]+)*")  # letters, and hyphens between them
 MAX_WORDS = 8
 MAX_PAGES = 3  # an entry with more pages names none of them
@@ -47,10 +63,16 @@ def read_html_documentation(path: Path) -> Collection:
     index = next((path / name for name in INDEXES if (path / name).exists()), None)
     if index is None:
         raise ValueError(f"{str(path)!r} has no index of its documentation: {', '.join(INDEXES)}")
-    pages = {page["docno"]: _record(page) for page in ptg.read_html(path, verbose=False) if _is_searched(page["docno"])}
+    pages = {
+        page["docno"]: _record(page)
+        for page in ptg.read_html(path, verbose=False)
+        if _is_searched(page["docno"])
+    }
     entries: dict[tuple[str, ...], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for text, page in _entries(index):
-        entries[tuple(sorted(text.casefold().split()))][text].add(page)  # "module sys" and "sys module" are one query
+        entries[tuple(sorted(text.casefold().split()))][text].add(
+            page
+        )  # "module sys" and "sys module" are one query
     texts = {min(same): set().union(*same.values()) for same in entries.values()}
     contained = _contained(texts, (text for page in pages.values() for _, text, _ in page["nodes"]))
     queries = []
@@ -69,7 +91,9 @@ def _is_searched(docno: str) -> bool:
 def _record(page: Record) -> Record:
     """A page whose text has the titles of its sections, too."""
     text = "\n".join(text for _, text, parent in page["nodes"] if parent != NO_PARENT)
-    return {name: page[name] for name in ("docno", "title", "nodes", "links", "references")} | {"text": text}
+    return {name: page[name] for name in ("docno", "title", "nodes", "links", "references")} | {
+        "text": text
+    }
 
 
 def _entries(index: Path) -> Iterator[tuple[str, str]]:
@@ -78,7 +102,11 @@ def _entries(index: Path) -> Iterator[tuple[str, str]]:
         terms = [*_terms(entry)]
         words = re.sub(r"\([^()]*\)", " ", " ".join(terms[::-1])).replace(",", " ").split()
         text = " ".join(words)
-        if 2 <= len(words) <= MAX_WORDS and all(map(WORD.fullmatch, words)) and not any(map(text.count, OF_OBJECTS)):
+        if (
+            2 <= len(words) <= MAX_WORDS
+            and all(map(WORD.fullmatch, words))
+            and not any(map(text.count, OF_OBJECTS))
+        ):
             for link in entry.findall("a"):
                 address = urlsplit(link.get("href") or "")
                 if address.path and not address.netloc:
@@ -102,5 +130,7 @@ def _contained(queries: Iterable[str], texts: Iterable[str]) -> set[str]:
     if not phrases:
         return set()
     counter.vocabulary = sorted(set(phrases.values()))
-    present = dict(zip(counter.vocabulary, counter.transform(texts).sum(axis=0).A1 > 0, strict=True))
+    present = dict(
+        zip(counter.vocabulary, counter.transform(texts).sum(axis=0).A1 > 0, strict=True)
+    )
     return {query for query, phrase in phrases.items() if present[phrase]}

@@ -41,7 +41,11 @@ def read_ir_datasets(
     dataset = ir_datasets.load(names[0])
     structured = "nodes" in dataset.docs_cls()._fields
     splits = {"train": train, "dev": dev, "test": test} if train else dict.fromkeys([ALL])
-    queries = {split: _queries([name] if name else names) for split, name in splits.items() if name or split == ALL}
+    queries = {
+        split: _queries([name] if name else names)
+        for split, name in splits.items()
+        if name or split == ALL
+    }
 
     def documents() -> Iterator[Record]:
         for document in dataset.docs_iter():
@@ -58,9 +62,14 @@ def _queries(names: Iterable[str]) -> Queries:
     topics, rows = [], []
     for name in names:
         dataset = ir_datasets.load(name.removeprefix("irds:"))
-        grades = GRADES if name.removeprefix("irds:") == "cranfield" else {}  # ir_datasets returns the codes
+        grades = (
+            GRADES if name.removeprefix("irds:") == "cranfield" else {}
+        )  # ir_datasets returns the codes
         topics += [(query.query_id, query.default_text()) for query in dataset.queries_iter()]
-        rows += [(q.query_id, q.doc_id, grades.get(q.relevance, q.relevance)) for q in dataset.qrels_iter()]
+        rows += [
+            (q.query_id, q.doc_id, grades.get(q.relevance, q.relevance))
+            for q in dataset.qrels_iter()
+        ]
     qrels = pd.DataFrame(rows, columns=["qid", "docno", "label"])
     return Queries(pd.DataFrame(topics, columns=["qid", "query"]), qrels).among(qrels["qid"])
 
@@ -69,12 +78,16 @@ def _lookup(dataset: Any, structured: bool, docnos: Iterable[str]) -> dict[str, 
     wanted = set(docnos)
     documents = {split_passage_id(docno)[0] for docno in wanted} if structured else wanted
     found = dataset.docs_store().get_many(documents).values()
-    texts = {docno: text for document in found for docno, text in _texts(document, structured).items()}
+    texts = {
+        docno: text for document in found for docno, text in _texts(document, structured).items()
+    }
     return {docno: text for docno, text in texts.items() if docno in wanted}
 
 
 def _texts(document: Any, structured: bool) -> dict[str, str]:
     if not structured:
         return {document.doc_id: document.default_text()}
-    passages = StructuredDocument.from_record(document._asdict() | {"docno": document.doc_id}).passages()
+    passages = StructuredDocument.from_record(
+        document._asdict() | {"docno": document.doc_id}
+    ).passages()
     return {passage_id(document.doc_id, number): text for number, text in enumerate(passages)}

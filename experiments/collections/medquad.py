@@ -12,7 +12,14 @@ from typing import Any, NamedTuple
 import pyterrier as pt
 from lxml import etree
 
-from experiments.harness.collection import Collection, Query, fraction, queries_by_split, split_of, successors
+from experiments.harness.collection import (
+    Collection,
+    Query,
+    fraction,
+    queries_by_split,
+    split_of,
+    successors,
+)
 from pyterrier_graph.documents.document import (
     NO_PARENT,
     PASSAGE,
@@ -46,7 +53,9 @@ class Page(NamedTuple):
     answers: tuple[Answer, ...]
 
 
-def read_medquad(path: str | Path, *, passages: int | None = 17_500, verbose: bool = True) -> Collection:
+def read_medquad(
+    path: str | Path, *, passages: int | None = 17_500, verbose: bool = True
+) -> Collection:
     """Reads MedQuAD from its archive, in place.
 
     A page is a document: its root section has the page's subject as title, each answered question is a section, and the
@@ -100,14 +109,20 @@ def _read_pages(archive: Path, verbose: bool) -> Iterator[Page]:
 
 def _parse(docno: str, content: bytes) -> Page:
     parser = etree.XMLParser(
-        resolve_entities=False, load_dtd=False, no_network=True, remove_comments=True, remove_pis=True
+        resolve_entities=False,
+        load_dtd=False,
+        no_network=True,
+        remove_comments=True,
+        remove_pis=True,
     )
     try:
         root = etree.fromstring(content, parser)
     except etree.XMLSyntaxError as error:
         raise ValueError(f"page {docno!r} is not well-formed XML: {error}") from error
     if root.getroottree().docinfo.internalDTD is not None:
-        raise ValueError(f"page {docno!r} has a document type declaration; a page of MedQuAD has none")
+        raise ValueError(
+            f"page {docno!r} has a document type declaration; a page of MedQuAD has none"
+        )
     answers = []
     # Four pages of 6_NINDS_QA name their elements differently.
     for pair in root.iter("QAPair", "pair"):
@@ -121,7 +136,9 @@ def _parse(docno: str, content: bytes) -> Page:
     if len({answer.number for answer in answers}) < len(answers):
         raise ValueError(f"page {docno!r} uses a question's number (pid) twice")
     focus = " ".join(_text(root, "Focus", "doctitle-focus").split())
-    concepts = dict.fromkeys("".join(concept.itertext()).strip() for concept in root.iter("CUI", "cui"))
+    concepts = dict.fromkeys(
+        "".join(concept.itertext()).strip() for concept in root.iter("CUI", "cui")
+    )
     return Page(docno, focus, tuple(filter(None, concepts)), tuple(answers))
 
 
@@ -157,10 +174,14 @@ def _records(pages: list[Page]) -> list[dict[str, Any]]:
             {
                 "docno": page.docno,
                 "title": page.focus,
-                "text": "\n\n".join(passage for answer in page.answers for passage in answer.passages),
+                "text": "\n\n".join(
+                    passage for answer in page.answers for passage in answer.passages
+                ),
                 "nodes": nodes,
                 "links": [],
-                "references": [Reference("external", 0, other) for other in related.get(page.docno, ())],
+                "references": [
+                    Reference("external", 0, other) for other in related.get(page.docno, ())
+                ],
                 "codes": list(page.concepts),
             }
         )
@@ -177,7 +198,9 @@ def _queries(pages: list[Page]) -> list[Query]:
             relevant = tuple(passage_id(page.docno, first + n) for n in range(len(answer.passages)))
             first += len(relevant)
             key = answer.question.casefold()
-            query = asked.setdefault(key, Query(f"{page.docno}-{answer.number}", answer.question, split, ()))
+            query = asked.setdefault(
+                key, Query(f"{page.docno}-{answer.number}", answer.question, split, ())
+            )
             asked[key] = query._replace(relevant=query.relevant + relevant)
             if query.split != split:
                 ambiguous.add(key)

@@ -41,8 +41,12 @@ def read_see_also(size: str = "all") -> Collection:
             yield {name: record[name] for name in ("docno", "title", "text")}
 
     def of_documents(queries: Queries) -> Queries:
-        qrels = queries.qrels.assign(docno=queries.qrels["docno"].str.replace(r"%p\d+$", "", regex=True), label=1)
-        return Queries(queries.topics, qrels.drop_duplicates(["qid", "docno"]).reset_index(drop=True))
+        qrels = queries.qrels.assign(
+            docno=queries.qrels["docno"].str.replace(r"%p\d+$", "", regex=True), label=1
+        )
+        return Queries(
+            queries.topics, qrels.drop_duplicates(["qid", "docno"]).reset_index(drop=True)
+        )
 
     def halves(split: str) -> tuple[Queries, Queries]:
         others = of_documents(_queries(f"{DATASET}/{size}/see-also/{split}"))

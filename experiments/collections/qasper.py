@@ -39,7 +39,9 @@ def read_qasper(path: str | Path) -> Collection:
         record, places = _record(paper)
         records.append(record)
         queries += _queries(paper, places)
-    return Collection.in_memory("QASPER", records, {ALL: joined(queries_by_split(queries).values())})
+    return Collection.in_memory(
+        "QASPER", records, {ALL: joined(queries_by_split(queries).values())}
+    )
 
 
 def _papers(file: Path) -> Iterator[dict[str, Any]]:
@@ -83,8 +85,14 @@ def _record(paper: dict[str, Any]) -> tuple[Record, dict[str, list[str]]]:
 
 def _queries(paper: dict[str, Any], places: dict[str, list[str]]) -> Iterator[Query]:
     asked = paper["qas"]
-    for qid, question, answers in zip(asked["question_id"], asked["question"], asked["answers"], strict=True):
-        evidence = [paragraph.strip() for answer in answers["answer"] for paragraph in answer["evidence"]]
-        relevant = dict.fromkeys(docno for paragraph in evidence for docno in places.get(paragraph, ()))
+    for qid, question, answers in zip(
+        asked["question_id"], asked["question"], asked["answers"], strict=True
+    ):
+        evidence = [
+            paragraph.strip() for answer in answers["answer"] for paragraph in answer["evidence"]
+        ]
+        relevant = dict.fromkeys(
+            docno for paragraph in evidence for docno in places.get(paragraph, ())
+        )
         if relevant:
             yield Query(qid, question.strip(), "test", tuple(relevant))

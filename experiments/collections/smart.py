@@ -6,7 +6,9 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 
 
-def smart_records(lines: Sequence[str], file: str, fields: Collection[str]) -> list[tuple[str, dict[str, str]]]:
+def smart_records(
+    lines: Sequence[str], file: str, fields: Collection[str]
+) -> list[tuple[str, dict[str, str]]]:
     """The number of each record, and its fields with single blanks between words; a field that is missing is ``''``.
 
     Args:
@@ -29,7 +31,12 @@ def smart_records(lines: Sequence[str], file: str, fields: Collection[str]) -> l
             case words if field:
                 records[-1][1][field] += words
             case words if words:
-                raise ValueError(f"{file}, line {place}: neither .I and a number nor in a field: {line!r}")
+                raise ValueError(
+                    f"{file}, line {place}: neither .I and a number nor in a field: {line!r}"
+                )
     if not records:
         raise ValueError(f"{file} is empty")
-    return [(number, defaultdict(str, {name: " ".join(words) for name, words in of.items()})) for number, of in records]
+    return [
+        (number, defaultdict(str, {name: " ".join(words) for name, words in of.items()}))
+        for number, of in records
+    ]

@@ -63,7 +63,9 @@ def read_trec_car(path: str | Path) -> Collection:
     for page in pages:
         for number, place in enumerate(page["paragraphs"]):
             if place["para_id"] not in paragraphs:
-                raise ValueError(f"page {page['page_id']!r} has a paragraph without text, {place['para_id']!r}")
+                raise ValueError(
+                    f"page {page['page_id']!r} has a paragraph without text, {place['para_id']!r}"
+                )
             places[place["para_id"]].append(passage_id(page["page_id"], number))
     queries = queries_by_split(_queries(path, pages, places))
     return Collection.in_memory("TREC CAR test200", _records(pages, paragraphs), queries)
@@ -94,7 +96,9 @@ def _rows(path: Path, fields: int, separator: str) -> Iterator[list[str]]:
         for number, line in enumerate(lines, 1):
             row = line.rstrip("\n").split(separator)
             if len(row) != fields:
-                raise ValueError(f"{path}, line {number}: expected {fields} fields, found {len(row)}")
+                raise ValueError(
+                    f"{path}, line {number}: expected {fields} fields, found {len(row)}"
+                )
             yield row
 
 
@@ -108,7 +112,9 @@ def _records(pages: list[dict[str, Any]], paragraphs: dict[str, Paragraph]) -> l
     return [_record(page, paragraphs, related) for page in pages]
 
 
-def _record(page: dict[str, Any], paragraphs: dict[str, Paragraph], related: Mapping[str, list[str]]) -> dict[str, Any]:
+def _record(
+    page: dict[str, Any], paragraphs: dict[str, Paragraph], related: Mapping[str, list[str]]
+) -> dict[str, Any]:
     docno = page["page_id"]
     nodes = [Node(SECTION, page["page_name"], NO_PARENT)]
     sections: dict[tuple[str, ...], int] = {(): 0}
@@ -147,7 +153,9 @@ def _queries(path: Path, pages: list[dict[str, Any]], places: dict[str, list[str
     relevant: defaultdict[str, list[str]] = defaultdict(list)
     for qid, _, paragraph, label in _rows(path / "hierarchical.qrels", 4, " "):
         if paragraph not in places:
-            raise ValueError(f"hierarchical.qrels judges paragraph {paragraph!r}, which is on no page")
+            raise ValueError(
+                f"hierarchical.qrels judges paragraph {paragraph!r}, which is on no page"
+            )
         if int(label) > 0:
             relevant[qid] += places[paragraph]
     queries = []
@@ -158,5 +166,7 @@ def _queries(path: Path, pages: list[dict[str, Any]], places: dict[str, list[str
         if qid in relevant:
             queries.append(Query(qid, text, splits[page], tuple(relevant.pop(qid))))
     if relevant:
-        raise ValueError(f"hierarchical.qrels judges the query {min(relevant)!r}, which topics.tsv lacks")
+        raise ValueError(
+            f"hierarchical.qrels judges the query {min(relevant)!r}, which topics.tsv lacks"
+        )
     return queries

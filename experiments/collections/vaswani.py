@@ -10,7 +10,9 @@ import pandas as pd
 from experiments.harness.collection import ALL, Collection, Queries
 
 DOCUMENT = re.compile(r"<DOC>\s*<DOCNO>\s*(\d+)\s*</DOCNO>((?:(?!<DOC>).)*?)</DOC>", re.DOTALL)
-TOPIC = re.compile(r"<top>\s*<num>\s*(\d+)\s*</num>\s*<title>((?:(?!<top>).)*?)</title>\s*</top>", re.DOTALL)
+TOPIC = re.compile(
+    r"<top>\s*<num>\s*(\d+)\s*</num>\s*<title>((?:(?!<top>).)*?)</title>\s*</top>", re.DOTALL
+)
 JUDGMENT = re.compile(r"^(\d+) +0 +(\d+) +(\d+)$", re.MULTILINE)
 
 
@@ -23,9 +25,12 @@ def read_vaswani(path: str | Path) -> Collection:
     """
     folder = Path(path)
     documents = [
-        {"docno": docno, "title": "", "text": text.strip()} for docno, text in _read(folder / "doc-text.trec", DOCUMENT)
+        {"docno": docno, "title": "", "text": text.strip()}
+        for docno, text in _read(folder / "doc-text.trec", DOCUMENT)
     ]
-    topics = [(qid, " ".join(text.split())) for qid, text in _read(folder / "query-text.trec", TOPIC)]
+    topics = [
+        (qid, " ".join(text.split())) for qid, text in _read(folder / "query-text.trec", TOPIC)
+    ]
     qrels = pd.DataFrame(_read(folder / "qrels", JUDGMENT), columns=["qid", "docno", "label"])
     queries = Queries(pd.DataFrame(topics, columns=["qid", "query"]), qrels.astype({"label": int}))
     return Collection.in_memory("Vaswani", documents, {ALL: queries})
@@ -53,4 +58,6 @@ def _refuse(file: Path, content: str, start: int, end: int) -> None:
     between = content[start:end]
     if between.strip():
         line = content.count("\n", 0, start + len(between) - len(between.lstrip())) + 1
-        raise ValueError(f"{file}, line {line}: this is not a complete record: {between.strip()[:50]!r}")
+        raise ValueError(
+            f"{file}, line {line}: this is not a complete record: {between.strip()[:50]!r}"
+        )

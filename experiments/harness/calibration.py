@@ -41,7 +41,9 @@ def calibrated(reranker: pt.Transformer, run: pd.DataFrame, qrels: pd.DataFrame)
     scored = reranker.transform(run.drop(columns=["score", "rank"], errors="ignore"))
     relevant = relevance(scored, qrels)
     if relevant.all() or not relevant.any():
-        raise ValueError(f"a teacher is calibrated by relevant and other candidates: {relevant.sum()} of {len(scored)}")
+        raise ValueError(
+            f"a teacher is calibrated by relevant and other candidates: {relevant.sum()} of {len(scored)}"
+        )
     model = Probability(C=1e6).fit(scored[["score"]].to_numpy(), relevant)
 
     def probability(found: pd.DataFrame) -> pd.DataFrame:
@@ -73,7 +75,9 @@ def sure_thresholds(scored: pd.DataFrame, qrels: pd.DataFrame) -> tuple[float, f
     rest = len(score) - count
     positive = np.flatnonzero(allowed & (rest >= LEAST) & (above >= SURE_POSITIVE * rest))
     if not len(positive) or not len(negative):
-        side, share, what = ("above", SURE_POSITIVE, "") if not len(positive) else ("below", SURE_NEGATIVE, "not ")
+        side, share, what = (
+            ("above", SURE_POSITIVE, "") if not len(positive) else ("below", SURE_NEGATIVE, "not ")
+        )
         raise ValueError(
             f"the teacher is never sure enough: there are no {LEAST} dev candidates {side} a threshold of which "
             f"{share:.0%} are {what}relevant; give thresholds, a better teacher, or more dev queries"
@@ -96,9 +100,19 @@ def is_thresholds(text: str) -> bool:
 def reliability(scored: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame:
     """The share of relevant candidates by the teacher's probability, in ten bins."""
     number = np.minimum((scored["score"].to_numpy() * BINS).astype(int), BINS - 1)
-    bins = pd.DataFrame({"from": number / BINS, "relevant": relevance(scored, qrels), "probability": scored["score"]})
+    bins = pd.DataFrame(
+        {
+            "from": number / BINS,
+            "relevant": relevance(scored, qrels),
+            "probability": scored["score"],
+        }
+    )
     return (
         bins.groupby("from")
-        .agg(candidates=("relevant", "size"), relevant=("relevant", "mean"), probability=("probability", "mean"))
+        .agg(
+            candidates=("relevant", "size"),
+            relevant=("relevant", "mean"),
+            probability=("probability", "mean"),
+        )
         .reset_index()
     )

@@ -26,6 +26,10 @@ def trained_cross_encoder(checkpoint: str, option: str) -> str:
         shape = AutoConfig.from_pretrained(found)
     except (OSError, ValueError) as error:
         raise SystemExit(f"{option} {checkpoint}: there is no such checkpoint: {error}") from error
-    if shape.num_labels != 1 or not any("ForSequenceClassification" in kind for kind in shape.architectures or ()):
-        raise SystemExit(f"{option} {checkpoint} is not a cross-encoder with one score, but {shape.architectures}")
+    if shape.num_labels != 1 or not any(
+        "ForSequenceClassification" in kind for kind in shape.architectures or ()
+    ):
+        raise SystemExit(
+            f"{option} {checkpoint} is not a cross-encoder with one score, but {shape.architectures}"
+        )
     return found

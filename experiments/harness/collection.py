@@ -72,9 +72,13 @@ def queries_by_split(queries: Iterable[Query]) -> dict[str, Queries]:
         by_split[query.split].append(query)
     return {
         split: Queries(
-            pd.DataFrame([(query.qid, query.text) for query in part], columns=["qid", "query"], dtype=str),
             pd.DataFrame(
-                [(query.qid, docno) for query in part for docno in query.relevant], columns=["qid", "docno"], dtype=str
+                [(query.qid, query.text) for query in part], columns=["qid", "query"], dtype=str
+            ),
+            pd.DataFrame(
+                [(query.qid, docno) for query in part for docno in query.relevant],
+                columns=["qid", "docno"],
+                dtype=str,
             ).assign(label=1),
         )
         for split, part in by_split.items()
@@ -102,7 +106,9 @@ class Collection:
     lookup: Callable[[Iterable[str]], dict[str, str]] | None = None
 
     @classmethod
-    def in_memory(cls, name: str, records: Sequence[Record], queries: Mapping[str, Queries]) -> Collection:
+    def in_memory(
+        cls, name: str, records: Sequence[Record], queries: Mapping[str, Queries]
+    ) -> Collection:
         """A small collection, whose ids are checked.
 
         Raises:
@@ -116,22 +122,35 @@ class Collection:
                 raise ValueError(f"{name}: the id {identifier!r} occurs {times} times")
         for docno in docnos:
             if PASSAGE_SEPARATOR in docno:
-                raise ValueError(f"{name}: docno {docno!r} contains {PASSAGE_SEPARATOR!r}, which marks passages")
+                raise ValueError(
+                    f"{name}: docno {docno!r} contains {PASSAGE_SEPARATOR!r}, which marks passages"
+                )
         judged = everything.qrels["docno"].map(lambda docno: split_passage_id(docno)[0])
-        for column, values, existing in (("docno", judged, docnos), ("qid", everything.qrels["qid"], qids)):
+        for column, values, existing in (
+            ("docno", judged, docnos),
+            ("qid", everything.qrels["qid"], qids),
+        ):
             if unknown := sorted(set(values) - existing.keys()):
-                raise ValueError(f"{name}: the judgments name the {column} {unknown[0]!r}, which does not exist")
-        return cls(name, lambda: records, queries, structured=bool(records) and "nodes" in records[0])
+                raise ValueError(
+                    f"{name}: the judgments name the {column} {unknown[0]!r}, which does not exist"
+                )
+        return cls(
+            name, lambda: records, queries, structured=bool(records) and "nodes" in records[0]
+        )
 
     def get_corpus_iter(self, *, verbose: bool = True) -> Iterator[Record]:
         """Iterates over the documents."""
-        yield from pt.tqdm(self.documents(), desc=f"{self.name} documents", unit="d", disable=not verbose)
+        yield from pt.tqdm(
+            self.documents(), desc=f"{self.name} documents", unit="d", disable=not verbose
+        )
 
     def graph(self, path: Path, *, passage_words: int = 120, verbose: bool = True) -> DocumentGraph:
         """The graph of the documents, which is built at a path if it is not there."""
         graph = DocumentGraph(path)
         return (
-            graph if graph.built() else graph.index(self.get_corpus_iter(verbose=verbose), passage_words=passage_words)
+            graph
+            if graph.built()
+            else graph.index(self.get_corpus_iter(verbose=verbose), passage_words=passage_words)
         )
 
     def texts(self, docnos: Iterable[str]) -> dict[str, str]:
@@ -139,7 +158,11 @@ class Collection:
         wanted = set(docnos)
         if self.lookup is not None:
             return self.lookup(wanted)
-        return {record["docno"]: text_of(record) for record in self.documents() if record["docno"] in wanted}
+        return {
+            record["docno"]: text_of(record)
+            for record in self.documents()
+            if record["docno"] in wanted
+        }
 
     def with_texts(self, run: pd.DataFrame) -> pd.DataFrame:
         """A run with a column ``text``.
@@ -149,7 +172,9 @@ class Collection:
         """
         texts = self.texts(run["docno"])
         if missing := sorted(set(run["docno"]) - texts.keys()):
-            raise KeyError(f"{len(missing)} candidates are not in the collection: {', '.join(missing[:5])}")
+            raise KeyError(
+                f"{len(missing)} candidates are not in the collection: {', '.join(missing[:5])}"
+            )
         return run.assign(text=run["docno"].map(texts)).reset_index(drop=True)
 
     @property
@@ -173,11 +198,15 @@ class Collection:
             folds = query_folds(everything.topics)
             dev, test, *train = [*folds[fold:], *folds[:fold]]
             parts = (set().union(*train), dev, test)
-            splits = {name: everything.among(part) for name, part in zip(SPLITS, parts, strict=True)}
+            splits = {
+                name: everything.among(part) for name, part in zip(SPLITS, parts, strict=True)
+            }
         else:
             splits = dict(self.queries)
         if "dev" not in splits:
-            splits["dev"] = splits["train"].sample(min(dev_queries, len(splits["train"].topics) // 5))
+            splits["dev"] = splits["train"].sample(
+                min(dev_queries, len(splits["train"].topics) // 5)
+            )
             splits["train"] = splits["train"].without(splits["dev"])
         splits["dev"] = splits["dev"].sample(dev_queries)
         return splits
@@ -203,7 +232,9 @@ class Collection:
                 yield {"docno": record["docno"], "nodes": nodes}
 
         queries = {
-            split: Queries(part.topics, part.qrels.assign(docno=part.qrels["docno"] + f"{PASSAGE_SEPARATOR}0"))
+            split: Queries(
+                part.topics, part.qrels.assign(docno=part.qrels["docno"] + f"{PASSAGE_SEPARATOR}0")
+            )
             for split, part in self.queries.items()
         }
         return Collection(self.name, documents, queries, structured=True)
@@ -235,5 +266,7 @@ def successors(groups: Iterable[Sequence[str]], width: int) -> Mapping[str, list
     joins: dict[str, dict[str, None]] = {}
     for group in groups:
         for position, member in enumerate(group):
-            joins.setdefault(member, {}).update(dict.fromkeys(group[position + 1 : position + 1 + width]))
+            joins.setdefault(member, {}).update(
+                dict.fromkeys(group[position + 1 : position + 1 + width])
+            )
     return {member: list(others) for member, others in joins.items()}

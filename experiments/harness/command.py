@@ -39,11 +39,15 @@ class Named(NamedTuple):
         """``NAME`` or ``NAME=FOLDER``."""
         name, _, folder = text.partition("=")
         if name not in COLLECTIONS:
-            raise argparse.ArgumentTypeError(f"unknown collection {name!r}: name {', '.join(COLLECTIONS)}")
+            raise argparse.ArgumentTypeError(
+                f"unknown collection {name!r}: name {', '.join(COLLECTIONS)}"
+            )
         return cls(name, Path(folder) if folder else None)
 
 
-def parser(description: str | None, systems: Names[str], chosen: Sequence[str]) -> argparse.ArgumentParser:
+def parser(
+    description: str | None, systems: Names[str], chosen: Sequence[str]
+) -> argparse.ArgumentParser:
     """The common options.
 
     Args:
@@ -51,15 +55,29 @@ def parser(description: str | None, systems: Names[str], chosen: Sequence[str]) 
         systems: Names of all systems.
         chosen: Those that run by default.
     """
-    command = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    command.add_argument("collection", help=f"{', '.join(COLLECTIONS)}, or ids of ir_datasets: irds:..., joined by ','")
-    command.add_argument("path", type=Path, nargs="?", help="its folder; ir_datasets and numpydoc need none")
-    command.add_argument("--systems", nargs="+", choices=[*systems], default=[*chosen], metavar="SYSTEM")
-    command.add_argument("--output", type=Path, required=True, help="folder for indexes, graphs, runs and tables")
+    command = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    command.add_argument(
+        "collection",
+        help=f"{', '.join(COLLECTIONS)}, or ids of ir_datasets: irds:..., joined by ','",
+    )
+    command.add_argument(
+        "path", type=Path, nargs="?", help="its folder; ir_datasets and numpydoc need none"
+    )
+    command.add_argument(
+        "--systems", nargs="+", choices=[*systems], default=[*chosen], metavar="SYSTEM"
+    )
+    command.add_argument(
+        "--output", type=Path, required=True, help="folder for indexes, graphs, runs and tables"
+    )
     add_options(
         command,
         "collection",
-        train=(str, "dataset of ir_datasets with the training queries (three fifths of the collection's)"),
+        train=(
+            str,
+            "dataset of ir_datasets with the training queries (three fifths of the collection's)",
+        ),
         dev=(str, "likewise for validation (a fifth)"),
         test=(str, "likewise for the test (a fifth)"),
         passages=(17_500, "size of the sample of MedQuAD"),
@@ -141,13 +159,23 @@ def check(options: argparse.Namespace) -> None:
                 f"--{name} needs the id of a dataset of ir_datasets: leave it out for the collection's own"
             )
         if not options.collection.startswith("irds:"):
-            raise ValueError(f"--{name} is for collections of ir_datasets: {options.collection} has its own queries")
+            raise ValueError(
+                f"--{name} is for collections of ir_datasets: {options.collection} has its own queries"
+            )
     check_counts(options)
-    if (folds := getattr(options, "folds", None)) is not None and isinstance(folds, int) and folds < LEAST_FOLDS:
-        raise ValueError(f"--folds {folds}: there are at least {LEAST_FOLDS}, for training, validation and test")
+    if (
+        (folds := getattr(options, "folds", None)) is not None
+        and isinstance(folds, int)
+        and folds < LEAST_FOLDS
+    ):
+        raise ValueError(
+            f"--folds {folds}: there are at least {LEAST_FOLDS}, for training, validation and test"
+        )
 
 
-def parse_counts(command: argparse.ArgumentParser, arguments: Sequence[str] | None = None) -> argparse.Namespace:
+def parse_counts(
+    command: argparse.ArgumentParser, arguments: Sequence[str] | None = None
+) -> argparse.Namespace:
     """The options of a command line without a single collection; ends with a message as :func:`check_counts` says."""
     options = command.parse_args(arguments)
     try:

@@ -20,7 +20,9 @@ BETWEEN_SAMPLES = 0.02  # seconds
 Programs = Mapping[str, Callable[[], object]]
 
 
-def compare(tasks: Mapping[str, Programs], rounds: int, counts: Mapping[str, int] | int = 1) -> pd.DataFrame:
+def compare(
+    tasks: Mapping[str, Programs], rounds: int, counts: Mapping[str, int] | int = 1
+) -> pd.DataFrame:
     """Processor time of programs for the same task, which take turns; prints the table and the load of the machine.
 
     Args:
@@ -41,9 +43,14 @@ def compare(tasks: Mapping[str, Programs], rounds: int, counts: Mapping[str, int
                 times[name].append(time.process_time() - start)
         least = [min(each[1:]) for each in times.values()]
         count = counts if isinstance(counts, int) else counts[task]
-        rows |= {(task, name): (1000 * t / count, t / least[0]) for name, t in zip(times, least, strict=True)}
+        rows |= {
+            (task, name): (1000 * t / count, t / least[0])
+            for name, t in zip(times, least, strict=True)
+        }
     table = pd.DataFrame(rows, index=["ms", "ratio"]).T.rename_axis(["task", "program"])
-    print(f"{table.round(4).to_string()}\nload of the machine: {os.getloadavg()[1]:.1f}", flush=True)
+    print(
+        f"{table.round(4).to_string()}\nload of the machine: {os.getloadavg()[1]:.1f}", flush=True
+    )
     return table
 
 
@@ -69,7 +76,11 @@ def peak_without_files() -> Iterator[list[float]]:
 
     def sample() -> None:
         while not done.wait(BETWEEN_SAMPLES):
-            line = next(line for line in status.read_text("ascii").splitlines() if line.startswith("RssAnon"))
+            line = next(
+                line
+                for line in status.read_text("ascii").splitlines()
+                if line.startswith("RssAnon")
+            )
             peak[0] = max(peak[0], float(line.split()[1]) / 1024)
 
     if status.exists():

@@ -34,7 +34,9 @@ def bm25(collection: Collection, path: Path, engine: str = "pisa") -> pt.Transfo
     try:
         from pyterrier_pisa import PisaIndex
     except ImportError as error:
-        raise SystemExit("PISA is not installed (it needs x86-64 Linux): add --first-stage terrier") from error
+        raise SystemExit(
+            "PISA is not installed (it needs x86-64 Linux): add --first-stage terrier"
+        ) from error
     index = PisaIndex(str(path), stemmer="porter2")
     if not index.built():
         index.index(documents())

@@ -29,7 +29,9 @@ def judged_ranking(found: pd.DataFrame, qrels: pd.DataFrame, kept: int) -> pd.Da
         kept: Results per query.
     """
     found = found[["qid", "docno", "score"]].assign(docno=judged_ids(found["docno"], qrels))
-    found = found.sort_values("score", ascending=False, kind="stable").drop_duplicates(["qid", "docno"])
+    found = found.sort_values("score", ascending=False, kind="stable").drop_duplicates(
+        ["qid", "docno"]
+    )
     found = pt.model.add_ranks(found)
     return found[found["rank"] < kept]
 
@@ -46,7 +48,9 @@ def with_hidden(queries: Queries, share: float) -> tuple[Queries, pd.DataFrame]:
     relevant = queries.qrels[queries.qrels["label"] > 0].sample(frac=1, random_state=0)
     others = relevant[relevant.groupby("qid").cumcount() > 0]
     hidden = others.head(round(share * len(relevant)))
-    return Queries(queries.topics, queries.qrels.drop(index=hidden.index).reset_index(drop=True)), hidden
+    return Queries(
+        queries.topics, queries.qrels.drop(index=hidden.index).reset_index(drop=True)
+    ), hidden
 
 
 def false_negatives(ids: Dataset, hidden: pd.DataFrame) -> tuple[int, int]:

@@ -46,11 +46,20 @@ class LateChunking:
         self.encoder, self.network, self.transformer = encoder, encoder.network, encoder.network[0]
         self.tokenizer, nodes = self.transformer.tokenizer, graph.passage_nodes
         cut = {"add_special_tokens": False, "truncation": True, "max_length": PART}
-        titles, texts = (self.tokenizer(part, **cut)["input_ids"] for part in (graph.titles(nodes), graph.texts(nodes)))
+        titles, texts = (
+            self.tokenizer(part, **cut)["input_ids"]
+            for part in (graph.titles(nodes), graph.texts(nodes))
+        )
         self.windows: list[Window] = []
         before = None
-        for number, (document, title, text) in enumerate(zip(graph.document[nodes], titles, texts, strict=True)):
-            if before is None or document != before[0] or len(self.windows[-1].tokens + title + text) > TOKENS:
+        for number, (document, title, text) in enumerate(
+            zip(graph.document[nodes], titles, texts, strict=True)
+        ):
+            if (
+                before is None
+                or document != before[0]
+                or len(self.windows[-1].tokens + title + text) > TOKENS
+            ):
                 self.windows.append(Window([], []))
                 before = document, None
             tokens, spans = self.windows[-1]
@@ -61,11 +70,22 @@ class LateChunking:
 
     def _vectors(self, windows: list[Window]) -> torch.Tensor:
         """The vectors of the passages in some windows, one after the other, shape (passages, d)."""
-        ids = [[self.tokenizer.cls_token_id, *window.tokens, self.tokenizer.sep_token_id] for window in windows]
+        ids = [
+            [self.tokenizer.cls_token_id, *window.tokens, self.tokenizer.sep_token_id]
+            for window in windows
+        ]
         padded = self.tokenizer.pad({"input_ids": ids}, return_tensors="pt")
-        states = self.transformer(send_to_device(dict(padded), self.network.device))["token_embeddings"].float()
-        spans = [(row, a + 1, max(a, b - 1) + 2) for row, window in enumerate(windows) for _, a, b in window.spans]
-        return normalize(torch.stack([states[row, start:end].mean(0) for row, start, end in spans]), dim=1)
+        states = self.transformer(send_to_device(dict(padded), self.network.device))[
+            "token_embeddings"
+        ].float()
+        spans = [
+            (row, a + 1, max(a, b - 1) + 2)
+            for row, window in enumerate(windows)
+            for _, a, b in window.spans
+        ]
+        return normalize(
+            torch.stack([states[row, start:end].mean(0) for row, start, end in spans]), dim=1
+        )
 
     @torch.inference_mode()
     def encode(self) -> np.ndarray:
@@ -87,8 +107,13 @@ class LateChunking:
             rate: The highest learning rate; it rises and falls as in the training of a dual-encoder.
             epochs: Number of epochs.
         """
-        window_of = {number: row for row, window in enumerate(self.windows) for number, _, _ in window.spans}
-        asked = {row: [*part.itertuples()] for row, part in queries.groupby(queries["positive"].map(window_of))}
+        window_of = {
+            number: row for row, window in enumerate(self.windows) for number, _, _ in window.spans
+        }
+        asked = {
+            row: [*part.itertuples()]
+            for row, part in queries.groupby(queries["positive"].map(window_of))
+        }
         with TemporaryDirectory() as folder:
             settings = TrainingArguments(
                 output_dir=folder,
@@ -104,7 +129,9 @@ class LateChunking:
                 seed=int(torch.randint(2**31, ())),
             )
             model = InSequence(self, asked)
-            Trainer(model, settings, data_collator=lambda rows: {"rows": rows}, train_dataset=[*asked]).train()
+            Trainer(
+                model, settings, data_collator=lambda rows: {"rows": rows}, train_dataset=[*asked]
+            ).train()
         self.network.eval()
 
 
@@ -123,9 +150,15 @@ class InSequence(nn.Module):
             texts = self.network.preprocess([query.query for _, query in pairs])
             asking = self.network(send_to_device(texts, self.network.device))
             passages = self.late._vectors([self.late.windows[row] for row in rows])
-        scores = (NORMALIZED_SCALE * asking["sentence_embedding"].float() @ passages.T).cpu()  # (queries, passages)
-        first = torch.tensor([[number == query.positive for _, number in place] for _, query in pairs])
-        other = torch.tensor([[number not in query.relevant for _, number in place] for _, query in pairs])
+        scores = (
+            NORMALIZED_SCALE * asking["sentence_embedding"].float() @ passages.T
+        ).cpu()  # (queries, passages)
+        first = torch.tensor(
+            [[number == query.positive for _, number in place] for _, query in pairs]
+        )
+        other = torch.tensor(
+            [[number not in query.relevant for _, number in place] for _, query in pairs]
+        )
         own = torch.tensor([[row == mine for row, _ in place] for mine, _ in pairs])
         sides = (scores.masked_fill(~(first | other & side), -torch.inf) for side in (own, ~own))
         loss = torch.stack([cross_entropy(side, first.int().argmax(1)) for side in sides]).mean()

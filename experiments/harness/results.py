@@ -36,7 +36,13 @@ class Results:
         self.per_query = pd.DataFrame()
 
     def add(
-        self, name: str, make_run: Callable[[], pd.DataFrame], seed: int = 0, *, file: str | None = None, **columns: Any
+        self,
+        name: str,
+        make_run: Callable[[], pd.DataFrame],
+        seed: int = 0,
+        *,
+        file: str | None = None,
+        **columns: Any,
     ) -> None:
         """Evaluates the run of a system, which is made unless it is stored.
 
@@ -49,10 +55,14 @@ class Results:
         """
         run = stored(self.output / "runs" / f"{slug(file or name)}-{seed}.csv.gz", make_run)
         values = pt.Experiment([run], *self.queries, self.measures, names=[name], perquery=True)
-        self.per_query = pd.concat([self.per_query, values.assign(seed=seed, **columns)], ignore_index=True)
+        self.per_query = pd.concat(
+            [self.per_query, values.assign(seed=seed, **columns)], ignore_index=True
+        )
         self.per_query.to_csv(self.output / PER_QUERY, index=False)
 
-    def table(self, baseline: str | None = None, groups: Mapping[str, Collection[str]] | None = None) -> pd.DataFrame:
+    def table(
+        self, baseline: str | None = None, groups: Mapping[str, Collection[str]] | None = None
+    ) -> pd.DataFrame:
         """See :func:`tabulate`."""
         return tabulate(self.per_query, self.output, self.measures, baseline, groups)
 
@@ -78,7 +88,9 @@ def tabulate(
     """
     baseline = baseline or per_query["name"].iloc[0]
     tables = []
-    for group, qids in {"": per_query["qid"].unique()}.items() if groups is None else groups.items():
+    for group, qids in (
+        {"": per_query["qid"].unique()}.items() if groups is None else groups.items()
+    ):
         values = per_query[per_query["qid"].isin(set(qids))]
         if len(values):
             table = summarize(values, baseline)[[*map(str, measures)]].reset_index()
@@ -118,12 +130,20 @@ def claim(output: Path, options: argparse.Namespace, free: Collection[str]) -> N
     Raises:
         SystemExit: If the folder has runs that were made with other options.
     """
-    made_with = {name: str(value) for name, value in sorted(vars(options).items()) if name not in {*free, "output"}}
+    made_with = {
+        name: str(value)
+        for name, value in sorted(vars(options).items())
+        if name not in {*free, "output"}
+    }
     note = output / OPTIONS
     if note.exists():
         before = json.loads(note.read_text("utf-8"))
-        if other := sorted(name for name in {*before, *made_with} if before.get(name) != made_with.get(name)):
-            raise SystemExit(f"{str(output)!r} has runs made with other options ({', '.join(other)}): change --output")
+        if other := sorted(
+            name for name in {*before, *made_with} if before.get(name) != made_with.get(name)
+        ):
+            raise SystemExit(
+                f"{str(output)!r} has runs made with other options ({', '.join(other)}): change --output"
+            )
     output.mkdir(parents=True, exist_ok=True)
     note.write_text(json.dumps(made_with, indent=1), encoding="utf-8")
 

@@ -21,9 +21,14 @@ PASSAGES_PER_SECTION = 8  # of ``document``
 DISTINCT = 16_381  # vectors; the vector of a text is that of its number modulo this
 
 
-def snippets_of(random: np.random.Generator, count: int = 4096, words: int = 50, vocabulary: int = 30_000) -> list[str]:
+def snippets_of(
+    random: np.random.Generator, count: int = 4096, words: int = 50, vocabulary: int = 30_000
+) -> list[str]:
     """Texts of made-up words, whose frequency is about inverse to their rank, as in a language."""
-    spelled = ["".join(random.choice([*"etaoinshrdlcumwfgypb"], random.integers(2, 11))) for _ in range(vocabulary)]
+    spelled = [
+        "".join(random.choice([*"etaoinshrdlcumwfgypb"], random.integers(2, 11)))
+        for _ in range(vocabulary)
+    ]
     weights = 1 / (np.arange(vocabulary) + 2.7)
     drawn = random.choice(np.array(spelled), (count, words), p=weights / weights.sum())
     return [" ".join(row) for row in drawn.tolist()]
@@ -40,7 +45,9 @@ def documents(passages: int) -> Iterator[StructuredDocument]:
             if place % (PASSAGES // 2) == 0:
                 title, section = title + 1, len(nodes)
                 nodes.append(Node(SECTION, f"{snippets[-passage % len(snippets)][:30]} {title}", 0))
-            nodes.append(Node(PASSAGE, f"{snippets[17 * passage % len(snippets)]} {passage}", section))
+            nodes.append(
+                Node(PASSAGE, f"{snippets[17 * passage % len(snippets)]} {passage}", section)
+            )
         yield StructuredDocument(f"d{number}", tuple(nodes))
 
 
@@ -75,7 +82,9 @@ class NumberEncoder(BiEncoder):
         return self.encode_docs([text if text[-1:].isdigit() else " 0" for text in texts])
 
 
-def write_vectors(path: Path, passages: int, graph: DocumentGraph, encoder: NumberEncoder) -> FlexIndex:
+def write_vectors(
+    path: Path, passages: int, graph: DocumentGraph, encoder: NumberEncoder
+) -> FlexIndex:
     """Writes the FlexIndex of a graph's passages as a model without ``vectors=`` would, but takes no time to encode."""
     path.mkdir()
     with writing_ids(path / DOCNOS) as ids:

@@ -38,11 +38,26 @@ class Corpus:
         options: Of the command line: the encoder, its lengths, and what BM25 runs on.
     """
 
-    def __init__(self, name: str, collection: Collection, output: Path, options: argparse.Namespace) -> None:
-        self.name, self.collection, self.output, self.engine = name, collection, output, options.first_stage
-        self.cross_encoder, self.masked, self.share = options.cross_encoder, options.masked, options.titled_share
+    def __init__(
+        self, name: str, collection: Collection, output: Path, options: argparse.Namespace
+    ) -> None:
+        self.name, self.collection, self.output, self.engine = (
+            name,
+            collection,
+            output,
+            options.first_stage,
+        )
+        self.cross_encoder, self.masked, self.share = (
+            options.cross_encoder,
+            options.masked,
+            options.titled_share,
+        )
         self.per_query = not options.fixed_weights
-        self._encoder, self.max_tokens, self.windows = options.encoder, options.max_tokens, options.windows
+        self._encoder, self.max_tokens, self.windows = (
+            options.encoder,
+            options.max_tokens,
+            options.windows,
+        )
         self.vectors = output / "vectors"
         self.passage_words = NO_LIMIT if name in WHOLE else 120
         self.graph = collection.graph(output / "documents", passage_words=self.passage_words)
@@ -79,7 +94,10 @@ class Corpus:
     @property
     def _lengths(self) -> dict[str, Any]:
         # nothing of a query is cut: those of CACM have up to a hundred words
-        return {"max_passage_tokens": self.max_tokens, "max_query_tokens": min(QUERY_TOKENS, self.max_tokens)}
+        return {
+            "max_passage_tokens": self.max_tokens,
+            "max_query_tokens": min(QUERY_TOKENS, self.max_tokens),
+        }
 
     @cached_property
     def titled_index(self) -> FlexIndex:
@@ -113,8 +131,15 @@ class Corpus:
 
         def records() -> Iterator[Record]:
             for record in self.graph.get_corpus_iter():
-                title, more = ("", "") if context is None else (record["title"], context.get(record["docno"], ""))
-                yield record | {"title": "\n".join([title] * titles), "text": f"{record['text']}\n{more}"}
+                title, more = (
+                    ("", "")
+                    if context is None
+                    else (record["title"], context.get(record["docno"], ""))
+                )
+                yield record | {
+                    "title": "\n".join([title] * titles),
+                    "text": f"{record['text']}\n{more}",
+                }
 
         return bm25(Collection(f"{self.name}, {name}", records, {}), path, self.engine)
 
@@ -124,7 +149,9 @@ class Corpus:
         index = ptg.GraphIndex(self.output / "index", encoder=self.encoder)
         if not index.built():
             self.vectors.mkdir(parents=True, exist_ok=True)
-            shutil.copytree(self.vectors, index.path / ENCODED, dirs_exist_ok=True)  # texts are not encoded twice
+            shutil.copytree(
+                self.vectors, index.path / ENCODED, dirs_exist_ok=True
+            )  # texts are not encoded twice
             options: dict[str, Any] = {"passage_words": self.passage_words, "windows": self.windows}
             index.index(self.collection.get_corpus_iter(), titled=self.share, **options)
         return index

@@ -21,7 +21,9 @@ from pyterrier_graph.graphs.relations import RELEVANT, TITLE
 CANDIDATES = 100
 TITLES = (0.0, 0.2, 0.5, 1.0, 2.0, 3.0)
 RELEVANTS = (0.0, 0.2, 0.5, 1.0)
-GRID = [{TITLE: title, RELEVANT: relevant} for title, relevant in itertools.product(TITLES, RELEVANTS)]
+GRID = [
+    {TITLE: title, RELEVANT: relevant} for title, relevant in itertools.product(TITLES, RELEVANTS)
+]
 
 
 def measured(fold: Fold) -> pd.DataFrame:
@@ -33,13 +35,20 @@ def measured(fold: Fold) -> pd.DataFrame:
     if not file.exists():
         parts = {"dev": fold.dev, "test": fold.test}
         encoder, corpus = fold.corpus.encoder, fold.corpus
-        queries = {split: encoder.encode_queries(part.topics["query"].tolist()) for split, part in parts.items()}
+        queries = {
+            split: encoder.encode_queries(part.topics["query"].tolist())
+            for split, part in parts.items()
+        }
         mean = fold.mean(weights=GRID[0])
         ids = np.asarray([*map(str, corpus.graph.ids_of(corpus.graph.passage_nodes))], dtype=object)
         rows: list[pd.DataFrame] = []
         for weights in pt.tqdm(GRID, desc="weights", unit="point", delay=1):
             if weights[TITLE] and not corpus.titled:
-                rows += [part.assign(**weights) for part in rows if part[RELEVANT].iloc[0] == weights[RELEVANT]][:2]
+                rows += [
+                    part.assign(**weights)
+                    for part in rows
+                    if part[RELEVANT].iloc[0] == weights[RELEVANT]
+                ][:2]
                 continue
             mean.weights = weights
             vectors = mean.vectors_of([*ids])
@@ -63,7 +72,9 @@ def _per_query(queries: Queries, scores: np.ndarray, ids: np.ndarray) -> pd.Data
     run["docno"] = judged_ids(run["docno"], queries.qrels)
     run = run.groupby(["qid", "docno"], as_index=False)["score"].max()
     values = ir_measures.iter_calc([nDCG @ 10], *map(pt.model.to_ir_measures, (queries.qrels, run)))
-    return pd.DataFrame([(value.query_id, value.value) for value in values], columns=["qid", "value"])
+    return pd.DataFrame(
+        [(value.query_id, value.value) for value in values], columns=["qid", "value"]
+    )
 
 
 def best_weights(measurements: Iterable[pd.DataFrame], split: str) -> dict[str, float]:
@@ -77,5 +88,7 @@ def best_weights(measurements: Iterable[pd.DataFrame], split: str) -> dict[str, 
         part[part["split"] == split].groupby([TITLE, RELEVANT])["value"].mean().rename(number)
         for number, part in enumerate(measurements)
     ]
-    title, relevant = cast(tuple[float, float], pd.concat(means, axis=1).mean(axis=1).round(12).idxmax())
+    title, relevant = cast(
+        tuple[float, float], pd.concat(means, axis=1).mean(axis=1).round(12).idxmax()
+    )
     return {TITLE: float(title), RELEVANT: float(relevant)}

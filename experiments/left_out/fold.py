@@ -23,8 +23,14 @@ from experiments.left_out.corpus import Corpus
 from pyterrier_graph.search.graph_index import SETTINGS
 
 DEPTH = 1000
-RERANKED, VALIDATED = 100, 50  # candidates of rerankers, and those on which validation queries measure them
-PAIRS, PAIR_TOKENS = 20, 128  # candidates of cross-encoders, and tokens of query and passage together
+RERANKED, VALIDATED = (
+    100,
+    50,
+)  # candidates of rerankers, and those on which validation queries measure them
+PAIRS, PAIR_TOKENS = (
+    20,
+    128,
+)  # candidates of cross-encoders, and tokens of query and passage together
 
 logger = logging.getLogger(__name__)
 Weights = Mapping[str, float]
@@ -57,7 +63,9 @@ class Fold:
         self.in_graph, self.dev = splits["train"].sample(train_queries), splits["dev"]
         self.test = splits["test"].sample(test_queries)
         # all training queries, in the graph or not
-        self.train = joined([self.in_graph, splits["extra"]] if "extra" in splits else [self.in_graph])
+        self.train = joined(
+            [self.in_graph, splits["extra"]] if "extra" in splits else [self.in_graph]
+        )
         self._pipelines: dict[tuple[str, int], pt.Transformer] = {}
         self._hgats: dict[tuple[int, int, str], ptg.HGATReranker] = {}
         self._indexes = TemporaryDirectory(prefix="indexes-", dir=self.output)
@@ -95,10 +103,14 @@ class Fold:
             pseudo = system == names.HGAT_PSEUDO
             hybrid = names.HYBRID_UNANSWERED if pseudo else names.HYBRID_CONTEXT
             epochs = 2 if system in (names.HGAT, names.HYBRID_HGAT) else 0
-            hgat = self.hgat(seed, epochs, hybrid, *(self.pseudo if pseudo else (self.train, self.dev)))
+            hgat = self.hgat(
+                seed, epochs, hybrid, *(self.pseudo if pseudo else (self.train, self.dev))
+            )
             return self.pipeline(names.BM25 if system == names.HGAT else hybrid) % RERANKED >> hgat
         if system in (names.CROSS_ENCODER, names.LGRE):
-            return self._text_reranker(ptg.LGReReranker if system == names.LGRE else ptg.CrossEncoderReranker, seed)
+            return self._text_reranker(
+                ptg.LGReReranker if system == names.LGRE else ptg.CrossEncoderReranker, seed
+            )
         return self._makers[system]()
 
     @cached_property
@@ -110,14 +122,20 @@ class Fold:
             names.TITLE_IN_TEXT: lambda: self._retriever(self.corpus.titled_index),
             names.LATE: lambda: (
                 self._retriever(self.corpus.late_index)
-                >> pt.apply.generic(lambda run: run.assign(docno=run["docno"].str.removesuffix(".")))
+                >> pt.apply.generic(
+                    lambda run: run.assign(docno=run["docno"].str.removesuffix("."))
+                )
             ),
             names.MEAN: lambda: self._searched(self.mean()),
             names.MEAN_FIXED: lambda: self.fixed(self.mean().fixed_weights),
             names.MEAN_HOME: lambda: self._searched(self.mean().fit(*self.dev)),
             names.MAXSIM: lambda: self.corpus.bm25 % RERANKED >> self.corpus.maxsim,
-            names.HYBRID_MAXSIM: lambda: self.pipeline(names.HYBRID_CONTEXT) % RERANKED >> self.corpus.maxsim,
-            names.MAXSIM_UNANSWERED: lambda: self.pipeline(names.HYBRID_UNANSWERED) % RERANKED >> self.corpus.maxsim,
+            names.HYBRID_MAXSIM: lambda: (
+                self.pipeline(names.HYBRID_CONTEXT) % RERANKED >> self.corpus.maxsim
+            ),
+            names.MAXSIM_UNANSWERED: lambda: (
+                self.pipeline(names.HYBRID_UNANSWERED) % RERANKED >> self.corpus.maxsim
+            ),
             names.HYBRID: partial(self._hybrid, names.BM25),
             names.HYBRID_CONTEXT: partial(self._hybrid, names.BM25_CONTEXT),
             names.HYBRID_HOME: lambda: self._hybrid(names.BM25).fit(*self.dev),
@@ -125,13 +143,21 @@ class Fold:
             names.HYBRID_UNTITLED: partial(self._hybrid, names.BM25_CONTEXT, names.DUAL),
             names.HYBRID_TITLED: partial(self._hybrid, names.BM25_CONTEXT, names.TITLE_IN_TEXT),
             names.HYBRID_LATE: partial(self._hybrid, names.BM25_CONTEXT, names.LATE),
-            names.HYBRID_EVIDENCE: lambda: self.pipeline(names.HYBRID_CONTEXT) >> ptg.DocumentEvidence(),
-            names.TITLED_EVIDENCE: lambda: self.pipeline(names.HYBRID_TITLED) >> ptg.DocumentEvidence(),
+            names.HYBRID_EVIDENCE: lambda: (
+                self.pipeline(names.HYBRID_CONTEXT) >> ptg.DocumentEvidence()
+            ),
+            names.TITLED_EVIDENCE: lambda: (
+                self.pipeline(names.HYBRID_TITLED) >> ptg.DocumentEvidence()
+            ),
             names.TITLED_HOME: self._titled_home,
-            names.HYBRID_UNANSWERED: lambda: self._titles_alone(self._searched(self.mean(query_graph=None))),
+            names.HYBRID_UNANSWERED: lambda: self._titles_alone(
+                self._searched(self.mean(query_graph=None))
+            ),
             names.TITLED_UNANSWERED: lambda: self._titles_alone(self.pipeline(names.TITLE_IN_TEXT)),
             names.LATE_UNANSWERED: lambda: self._titles_alone(self.pipeline(names.LATE)),
-            names.HYBRID_FIELD: lambda: self._titles_alone(self._searched(self.mean(query_graph=None)), 3),
+            names.HYBRID_FIELD: lambda: self._titles_alone(
+                self._searched(self.mean(query_graph=None)), 3
+            ),
             names.INDEX: lambda: self._graph_index().hybrid(DEPTH),
             names.INDEX_DEFAULT: self._default_index,
             names.INDEX_BM25: lambda: self._graph_index().bm25(DEPTH),
@@ -165,15 +191,25 @@ class Fold:
 
     def _untrained(self, training: ptg.GNNEncoderTraining, **changes: Any) -> ptg.GNNEncoder:
         config = ptg.GNNEncoderConfig(seed=training.seed, per_query=self.corpus.per_query)
-        options: dict[str, Any] = {"training": training, "config": config} | self._shared() | changes
+        options: dict[str, Any] = (
+            {"training": training, "config": config} | self._shared() | changes
+        )
         return ptg.GNNEncoder(self.corpus.graph, **options)
 
-    def hgat(self, seed: int, epochs: int, hybrid: str, train: Queries, dev: Queries) -> ptg.HGATReranker:
+    def hgat(
+        self, seed: int, epochs: int, hybrid: str, train: Queries, dev: Queries
+    ) -> ptg.HGATReranker:
         """An HGAT with the token vectors of GraphMaxSim, trained behind a hybrid; it reranks BM25 as well."""
         if (key := (seed, epochs, hybrid)) not in self._hgats:
             start, training = self.corpus.maxsim, ptg.HGATTraining(seed=seed, epochs=epochs)
-            shared: dict[str, Any] = {"tokens": start.tokens, "training": training, "verbose": False}
-            hgat = ptg.HGATReranker(self.corpus.graph, start.encoder, config=ptg.HGATConfig(seed=seed), **shared)
+            shared: dict[str, Any] = {
+                "tokens": start.tokens,
+                "training": training,
+                "verbose": False,
+            }
+            hgat = ptg.HGATReranker(
+                self.corpus.graph, start.encoder, config=ptg.HGATConfig(seed=seed), **shared
+            )
             first = self.pipeline(hybrid)
             self._hgats[key] = fitted(hgat, first % RERANKED, train, first % VALIDATED, dev)
         return self._hgats[key]
@@ -203,7 +239,12 @@ class Fold:
 
     def _shared(self) -> dict[str, Any]:
         corpus = self.corpus
-        return {"encoder": corpus.encoder, "query_graph": self.query_graph, "folder": corpus.vectors, "verbose": False}
+        return {
+            "encoder": corpus.encoder,
+            "query_graph": self.query_graph,
+            "folder": corpus.vectors,
+            "verbose": False,
+        }
 
     def _searched(self, model: Any) -> pt.Transformer:
         path = Path(self._indexes.name) / f"{len([*Path(self._indexes.name).iterdir()])}.flex"
@@ -212,13 +253,17 @@ class Fold:
         return index.retriever(DEPTH)
 
     def _retriever(self, index: FlexIndex) -> pt.Transformer:
-        return self.corpus.encoder.query_encoder() >> index.np_retriever(num_results=DEPTH, drop_query_vec=True)
+        return self.corpus.encoder.query_encoder() >> index.np_retriever(
+            num_results=DEPTH, drop_query_vec=True
+        )
 
     def _bm25_context(self) -> pt.Transformer:
         """Titles and the answered training queries stand in the text of a passage."""
         path = self.output / f"context.{self.corpus.engine}"
         shutil.rmtree(path, ignore_errors=True)
-        answered = relevant_passages(self.corpus.graph, self.in_graph.qrels).merge(self.in_graph.topics, on="qid")
+        answered = relevant_passages(self.corpus.graph, self.in_graph.qrels).merge(
+            self.in_graph.topics, on="qid"
+        )
         texts = answered.groupby("docno")["query"].agg("\n".join).to_dict()
         return self.corpus.bm25_over("context", path, texts)
 
@@ -249,7 +294,9 @@ class Fold:
         return index.hybrid(DEPTH)
 
 
-def fitted(model: Any, first: pt.Transformer, train: Queries, first_dev: pt.Transformer, dev: Queries) -> Any:
+def fitted(
+    model: Any, first: pt.Transformer, train: Queries, first_dev: pt.Transformer, dev: Queries
+) -> Any:
     """Trains a reranker behind a first stage, which is not fitted itself. A sentence's source is not a candidate."""
     runs = []
     for stage, queries in ((first, train), (first_dev, dev)):

@@ -38,9 +38,13 @@ HYBRID_LATE = "Hybrid, BM25 with context and late chunking"
 HYBRID_TITLED = "Hybrid, BM25 with context and title in the text"  # what anyone can build
 HYBRID_EVIDENCE = "Hybrid, BM25 with context, and DocumentEvidence"
 TITLED_EVIDENCE = "Hybrid, BM25 with context and title in the text, and DocumentEvidence"
-TITLED_HOME = "Hybrid, BM25 with context and title in the text, and DocumentEvidence, fitted at home"
+TITLED_HOME = (
+    "Hybrid, BM25 with context and title in the text, and DocumentEvidence, fitted at home"
+)
 HYBRID_UNANSWERED = "Hybrid, titles alone, BM25 and GraphMean"  # no queries have been answered
-HYBRID_FIELD = "Hybrid, titles alone, three times, BM25 and GraphMean"  # titles as a field with weight 3
+HYBRID_FIELD = (
+    "Hybrid, titles alone, three times, BM25 and GraphMean"  # titles as a field with weight 3
+)
 TITLED_UNANSWERED = "Hybrid, titles alone, BM25 and title in the text"
 LATE_UNANSWERED = "Hybrid, titles alone, BM25 and late chunking"
 GNN_PSEUDO = "Hybrid, titles alone, BM25 and GNNEncoder, pseudo queries"
@@ -50,7 +54,9 @@ INDEX = "GraphIndex"
 INDEX_DEFAULT = "GraphIndex, default numbers"  # not those that the answered queries support
 INDEX_BM25 = "GraphIndex, BM25"
 
-SYSTEMS: tuple[str, ...] = tuple(value for name, value in vars().items() if name.isupper())  # in this order
+SYSTEMS: tuple[str, ...] = tuple(
+    value for name, value in vars().items() if name.isupper()
+)  # in this order
 # what users would try first
 RIVALS = (
     BM25,
@@ -75,7 +81,12 @@ FUSED_ALIKE = {
     INDEX: TITLED_HOME,
 }
 # with the hybrid that they rerank
-FUSED = {FUSED_MAXSIM: HYBRID_MAXSIM, FUSED_HGAT: HYBRID_HGAT, FUSED_CROSS_ENCODER: CROSS_ENCODER, FUSED_LGRE: LGRE}
+FUSED = {
+    FUSED_MAXSIM: HYBRID_MAXSIM,
+    FUSED_HGAT: HYBRID_HGAT,
+    FUSED_CROSS_ENCODER: CROSS_ENCODER,
+    FUSED_LGRE: LGRE,
+}
 # the counterparts of trained systems
 UNTRAINED = {
     HGAT: MAXSIM,
@@ -88,5 +99,12 @@ UNTRAINED = {
     GNN_PSEUDO: HYBRID_UNANSWERED,
     HGAT_PSEUDO: MAXSIM_UNANSWERED,
 }
-TRAINED = (GNN_ELSEWHERE, GNN_HOME, GNN_TUNED, CROSS_ENCODER, LGRE, *UNTRAINED)  # there is a run for each seed
+TRAINED = (
+    GNN_ELSEWHERE,
+    GNN_HOME,
+    GNN_TUNED,
+    CROSS_ENCODER,
+    LGRE,
+    *UNTRAINED,
+)  # there is a run for each seed
 CHOICES = {choice(name.partition(" (")[0]): name for name in SYSTEMS}

@@ -26,7 +26,10 @@ def overview(per_query: pd.DataFrame, measure: str, baseline: str) -> pd.DataFra
         baseline: What ``+`` and ``-`` compare with.
     """
     values = per_query[per_query["measure"] == measure]
-    columns = {name: summarize(part, baseline)[measure] for name, part in values.groupby("collection", sort=False)}
+    columns = {
+        name: summarize(part, baseline)[measure]
+        for name, part in values.groupby("collection", sort=False)
+    }
     table = pd.DataFrame(columns)
     table = table.reindex([name for name in names.SYSTEMS if name in table.index])
     table[MEAN] = means(per_query, measure).mean(axis=1, skipna=False).map("{:.3f}".format)
@@ -62,17 +65,44 @@ def goals(per_query: pd.DataFrame, measure: str) -> pd.DataFrame:
             rows.append((goal, name, best, difference, mark, reached))
 
     compare("Hybrid at or above its best part", names.HYBRID, (names.BM25, names.MEAN), 0.0)
-    for system, lexical in ((names.HYBRID_CONTEXT, names.BM25_CONTEXT), (names.INDEX, names.INDEX_BM25)):
+    for system, lexical in (
+        (names.HYBRID_CONTEXT, names.BM25_CONTEXT),
+        (names.INDEX, names.INDEX_BM25),
+    ):
         compare(f"{system}, within {SMALL} of its best part", system, (lexical, names.MEAN), -SMALL)
     for system, rival in names.FUSED_ALIKE.items():
-        compare(f"{system}, not significantly below the rival that is fused alike", system, [rival], None)
+        compare(
+            f"{system}, not significantly below the rival that is fused alike",
+            system,
+            [rival],
+            None,
+        )
     for system, untrained in names.UNTRAINED.items():
-        compare(f"{system}, not significantly below its untrained counterpart", system, [untrained], None)
+        compare(
+            f"{system}, not significantly below its untrained counterpart",
+            system,
+            [untrained],
+            None,
+        )
     own = names.DUAL, names.TITLE_IN_TEXT
-    compare("GraphMean not significantly below the dual-encoder, with or without titles", names.MEAN, own, None)
-    compare(f"GraphMean within {CLOSE} of the best fixed weights", names.MEAN, [names.MEAN_BEST], -CLOSE)
-    compare("GNNEncoder from elsewhere not significantly below its start", names.GNN_ELSEWHERE, [names.MEAN], None)
-    frame = pd.DataFrame(rows, columns=["goal", "collection", "compared", "difference", "significant", "reached"])
+    compare(
+        "GraphMean not significantly below the dual-encoder, with or without titles",
+        names.MEAN,
+        own,
+        None,
+    )
+    compare(
+        f"GraphMean within {CLOSE} of the best fixed weights", names.MEAN, [names.MEAN_BEST], -CLOSE
+    )
+    compare(
+        "GNNEncoder from elsewhere not significantly below its start",
+        names.GNN_ELSEWHERE,
+        [names.MEAN],
+        None,
+    )
+    frame = pd.DataFrame(
+        rows, columns=["goal", "collection", "compared", "difference", "significant", "reached"]
+    )
     return pd.concat([frame, _best(table)], ignore_index=True)
 
 
@@ -94,7 +124,14 @@ def _best(table: pd.DataFrame) -> pd.DataFrame:
         average = complete.loc[rivals].mean(axis=1)
         each = complete.loc[rivals].max().mean()
         goal = f"{ours.idxmax()}, the best system, at least {GAIN} above"
-        for rival, value in ((str(average.idxmax()), average.max()), ("the best rival of each collection", each)):
+        for rival, value in (
+            (str(average.idxmax()), average.max()),
+            ("the best rival of each collection", each),
+        ):
             difference = float(ours.max() - value)
-            rows.append((f"{goal} {rival}", MEAN, rival, difference, "", round(difference, 6) >= GAIN))
-    return pd.DataFrame(rows, columns=["goal", "collection", "compared", "difference", "significant", "reached"])
+            rows.append(
+                (f"{goal} {rival}", MEAN, rival, difference, "", round(difference, 6) >= GAIN)
+            )
+    return pd.DataFrame(
+        rows, columns=["goal", "collection", "compared", "difference", "significant", "reached"]
+    )

@@ -101,7 +101,11 @@ class ClefIpQrel(NamedTuple):
 def dataset_names() -> list[str]:
     """The ir_datasets ids."""
     tasks = (split.split("/") for split in TASK_FILES)
-    ids = [f"{DATASET_ID}/{year}/{TASK}/{split}/{language}" for year, split in tasks for language in LANGUAGES]
+    ids = [
+        f"{DATASET_ID}/{year}/{TASK}/{split}/{language}"
+        for year, split in tasks
+        for language in LANGUAGES
+    ]
     return [DATASET_ID, *ids]
 
 
@@ -188,7 +192,9 @@ class _Task(NamedTuple):
         if "{}" in TASK_FILES[self.name].qrels:
             judged = {judgment.query_id for judgment in self._judgments()}
             return [topic for topic in topics if topic.query_id in judged]
-        return [topic for topic in topics if self._application(topic).language.lower() == self.language]
+        return [
+            topic for topic in topics if self._application(topic).language.lower() == self.language
+        ]
 
     def _judgments(self) -> list[Judgment]:
         return [*read_qrels(self._file(TASK_FILES[self.name].qrels.format(self.language.upper())))]
@@ -211,7 +217,9 @@ def _claims_text(topic: Topic, application: Patent) -> str:
         if place in passages:
             texts[place] = passages[place]
         else:
-            _logger.warning("topic %s: %s has no passage at %s", topic.query_id, topic.document, xpath)
+            _logger.warning(
+                "topic %s: %s has no passage at %s", topic.query_id, topic.document, xpath
+            )
     return " ".join(texts.values()) or application.title
 
 

@@ -50,13 +50,19 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
         check_vacant(self.path)
         counts: dict[str, np.ndarray] = {}
         documents: dict[str, int] = {}
-        for record in pt.tqdm(corpus_iter, desc="counting words", unit="doc", delay=1, disable=not self.verbose):
+        for record in pt.tqdm(
+            corpus_iter, desc="counting words", unit="doc", delay=1, disable=not self.verbose
+        ):
             language = record.get("language") or ""
             if not CODE.fullmatch(language):
-                raise ValueError(f"document {record.get('docno')!r:.60} needs a 'language', such as 'EN'")
+                raise ValueError(
+                    f"document {record.get('docno')!r:.60} needs a 'language', such as 'EN'"
+                )
             if language not in counts:
                 counts[language] = np.zeros(BUCKETS, dtype="<u4")
-            counts[language][self._vectorizer.transform([record["text"]]).indices] += 1  # each word has one index
+            counts[language][self._vectorizer.transform([record["text"]]).indices] += (
+                1  # each word has one index
+            )
             documents[language] = documents.get(language, 0) + 1
         if not counts:
             raise ValueError("corpus_iter has no documents, so no words can be counted")
@@ -87,11 +93,19 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
             KeyError: If there is no document in that language.
         """
         if language not in self.documents:
-            raise KeyError(f"{self!r} has no documents in the language {language!r}, but in {[*self.documents]}")
+            raise KeyError(
+                f"{self!r} has no documents in the language {language!r}, but in {[*self.documents]}"
+            )
         if language not in self._counts:
             file = COUNTS.format(language)
-            self._counts[language] = self._open(lambda folder: np.memmap(folder / file, "<u4", "r", shape=(BUCKETS,)))
-        counts = self._counts[language][self._vectorizer.transform(words).indices] if len(words) else np.zeros(0)
+            self._counts[language] = self._open(
+                lambda folder: np.memmap(folder / file, "<u4", "r", shape=(BUCKETS,))
+            )
+        counts = (
+            self._counts[language][self._vectorizer.transform(words).indices]
+            if len(words)
+            else np.zeros(0)
+        )
         with np.errstate(divide="ignore"):
             return np.log(self.documents[language] / counts)
 
@@ -100,5 +114,10 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
         from sklearn.feature_extraction.text import HashingVectorizer
 
         return HashingVectorizer(
-            n_features=BUCKETS, token_pattern=WORD, binary=True, norm=None, alternate_sign=False, dtype=np.float32
+            n_features=BUCKETS,
+            token_pattern=WORD,
+            binary=True,
+            norm=None,
+            alternate_sign=False,
+            dtype=np.float32,
         )

@@ -39,9 +39,13 @@ def _task_files(year: int) -> dict[str, TaskFiles]:
     """The names of the published archives, with their misprints."""
     train, test = f"clef-ip-{year}-clms-psg-training", f"clef-ip-{year}-clms-psg-TEST"
     train_qrels = f"{train}/clef-ip-{2103 if year == 2013 else year}-clms-psg-training-qrels.txt"
-    test_qrels = f"{year}-clef-ip-clsm-to-psg-qrels/{year}-clef-ip-QRELS-{{}}-claims-to-passages.txt"
+    test_qrels = (
+        f"{year}-clef-ip-clsm-to-psg-qrels/{year}-clef-ip-QRELS-{{}}-claims-to-passages.txt"
+    )
     return {
-        f"{year}/train": TaskFiles(f"{train}/{train}-topics.txt", f"{train}/{train}-tfile", train_qrels),
+        f"{year}/train": TaskFiles(
+            f"{train}/{train}-topics.txt", f"{train}/{train}-tfile", train_qrels
+        ),
         f"{year}/test": TaskFiles(f"{test}/{test}.txt", f"{test}/tfiles", test_qrels),
     }
 
@@ -68,7 +72,15 @@ class Archive:
         if is_docno(docno):
             country, number, _ = docno.split("-")
             digits = number.zfill(12)
-            path = self.folder / country / digits[:-6] / digits[-6:-4] / digits[-4:-2] / digits[-2:] / f"{docno}.xml"
+            path = (
+                self.folder
+                / country
+                / digits[:-6]
+                / digits[-6:-4]
+                / digits[-4:-2]
+                / digits[-2:]
+                / f"{docno}.xml"
+            )
             if path.is_file():
                 return path
         raise KeyError(f"there is no patent {docno!r} in {self.folder}")
@@ -103,7 +115,9 @@ class Archive:
                         skipped += 1
                         _logger.warning("skipped %s", patent)
         if skipped:
-            message = f"{self.folder}: {read} patents read, {skipped} files skipped; the log names them"
+            message = (
+                f"{self.folder}: {read} patents read, {skipped} files skipped; the log names them"
+            )
             warnings.warn(message, DataWarning, stacklevel=2)
 
 
@@ -149,7 +163,9 @@ class Topic(NamedTuple):
     query_id: str
     document: str  # docno of the application; the collection need not contain it
     claims: tuple[str, ...]  # XPaths of the claims in the application
-    family: tuple[str, ...] = ()  # docnos of its family that were published before it; empty in the topics of 2012
+    family: tuple[
+        str, ...
+    ] = ()  # docnos of its family that were published before it; empty in the topics of 2012
 
 
 def read_topics(path: str | os.PathLike[str]) -> list[Topic]:
@@ -160,13 +176,18 @@ def read_topics(path: str | os.PathLike[str]) -> list[Topic]:
     """
     topics = []
     for block in re.split("<t?id", read_text(path), flags=re.IGNORECASE)[1:]:
-        fields = {name.lower(): content.replace(",", " ").split() for name, content in _TAG.findall(f"<id{block}")}
+        fields = {
+            name.lower(): content.replace(",", " ").split()
+            for name, content in _TAG.findall(f"<id{block}")
+        }
         try:
             (query_id,), (document,) = fields["id"], map(_docno, fields["file"])
             claims = tuple(dict.fromkeys(fields["claims"]))
             for claim in claims:
                 parse_xpath(claim)
-            topics.append(Topic(query_id, document, claims, tuple(map(_docno, fields.get("fam-docs", ())))))
+            topics.append(
+                Topic(query_id, document, claims, tuple(map(_docno, fields.get("fam-docs", ()))))
+            )
         except (KeyError, ValueError) as error:
             raise ValueError(f"{path}, topic {fields.get('id')}: {error}") from error
     if not topics:
@@ -177,7 +198,9 @@ def read_topics(path: str | os.PathLike[str]) -> list[Topic]:
 def _docno(file: str) -> str:
     docno = file.removesuffix(".xml")
     if not is_docno(docno):
-        raise ValueError(f"{file!r} is not the file of a patent, which has a name like EP-1480263-A1.xml")
+        raise ValueError(
+            f"{file!r} is not the file of a patent, which has a name like EP-1480263-A1.xml"
+        )
     return docno
 
 
@@ -201,7 +224,9 @@ def read_qrels(path: str | os.PathLike[str]) -> Iterator[Judgment]:
         docno = next(filter(is_docno, fields), None)
         xpath = next((field for field in fields if field.startswith("/")), None)
         if docno is None or xpath is None:
-            raise ValueError(f"{path}, line {number}: {line!r} does not name a topic, a docno and an XPath")
+            raise ValueError(
+                f"{path}, line {number}: {line!r} does not name a topic, a docno and an XPath"
+            )
         yield Judgment(query_id, docno, xpath)
 
 

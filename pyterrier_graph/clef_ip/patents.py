@@ -8,7 +8,15 @@ from typing import Any
 
 from lxml import etree
 
-from pyterrier_graph.documents.document import NO_PARENT, PASSAGE, SECTION, Link, Node, Reference, passage_id
+from pyterrier_graph.documents.document import (
+    NO_PARENT,
+    PASSAGE,
+    SECTION,
+    Link,
+    Node,
+    Reference,
+    passage_id,
+)
 from pyterrier_graph.documents.readers.html import parse_xml, plain_text
 
 MAX_BYTES = 1 << 27
@@ -16,7 +24,9 @@ PARAGRAPHS = {"abstract": "p", "description": "p", "claims": "claim"}
 
 _DOCNO = re.compile(r"[A-Z]{2}-[0-9A-Z]{1,20}-[A-Z][0-9A-Z]?")
 _INDEX = r"(?:\[([1-9]\d{0,8})\])?"
-_XPATH = re.compile(rf"/patent-document/(abstract|description|claims)(?:\[\d+\])?/(p|claim){_INDEX}(?:/\S*)?")
+_XPATH = re.compile(
+    rf"/patent-document/(abstract|description|claims)(?:\[\d+\])?/(p|claim){_INDEX}(?:/\S*)?"
+)
 _TITLES = {
     "DE": {"abstract": "Zusammenfassung", "description": "Beschreibung", "claims": "Ansprüche"},
     "EN": {"abstract": "Abstract", "description": "Description", "claims": "Claims"},
@@ -50,7 +60,9 @@ class Patent:
     def abstract(self) -> str:
         """The text of the abstract, or ``''``."""
         passages = zip(self.passages, self.xpaths, strict=True)
-        return " ".join(text for text, xpath in passages if xpath.startswith("/patent-document/abstract"))
+        return " ".join(
+            text for text, xpath in passages if xpath.startswith("/patent-document/abstract")
+        )
 
     def passage_id(self, xpath: str) -> str:
         """The id of the passage at an XPath; raises KeyError if there is no such element, or it is empty.
@@ -81,7 +93,9 @@ def read_patent(path: str | Path) -> Patent:
     """Reads a patent from its file, such as ``EP-1480263-A1.xml``; raises ValueError for other files."""
     path = Path(path)
     if path.suffix != ".xml" or not is_docno(path.stem):
-        raise ValueError(f"{path}: not the file of a patent, which has a name like EP-1480263-A1.xml")
+        raise ValueError(
+            f"{path}: not the file of a patent, which has a name like EP-1480263-A1.xml"
+        )
     if path.stat().st_size > MAX_BYTES:
         raise ValueError(f"{path}: larger than {MAX_BYTES >> 20} MiB, as no patent is")
     try:
@@ -111,7 +125,9 @@ def parse_patent(data: bytes, docno: str) -> Patent:
     claims: dict[int, int] = {}
     for part in PARAGRAPHS:
         if (element := _choose(root.findall(part), language)) is not None:
-            _add_part(element, part, _TITLES.get(language, _TITLES["EN"])[part], nodes, xpaths, claims)
+            _add_part(
+                element, part, _TITLES.get(language, _TITLES["EN"])[part], nodes, xpaths, claims
+            )
     citations = (citation.get("ucid", "") for citation in root.iter("patcit"))
     return Patent(
         docno,
@@ -144,7 +160,9 @@ def parse_xpath(xpath: str) -> tuple[str, int]:
     match = _XPATH.fullmatch(xpath)
     part, step, position = match.groups() if match else ("", "", "")
     if PARAGRAPHS.get(part) != step:
-        raise ValueError(f"{xpath!r} is not the XPath of a passage, such as /patent-document/claims/claim[1]")
+        raise ValueError(
+            f"{xpath!r} is not the XPath of a passage, such as /patent-document/claims/claim[1]"
+        )
     return part, int(position or 1)
 
 
@@ -163,7 +181,12 @@ def _choose(versions: list[etree._Element], language: str) -> etree._Element | N
 
 
 def _add_part(
-    element: etree._Element, part: str, title: str, nodes: list[Node], xpaths: list[str], claims: dict[int, int]
+    element: etree._Element,
+    part: str,
+    title: str,
+    nodes: list[Node],
+    xpaths: list[str],
+    claims: dict[int, int],
 ) -> None:
     """Adds the nodes and XPaths of an abstract, a description or claims, and the nodes of claims by their numbers."""
     if element.find(PARAGRAPHS[part]) is None:
@@ -174,7 +197,9 @@ def _add_part(
     for child in element.iterchildren("heading", PARAGRAPHS[part]):
         text = plain_text(child)
         if child.tag == "heading":
-            if text:  # headings in other case are subsections of the heading in capitals before them
+            if (
+                text
+            ):  # headings in other case are subsections of the heading in capitals before them
                 current = len(nodes)
                 nodes.append(Node(SECTION, text, section if text.isupper() else upper))
                 upper = current if text.isupper() else upper

@@ -37,7 +37,9 @@ class ClaimsQuery(Step):
         inp = check_frame(inp, self, texts=("text",))
         pt.validate.query_frame(inp, extra_columns=["text"], context=self)
         out = inp.drop(columns=["text", "query"], errors="ignore")
-        return out.assign(query=inp["text"].astype("str").str.split().str[: self.words].str.join(" "))
+        return out.assign(
+            query=inp["text"].astype("str").str.split().str[: self.words].str.join(" ")
+        )
 
 
 class AbstractTerms(Step):
@@ -69,8 +71,13 @@ class AbstractTerms(Step):
         """Makes the words the query."""
         inp = check_frame(inp, self, texts=("query", "language"))
         pt.validate.query_frame(inp, extra_columns=["query", "abstract", "language"], context=self)
-        topics = zip(inp["qid"], inp["abstract"].fillna(""), inp["query"], inp["language"], strict=True)
-        queries = [self._best(qid, abstract or claims, language) for qid, abstract, claims, language in topics]
+        topics = zip(
+            inp["qid"], inp["abstract"].fillna(""), inp["query"], inp["language"], strict=True
+        )
+        queries = [
+            self._best(qid, abstract or claims, language)
+            for qid, abstract, claims, language in topics
+        ]
         out = pt.model.push_queries(inp)
         out["query"] = pd.Series(queries, index=out.index, dtype="str")
         return out
@@ -78,10 +85,16 @@ class AbstractTerms(Step):
     def _best(self, qid: str, text: str, language: str) -> str:
         counts = Counter(self.frequencies.words(text))
         idf = self.frequencies.idf([*counts], language).tolist()
-        weights = {word: counts[word] * weight for word, weight in zip(counts, idf, strict=True) if np.isfinite(weight)}
+        weights = {
+            word: counts[word] * weight
+            for word, weight in zip(counts, idf, strict=True)
+            if np.isfinite(weight)
+        }
         if best := sorted(weights, key=weights.__getitem__, reverse=True)[: self.terms]:
             return " ".join(best)
-        raise ValueError(f"topic {qid!r}: no document in the language {language!r} has a word of {text!r:.80}")
+        raise ValueError(
+            f"topic {qid!r}: no document in the language {language!r} has a word of {text!r:.80}"
+        )
 
 
 class SharedCodes(Step):
@@ -102,7 +115,9 @@ class SharedCodes(Step):
     """
 
     def __init__(self, graph: HeteroGraph, level: Level = "subclass") -> None:
-        check_type("graph", graph, HeteroGraph, "a DocumentGraph: ptg.DocumentGraph(path).index(docs)")
+        check_type(
+            "graph", graph, HeteroGraph, "a DocumentGraph: ptg.DocumentGraph(path).index(docs)"
+        )
         check_choice("level", level, get_args(Level))
         self.graph = graph
         self.level = level
@@ -122,7 +137,9 @@ class SharedCodes(Step):
         number = pd.Index(names, dtype=object).get_indexer(wanted)
         documents = self.graph.document_of(inp["docno"].tolist())
         row, code = self.graph._codes_of(documents)
-        shared = np.isin(topic[row] * len(names) + code, (wanted.index * len(names) + number)[number >= 0])
+        shared = np.isin(
+            topic[row] * len(names) + code, (wanted.index * len(names) + number)[number >= 0]
+        )
         kept = ~np.isin(topic, wanted.index)
         kept[row[shared]] = True
         return _select(inp, kept)
@@ -148,9 +165,14 @@ class NotOwnFamily(Step):
         topics = inp.drop_duplicates("qid")
         families = {
             qid: {*map(_patent, (document, *family))}
-            for qid, document, family in zip(topics["qid"], topics["document"], topics["family"], strict=True)
+            for qid, document, family in zip(
+                topics["qid"], topics["document"], topics["family"], strict=True
+            )
         }
-        kept = [_patent(docno) not in families[qid] for qid, docno in zip(inp["qid"], inp["docno"], strict=True)]
+        kept = [
+            _patent(docno) not in families[qid]
+            for qid, docno in zip(inp["qid"], inp["docno"], strict=True)
+        ]
         return _select(inp, np.array(kept, dtype=bool))
 
 
@@ -180,7 +202,9 @@ class DocumentCutoff(Step):
         pt.validate.result_frame(inp, extra_columns=["rank"], context=self)
         order = np.argsort(inp["rank"].to_numpy(), kind="stable")
         names = [split_passage_id(docno)[0] for docno in inp["docno"]]
-        ranked = pd.DataFrame({"qid": inp["qid"].to_numpy(), "document": names}, dtype=object).iloc[order]
+        ranked = pd.DataFrame({"qid": inp["qid"].to_numpy(), "document": names}, dtype=object).iloc[
+            order
+        ]
         is_first = ~ranked.duplicated(["qid", "document"])
         ranked["better"] = is_first.groupby(ranked["qid"]).cumsum() - 1
         by_document = ranked.groupby(["qid", "document"])
@@ -193,8 +217,12 @@ class DocumentCutoff(Step):
 def _check_lists(column: pd.Series, context: pt.Transformer) -> None:
     """Raises ValueError unless each value is a list of texts."""
     for value in column:
-        if not isinstance(value, list | tuple | np.ndarray) or not all(isinstance(text, str) for text in value):
-            raise ValueError(f"{context!r}: {column.name} must be a list of texts, got {value!r:.80}")
+        if not isinstance(value, list | tuple | np.ndarray) or not all(
+            isinstance(text, str) for text in value
+        ):
+            raise ValueError(
+                f"{context!r}: {column.name} must be a list of texts, got {value!r:.80}"
+            )
 
 
 def _patent(docno: str) -> str:

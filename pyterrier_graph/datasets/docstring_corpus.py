@@ -33,7 +33,9 @@ MAX_OVERLAP = 0.8
 MIN_WORDS = 3
 
 Words: TypeAlias = tuple[str, ...]
-_Line: TypeAlias = tuple[str, set[str]]  # a line that may become a query, with its relevant documents
+_Line: TypeAlias = tuple[
+    str, set[str]
+]  # a line that may become a query, with its relevant documents
 
 _WORD = re.compile(r"\w+")
 
@@ -51,8 +53,12 @@ class DocstringQuery:
 class DocstringCorpus:
     """Documents and queries made from docstrings."""
 
-    documents: Mapping[str, StructuredDocument]  # by docno, the object's public qualified name, in this order
-    summaries: tuple[DocstringQuery, ...]  # summary lines; the id is the docno of the first document with this line
+    documents: Mapping[
+        str, StructuredDocument
+    ]  # by docno, the object's public qualified name, in this order
+    summaries: tuple[
+        DocstringQuery, ...
+    ]  # summary lines; the id is the docno of the first document with this line
     see_also: tuple[DocstringQuery, ...]  # what other objects say about an object
 
 
@@ -74,7 +80,11 @@ def build_corpus(packages: Iterable[str]) -> DocstringCorpus:
     copies = VerbatimCopies(lines - phrases)
     for draft in drafts.values():
         draft.docstring = _without(draft.docstring, copies)
-    kept = {docno for docno, draft in drafts.items() if _count_words(draft.docstring) >= MIN_DOCUMENT_WORDS}
+    kept = {
+        docno
+        for docno, draft in drafts.items()
+        if _count_words(draft.docstring) >= MIN_DOCUMENT_WORDS
+    }
     documents = {docno: _document(drafts[docno], names, kept) for docno in sorted(kept)}
     return DocstringCorpus(
         documents,
@@ -106,7 +116,9 @@ def _read(packages: Iterable[str]) -> dict[str, _Draft]:
             docstring = parse_docstring(first.docstring)
             if _count_words(docstring) >= MIN_DOCUMENT_WORDS:
                 aliases = {name for found in objects for name in found.names}
-                drafts[first.name] = _Draft(first.name, tuple(sorted(aliases)), first.module, docstring)
+                drafts[first.name] = _Draft(
+                    first.name, tuple(sorted(aliases)), first.module, docstring
+                )
     return drafts
 
 
@@ -148,7 +160,9 @@ def _summaries(drafts: Iterable[_Draft]) -> dict[Words, _Line]:
     return lines
 
 
-def _see_also(drafts: Mapping[str, _Draft], names: _Names, summaries: Collection[Words]) -> dict[Words, _Line]:
+def _see_also(
+    drafts: Mapping[str, _Draft], names: _Names, summaries: Collection[Words]
+) -> dict[Words, _Line]:
     lines: dict[Words, _Line] = {}
     for draft in drafts.values():
         for entry in draft.docstring.see_also:
@@ -172,12 +186,20 @@ def _phrases(lines: Iterable[Words], drafts: Iterable[_Draft]) -> set[Words]:
     copies = VerbatimCopies(lines)
     documents: Counter[Words] = Counter()
     for draft in drafts:
-        documents.update({line for passage in draft.docstring.passages for line, _, _ in copies.find(passage.text)})
+        documents.update(
+            {
+                line
+                for passage in draft.docstring.passages
+                for line, _, _ in copies.find(passage.text)
+            }
+        )
     return {line for line, count in documents.items() if count > MAX_COPIES}
 
 
 def _without(docstring: Docstring, copies: VerbatimCopies) -> Docstring:
-    passages = (passage._replace(text=copies.remove(passage.text)) for passage in docstring.passages)
+    passages = (
+        passage._replace(text=copies.remove(passage.text)) for passage in docstring.passages
+    )
     kept = (passage for passage in passages if len(passage.text.split()) >= MIN_PASSAGE_WORDS)
     return docstring._replace(passages=tuple(kept))
 
@@ -199,7 +221,9 @@ def _document(draft: _Draft, names: _Names, kept: Collection[str]) -> Structured
     links = [
         Link("internal", source, target)
         for source, mentioned in mentions
-        for target in sorted({named[name] for name in mentioned & named.keys()} - {source, nodes[source].parent})
+        for target in sorted(
+            {named[name] for name in mentioned & named.keys()} - {source, nodes[source].parent}
+        )
     ]
     targets: dict[str, None] = {}
     for entry in draft.docstring.see_also:
@@ -207,7 +231,9 @@ def _document(draft: _Draft, names: _Names, kept: Collection[str]) -> Structured
             docno = names.resolve(name, draft)
             targets[docno if docno and docno in kept else name] = None
     references = [Reference("external", 0, target) for target in targets if target != draft.docno]
-    return StructuredDocument(draft.docno, tuple(nodes), tuple(links), tuple(references), (draft.module,))
+    return StructuredDocument(
+        draft.docno, tuple(nodes), tuple(links), tuple(references), (draft.module,)
+    )
 
 
 def _queries(
@@ -217,7 +243,9 @@ def _queries(
     for line, (text, docnos) in lines.items():
         relevant = tuple(sorted(docnos & kept))
         if relevant and line not in phrases:
-            name = query_id.format(target=relevant[0], digest=hashlib.sha256(" ".join(line).encode()).hexdigest())
+            name = query_id.format(
+                target=relevant[0], digest=hashlib.sha256(" ".join(line).encode()).hexdigest()
+            )
             queries.append(DocstringQuery(name, text, relevant))
     yield from sorted(queries, key=lambda query: query.query_id)
 
@@ -238,7 +266,9 @@ class VerbatimCopies:
         for line in lines:
             if len(line) >= MIN_WORDS:
                 by_start[line[:MIN_WORDS]].add(line)
-        self._by_start = {start: sorted(found, key=len, reverse=True) for start, found in by_start.items()}
+        self._by_start = {
+            start: sorted(found, key=len, reverse=True) for start, found in by_start.items()
+        }
 
     def find(self, text: str) -> Iterator[tuple[Words, int, int]]:
         """The lines that the text copies, with begin and end of each copy; of overlapping copies, the first."""
@@ -268,7 +298,17 @@ class VerbatimCopies:
 # --- docstrings as summary, sections and passages
 
 _LISTS = frozenset(
-    {"Parameters", "Other Parameters", "Attributes", "Methods", "Receives", "Returns", "Yields", "Raises", "Warns"}
+    {
+        "Parameters",
+        "Other Parameters",
+        "Attributes",
+        "Methods",
+        "Receives",
+        "Returns",
+        "Yields",
+        "Raises",
+        "Warns",
+    }
 )
 _OUTSIDE_OF_SECTIONS = frozenset({"Signature", "Summary", "Extended Summary", "See Also", "index"})
 
@@ -278,7 +318,9 @@ class Passage(NamedTuple):
 
     section: str  # the title of its section; "" for the description before the first section
     text: str  # without markup and line breaks
-    names: frozenset[str]  # the parameters that it describes, or the label of its bibliographic reference
+    names: frozenset[
+        str
+    ]  # the parameters that it describes, or the label of its bibliographic reference
     mentions: frozenset[str]  # the names, section titles and labels that its markup refers to
 
 
@@ -319,7 +361,9 @@ def parse_docstring(text: str) -> Docstring:
         elif title not in _OUTSIDE_OF_SECTIONS:
             passages += _paragraphs(title, content)
     see_also = tuple(
-        SeeAlso(tuple(name.removeprefix("~") for name, _ in objects), plain_text(" ".join(described)))
+        SeeAlso(
+            tuple(name.removeprefix("~") for name, _ in objects), plain_text(" ".join(described))
+        )
         for objects, described in parsed["See Also"]
     )
     return Docstring(summary, tuple(passages), see_also)
@@ -350,7 +394,11 @@ _MARKUP = tuple(
     for sign, pattern, replacement in (
         (".. ", r"^\s*\.\. _[^:\n]+:.*$", ""),  # label or address of a link
         (".. ", r"^\s*\.\. (?:versionadded|versionchanged|deprecated)::[ \t]*[\d.]*", ""),
-        (".. ", r"^\s*\.\. (?:math|note|warning|seealso|attention|tip|important|hint|rubric|admonition)::", ""),
+        (
+            ".. ",
+            r"^\s*\.\. (?:math|note|warning|seealso|attention|tip|important|hint|rubric|admonition)::",
+            "",
+        ),
         (".. ", r"^\s*\.\. [\w:-]+::.*$", ""),
         (":", r"^\s*:[\w-]+:[^`\n]*$", ""),  # option of a directive
         ("..", r"^\s*\.\.(?= |$)", ""),
@@ -395,13 +443,18 @@ def _entries(section: str, parameters: Iterable[Any]) -> Iterator[Passage]:
         undescribed: dict[str, frozenset[str]] = {}
         for name, kind, description in entries:
             header = " : ".join(part for part in (name, kind) if part)
-            parts = (part.strip("` ").lstrip("*\\") for part in re.sub(r"\(.*\)|:.*", "", name).split(","))
+            parts = (
+                part.strip("` ").lstrip("*\\")
+                for part in re.sub(r"\(.*\)|:.*", "", name).split(",")
+            )
             names = frozenset(filter(None, parts))
             if described:
                 yield from _passages(section, f"{header}\n\n" + "\n".join(description), names)
             else:
                 undescribed[header] = names
-        yield from _passages(section, ", ".join(undescribed), frozenset[str]().union(*undescribed.values()))
+        yield from _passages(
+            section, ", ".join(undescribed), frozenset[str]().union(*undescribed.values())
+        )
 
 
 def _paragraphs(section: str, lines: Iterable[str]) -> Iterator[Passage]:
@@ -409,7 +462,9 @@ def _paragraphs(section: str, lines: Iterable[str]) -> Iterator[Passage]:
     for block in re.split(r"\n\s*\n|\n(?=\.\. \[)", "\n".join(lines)):
         if not block.strip():
             continue
-        unfinished = gathered and (gathered[-1].rstrip().endswith(":") or len(" ".join(gathered).split()) < 5)
+        unfinished = gathered and (
+            gathered[-1].rstrip().endswith(":") or len(" ".join(gathered).split()) < 5
+        )
         if gathered and not unfinished and not _CONTINUES.match(block):
             yield from _passages(section, "\n\n".join(gathered))
             gathered = []

@@ -31,14 +31,24 @@ from ir_datasets.datasets.base import Dataset
 from ir_datasets.formats import GenericQrel, GenericQuery
 
 from pyterrier_graph.datasets.docstring_corpus import DocstringCorpus, DocstringQuery, build_corpus
-from pyterrier_graph.documents.document import PASSAGE, Link, Node, Reference, StructuredDocument, passage_id
+from pyterrier_graph.documents.document import (
+    PASSAGE,
+    Link,
+    Node,
+    Reference,
+    StructuredDocument,
+    passage_id,
+)
 from pyterrier_graph.documents.irds import Docs, Qrels, Queries
 
 DATASET_ID = "pyterrier-graph/numpydoc"
 PACKAGES = {"numpy": ("numpy",), "all": ("numpy", "scipy", "pandas", "sklearn", "networkx")}
 SPLITS = {"train": 0.7, "dev": 0.1, "test": 0.2}
 SEE_ALSO_SPLITS = {"dev": 0.25, "test": 0.75}
-GRADES = {2: "description or notes of a relevant document", 1: "another passage of a relevant document"}
+GRADES = {
+    2: "description or notes of a relevant document",
+    1: "another passage of a relevant document",
+}
 
 
 class NumpydocDoc(NamedTuple):
@@ -63,18 +73,27 @@ class NumpydocDoc(NamedTuple):
 
 def dataset_names() -> list[str]:
     """The names that follow ``pyterrier-graph/numpydoc/`` in the ir_datasets ids."""
-    parts = ["", *(f"/{split}" for split in SPLITS), *(f"/see-also/{split}" for split in SEE_ALSO_SPLITS)]
+    parts = [
+        "",
+        *(f"/{split}" for split in SPLITS),
+        *(f"/see-also/{split}" for split in SEE_ALSO_SPLITS),
+    ]
     return [name + part for name in PACKAGES for part in parts]
 
 
 def dataset(name: str) -> Dataset:
     """The dataset of one of :func:`dataset_names`. The packages are read when documents or queries are first needed."""
     if name not in dataset_names():
-        raise KeyError(f"there is no dataset {DATASET_ID}/{name}; the names are {', '.join(dataset_names())}")
+        raise KeyError(
+            f"there is no dataset {DATASET_ID}/{name}; the names are {', '.join(dataset_names())}"
+        )
     corpus, _, split = name.partition("/")
     if not split:
         return Dataset(_docs(corpus))
-    queries = Queries(lambda: (GenericQuery(query.query_id, query.text) for query in _queries(corpus, split)), "en")
+    queries = Queries(
+        lambda: (GenericQuery(query.query_id, query.text) for query in _queries(corpus, split)),
+        "en",
+    )
     return Dataset(_docs(corpus), queries, Qrels(lambda: _qrels(corpus, split), GRADES))
 
 
@@ -98,7 +117,9 @@ def split_of(name: str, splits: Mapping[str, float], salt: str = "") -> str:
     """
     place = int.from_bytes(hashlib.sha256((salt + name).encode()).digest()[:8], "big") / 2**64
     bounds = itertools.accumulate(splits.values())
-    return next((split for split, bound in zip(splits, bounds, strict=True) if place < bound), [*splits][-1])
+    return next(
+        (split for split, bound in zip(splits, bounds, strict=True) if place < bound), [*splits][-1]
+    )
 
 
 @functools.cache
@@ -137,4 +158,8 @@ def _qrels(name: str, split: str) -> Iterator[GenericQrel]:
 def _grades(document: StructuredDocument) -> Iterator[int]:
     for node in document.nodes:
         if node.kind == PASSAGE:
-            yield 2 if node.parent == document.root or document.nodes[node.parent].text == "Notes" else 1
+            yield (
+                2
+                if node.parent == document.root or document.nodes[node.parent].text == "Notes"
+                else 1
+            )

@@ -38,7 +38,9 @@ def read_package(package: str) -> list[DocumentedObject]:
     """
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        raise ModuleNotFoundError(f"no sources of the package {package!r} are installed", name=package)
+        raise ModuleNotFoundError(
+            f"no sources of the package {package!r} are installed", name=package
+        )
     return _Package(package, Path(next(iter(spec.submodule_search_locations)))).objects()
 
 
@@ -56,9 +58,15 @@ class _Module:
     name: str
     is_package: bool = False
     definitions: dict[str, _Definition] = field(default_factory=dict)
-    imports: dict[str, tuple[str, str]] = field(default_factory=dict)  # local name: (module, name in it or '')
-    assignments: dict[str, str] = field(default_factory=dict)  # local name: dotted name of the same object
-    instances: dict[str, str] = field(default_factory=dict)  # local name: class with no other instance
+    imports: dict[str, tuple[str, str]] = field(
+        default_factory=dict
+    )  # local name: (module, name in it or '')
+    assignments: dict[str, str] = field(
+        default_factory=dict
+    )  # local name: dotted name of the same object
+    instances: dict[str, str] = field(
+        default_factory=dict
+    )  # local name: class with no other instance
     star_imports: list[str] = field(default_factory=list)
     exports: list[ast.expr] = field(default_factory=list)  # the parts of __all__
 
@@ -71,7 +79,9 @@ class _Package:
         self._exports: dict[str, set[str]] = {}
         self._resolved: dict[tuple[str, str], _Definition | str | None] = {}
         added: list[tuple[str, str, str, str]] = []
-        for path in pt.tqdm(sorted(root.rglob("*.py")), desc=f"sources of {name}", unit="file", delay=1):
+        for path in pt.tqdm(
+            sorted(root.rglob("*.py")), desc=f"sources of {name}", unit="file", delay=1
+        ):
             parts = (name, *path.relative_to(root).with_suffix("").parts)
             if not SKIPPED_MODULES.isdisjoint(parts):
                 continue
@@ -108,7 +118,11 @@ class _Package:
         for definition, names in named.items():
             if definition.docstring:
                 name = min(names, key=lambda alias: (alias.count("."), names[alias][0], alias))
-                found.append(DocumentedObject(name, tuple(sorted(names)), names[name][1], definition.docstring))
+                found.append(
+                    DocumentedObject(
+                        name, tuple(sorted(names)), names[name][1], definition.docstring
+                    )
+                )
         return sorted(found, key=lambda documented: documented.name)
 
     def _members(self, definition: _Definition) -> dict[str, tuple[_Definition, int]]:
@@ -129,7 +143,9 @@ class _Package:
         if module_name not in self._exports:
             self._exports[module_name] = set()  # for cycles of imports
             if module := self.modules.get(module_name):
-                self._exports[module_name] = {name for name in self._exported_names(module) if _is_public(name)}
+                self._exports[module_name] = {
+                    name for name in self._exported_names(module) if _is_public(name)
+                }
         return self._exports[module_name]
 
     def _exported_names(self, module: _Module) -> set[str]:
@@ -149,7 +165,11 @@ class _Package:
             first, _, rest = dotted.partition(".")
             found = self._look_up(module_name, first)
             if rest and found is not None:
-                found = self._resolve(found, rest) if isinstance(found, str) else found.members.get(rest)
+                found = (
+                    self._resolve(found, rest)
+                    if isinstance(found, str)
+                    else found.members.get(rest)
+                )
             self._resolved[key] = found
         return self._resolved[key]
 
@@ -199,7 +219,11 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 def _read_module(module: _Module, body: list[ast.stmt]) -> None:
     for node in _statements(body):
         match node:
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            case (
+                ast.FunctionDef(name=name)
+                | ast.AsyncFunctionDef(name=name)
+                | ast.ClassDef(name=name)
+            ):
                 definition = _definition(module.name, node)
                 if definition.docstring or definition.is_class:
                     module.definitions[name] = definition
@@ -225,15 +249,23 @@ def _read_module(module: _Module, body: list[ast.stmt]) -> None:
                         module.assignments[target.id] = ast.unparse(value)
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=ast.Name(id=called))):
                 module.instances[name] = called
-    called_once = {called for called, count in Counter(module.instances.values()).items() if count == 1}
-    module.instances = {name: called for name, called in module.instances.items() if called in called_once}
+    called_once = {
+        called for called, count in Counter(module.instances.values()).items() if count == 1
+    }
+    module.instances = {
+        name: called for name, called in module.instances.items() if called in called_once
+    }
 
 
-def _definition(module: str, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> _Definition:
+def _definition(
+    module: str, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+) -> _Definition:
     definition = _Definition(module, ast.get_docstring(node))
     if isinstance(node, ast.ClassDef):
         definition.is_class = True
-        definition.bases = tuple(ast.unparse(base) for base in node.bases if isinstance(base, ast.Name | ast.Attribute))
+        definition.bases = tuple(
+            ast.unparse(base) for base in node.bases if isinstance(base, ast.Name | ast.Attribute)
+        )
         for inner in node.body:
             if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef):
                 described = _Definition(module, ast.get_docstring(inner))
@@ -251,7 +283,10 @@ def _added_docstrings(module: _Module, body: list[ast.stmt]) -> Iterator[tuple[s
     for node in _statements(body):
         match node:
             case ast.Expr(
-                ast.Call(ast.Name("add_newdoc"), [ast.Constant(str(home)), ast.Constant(str(name)), documented])
+                ast.Call(
+                    ast.Name("add_newdoc"),
+                    [ast.Constant(str(home)), ast.Constant(str(name)), documented],
+                )
             ):
                 pass
             case ast.Expr(ast.Call(ast.Name("add_newdoc"), [ast.Constant(str(name)), documented])):
@@ -262,5 +297,7 @@ def _added_docstrings(module: _Module, body: list[ast.stmt]) -> Iterator[tuple[s
             match entry:
                 case ast.Constant(value=str(text)):
                     yield home, name, "", inspect.cleandoc(text)
-                case ast.Tuple(elts=[ast.Constant(value=str(member)), ast.Constant(value=str(text))]):
+                case ast.Tuple(
+                    elts=[ast.Constant(value=str(member)), ast.Constant(value=str(text))]
+                ):
                     yield home, name, member, inspect.cleandoc(text)

@@ -143,7 +143,9 @@ class StructuredDocument:
     @property
     def root(self) -> int:
         """Position of the root section."""
-        return next(position for position, node in enumerate(self.nodes) if node.parent == NO_PARENT)
+        return next(
+            position for position, node in enumerate(self.nodes) if node.parent == NO_PARENT
+        )
 
     @property
     def title(self) -> str:
@@ -155,7 +157,9 @@ class StructuredDocument:
         return [node.text for node in self.nodes if node.kind == PASSAGE]
 
     @classmethod
-    def from_record(cls, record: Mapping[str, Any], *, passage_words: int = 120) -> StructuredDocument:
+    def from_record(
+        cls, record: Mapping[str, Any], *, passage_words: int = 120
+    ) -> StructuredDocument:
         """Reads a document as a corpus iterator yields it.
 
         Args:
@@ -170,16 +174,25 @@ class StructuredDocument:
         check_type("a record", record, Mapping, "a dictionary with docno and text")
         docno = record.get("docno")
         if not isinstance(docno, str) or not docno:
-            raise ValueError(f"a document needs a non-empty text as 'docno', got {docno!r} (fields: {sorted(record)})")
+            raise ValueError(
+                f"a document needs a non-empty text as 'docno', got {docno!r} (fields: {sorted(record)})"
+            )
         codes = _texts(record, "codes")
         if record.get("nodes") is not None:
             nodes, links = _read(record, "nodes", Node), _read(record, "links", Link)
             return cls(
-                docno, nodes, links, _read(record, "references", Reference), codes, _texts(record, "passage_ids")
+                docno,
+                nodes,
+                links,
+                _read(record, "references", Reference),
+                codes,
+                _texts(record, "passage_ids"),
             )
         text = record.get("text")
         if not isinstance(text, str):
-            raise ValueError(f"document {docno!r} has neither 'nodes' nor a text in 'text' (fields: {sorted(record)})")
+            raise ValueError(
+                f"document {docno!r} has neither 'nodes' nor a text in 'text' (fields: {sorted(record)})"
+            )
         title: Any = record.get("title")
         root = Node(SECTION, "" if is_missing(title) else title, NO_PARENT)
         passages = (Node(PASSAGE, passage, 0) for passage in split_text(text, passage_words))
@@ -212,7 +225,9 @@ def _texts(record: Mapping[str, Any], field: str) -> tuple[str, ...]:
     if is_missing(value):
         return ()
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
-        raise ValueError(f"document {record['docno']!r}: {field!r} must be a list of texts, got {value!r:.60}")
+        raise ValueError(
+            f"document {record['docno']!r}: {field!r} must be a list of texts, got {value!r:.60}"
+        )
     return tuple(value)
 
 
@@ -223,7 +238,9 @@ def _read(record: Mapping[str, Any], field: str, kind: type[Part]) -> tuple[Part
         return () if is_missing(rows) else tuple(kind(*row) for row in rows)
     except TypeError as error:
         fields = ", ".join(kind._fields)
-        raise ValueError(f"document {record['docno']!r}: {field!r} must be a list of ({fields}): {error}") from error
+        raise ValueError(
+            f"document {record['docno']!r}: {field!r} must be a list of ({fields}): {error}"
+        ) from error
 
 
 def _problems(document: StructuredDocument) -> Iterator[str]:
@@ -246,8 +263,12 @@ def _problems(document: StructuredDocument) -> Iterator[str]:
         elif nodes[node.parent].kind != SECTION:
             yield f"node {position} lies in node {node.parent}, which is not a section"
     try:
-        if any(node.parent >= position for position, node in enumerate(nodes)):  # else sections precede their parts
-            TopologicalSorter({position: [node.parent] for position, node in enumerate(nodes)}).prepare()
+        if any(
+            node.parent >= position for position, node in enumerate(nodes)
+        ):  # else sections precede their parts
+            TopologicalSorter(
+                {position: [node.parent] for position, node in enumerate(nodes)}
+            ).prepare()
     except CycleError as error:
         yield f"its section tree has a cycle through nodes {error.args[1][1:]}"
     if ids := document.passage_ids:
@@ -283,7 +304,9 @@ def _wrong_types(document: StructuredDocument) -> Iterator[str]:
         noun, fields = of.__name__.lower(), ", ".join(of._fields)
         for position, row in enumerate(rows):
             if not isinstance(row, of) or not all(map(isinstance, row, kinds)):
-                expected = ", ".join("a text" if kind is str else "a whole number" for kind in kinds)
+                expected = ", ".join(
+                    "a text" if kind is str else "a whole number" for kind in kinds
+                )
                 yield f"{noun} {position} is {row!r:.120}, expected {of.__name__}({fields}): {expected}"
             texts += [(noun, value) for value in row if isinstance(value, str)]
     for noun, text in texts:

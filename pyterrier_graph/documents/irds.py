@@ -71,12 +71,20 @@ class Docs(BaseDocs):
 class Queries(BaseQueries):
     """Queries of a class, in a language."""
 
-    def __init__(self, queries: Callable[[], Iterator[Any]], language: str, kind: type = GenericQuery) -> None:
-        self.queries_iter, self.queries_lang, self.queries_cls = queries, lambda: language, lambda: kind
+    def __init__(
+        self, queries: Callable[[], Iterator[Any]], language: str, kind: type = GenericQuery
+    ) -> None:
+        self.queries_iter, self.queries_lang, self.queries_cls = (
+            queries,
+            lambda: language,
+            lambda: kind,
+        )
 
 
 class Qrels(BaseQrels):
     """Judgments of a class, and the meaning of their grades."""
 
-    def __init__(self, qrels: Callable[[], Iterator[Any]], grades: dict[int, str], kind: type = GenericQrel) -> None:
+    def __init__(
+        self, qrels: Callable[[], Iterator[Any]], grades: dict[int, str], kind: type = GenericQrel
+    ) -> None:
         self.qrels_iter, self.qrels_defs, self.qrels_cls = qrels, lambda: grades, lambda: kind

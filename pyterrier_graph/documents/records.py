@@ -58,7 +58,11 @@ def read_record(record: Record, *, passage_words: int = 120) -> StructuredDocume
     Raises:
         ValueError: If a field is missing or has a wrong type; the message names the document.
     """
-    if not isinstance(record, Mapping) or not isinstance(record.get("docno"), str) or record.get("nodes") is not None:
+    if (
+        not isinstance(record, Mapping)
+        or not isinstance(record.get("docno"), str)
+        or record.get("nodes") is not None
+    ):
         return StructuredDocument.from_record(record)
     fields = next((fields for fields in RECORD_TYPES if record.keys() >= {*fields}), None)
     if fields is None:
@@ -76,10 +80,17 @@ def read_record(record: Record, *, passage_words: int = 120) -> StructuredDocume
             parent = len(nodes) if name else 0
             if name:
                 nodes.append(Node(SECTION, name, 0))
-            nodes += (Node(PASSAGE, text, parent) for text in split_text("\n\n".join(paragraphs), passage_words))
+            nodes += (
+                Node(PASSAGE, text, parent)
+                for text in split_text("\n\n".join(paragraphs), passage_words)
+            )
     except (TypeError, ValueError, AttributeError) as error:
-        raise ValueError(f"document {record['docno']!r}: {', '.join(fields)} cannot be read: {error}") from error
-    return StructuredDocument.from_record({"docno": record["docno"], "nodes": nodes, "codes": record.get("codes")})
+        raise ValueError(
+            f"document {record['docno']!r}: {', '.join(fields)} cannot be read: {error}"
+        ) from error
+    return StructuredDocument.from_record(
+        {"docno": record["docno"], "nodes": nodes, "codes": record.get("codes")}
+    )
 
 
 def _sections(rows: Iterable[Any] | None) -> Iterator[Section]:
@@ -98,16 +109,23 @@ def _newswire(record: Record) -> Sectioned:
     text = markup.decode(errors="replace") if isinstance(markup, bytes) else markup
     article = lxml.html.fromstring(f"<div>{xml_text(text)}</div>")
     for paragraph in article.iter("p"):
-        paragraph.text, paragraph.tail = (f"\n\n{xml_text(part)}" for part in (paragraph.text, paragraph.tail))
+        paragraph.text, paragraph.tail = (
+            f"\n\n{xml_text(part)}" for part in (paragraph.text, paragraph.tail)
+        )
     headline = next(article.iter(*HEADLINES), None)
     title = _text(record, "title") or ("" if headline is None else headline.text_content())
     texts = [element.text_content() for element in article.iter(*TEXTS)]
-    return " ".join(title.split()), [("", texts or [_text(record, "text") or _text(record, "body")])]
+    return " ".join(title.split()), [
+        ("", texts or [_text(record, "text") or _text(record, "body")])
+    ]
 
 
 def _by_headings(record: Record) -> Sectioned:
     """A web page whose headings are given in their order, and are lines of its body."""
-    title, lines = _text(record, "title"), [line.strip() for line in _text(record, "body").splitlines()]
+    title, lines = (
+        _text(record, "title"),
+        [line.strip() for line in _text(record, "body").splitlines()],
+    )
     places: dict[str, list[int]] = defaultdict(list)
     for number, line in enumerate(lines):
         places[line].append(number)
@@ -118,14 +136,21 @@ def _by_headings(record: Record) -> Sectioned:
         if following < len(found) and heading not in ("", title):
             starts.append((found[following], heading))
     ends = [start for start, _ in starts[1:]] + [len(lines)]
-    return title, [(name, lines[start + 1 : end]) for (start, name), end in zip(starts, ends, strict=True)]
+    return title, [
+        (name, lines[start + 1 : end]) for (start, name), end in zip(starts, ends, strict=True)
+    ]
 
 
 def _article(record: Record) -> Sectioned:
     """An article with an abstract; in ``cord19/fulltext``, a section comes as one row for each of its paragraphs."""
     plain = isinstance(record.get("body"), str | float | None)
-    rows: Iterable[Section] = [("", [_text(record, "body")])] if plain else _sections(record["body"])
-    sections = [(name, [*chain(*(texts for _, texts in part))]) for name, part in groupby(rows, key=itemgetter(0))]
+    rows: Iterable[Section] = (
+        [("", [_text(record, "body")])] if plain else _sections(record["body"])
+    )
+    sections = [
+        (name, [*chain(*(texts for _, texts in part))])
+        for name, part in groupby(rows, key=itemgetter(0))
+    ]
     return _text(record, "title"), [("", [_text(record, "abstract")]), *sections]
 
 

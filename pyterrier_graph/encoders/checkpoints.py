@@ -24,9 +24,14 @@ from pyterrier_graph.encoders.names import DEFAULT
 
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 
-MAX_QUERY_TOKENS, MAX_PASSAGE_TOKENS = 120, 180  # the defaults of all encoders: those of Albarede et al. 2023
+MAX_QUERY_TOKENS, MAX_PASSAGE_TOKENS = (
+    120,
+    180,
+)  # the defaults of all encoders: those of Albarede et al. 2023
 # Models that count positions from the number of the padding token, as RoBERTa does.
-FROM_PADDING = frozenset("roberta xlm-roberta xlm-roberta-xl roberta-prelayernorm camembert mpnet longformer".split())
+FROM_PADDING = frozenset(
+    "roberta xlm-roberta xlm-roberta-xl roberta-prelayernorm camembert mpnet longformer".split()
+)
 MODULES = ("sentence_transformers.", "pylate.")  # classes that a checkpoint may name
 # How weights are loaded: a file of pickled objects, which may run code, is never read.
 SAFE_WEIGHTS: dict[str, Any] = {"dtype": torch.float32, "use_safetensors": True}
@@ -36,7 +41,9 @@ CONVERT = "if you trust them, convert them: SentenceTransformer(name).save(folde
 _TOKENIZING = RLock()
 if hasattr(os, "register_at_fork"):  # a process is not forked while another thread has the lock
     os.register_at_fork(
-        before=_TOKENIZING.acquire, after_in_parent=_TOKENIZING.release, after_in_child=_TOKENIZING.release
+        before=_TOKENIZING.acquire,
+        after_in_parent=_TOKENIZING.release,
+        after_in_child=_TOKENIZING.release,
     )
 
 
@@ -48,7 +55,9 @@ def tokenized(tokenize: Callable[..., Any], *texts: Any, **options: Any) -> Any:
 
 def share(network: nn.Module) -> list[Any]:
     """Makes threads take turns in the tokenizers of a network of sentence-transformers; returns its transformers."""
-    from sentence_transformers.base.modules import Transformer  # takes seconds, which converted encoders need not
+    from sentence_transformers.base.modules import (
+        Transformer,
+    )  # takes seconds, which converted encoders need not
 
     transformers = [module for module in network.modules() if isinstance(module, Transformer)]
     for module in transformers:
@@ -66,7 +75,9 @@ def token_limit(name: str, length: int | None, default: int, longest: Iterable[i
         return min([default, *limits])
     check_count(name, length)
     if not 2 < length <= min([length, *limits]):
-        raise ValueError(f"the encoder reads 3 to {min(limits, default='any number of')} tokens, {name} is {length}")
+        raise ValueError(
+            f"the encoder reads 3 to {min(limits, default='any number of')} tokens, {name} is {length}"
+        )
     return length
 
 
@@ -74,7 +85,11 @@ def positions_of(config: Any) -> int | None:
     """The number of tokens that a network has positions for, by its configuration; None if that is not limited."""
     config = config.get_text_config()
     positions = getattr(config, "max_position_embeddings", None)
-    return positions - config.pad_token_id - 1 if positions and config.model_type in FROM_PADDING else positions
+    return (
+        positions - config.pad_token_id - 1
+        if positions and config.model_type in FROM_PADDING
+        else positions
+    )
 
 
 @contextmanager
@@ -104,12 +119,25 @@ def loading(encoder: str) -> Iterator[None]:
         raise  # the error of an artifact names its folder
     except OSError as error:
         if "use_safetensors" in str(error):
-            raise ValueError(f"{encoder!r} has no {WEIGHTS}, and pickled weights are not read; {CONVERT}") from error
+            raise ValueError(
+                f"{encoder!r} has no {WEIGHTS}, and pickled weights are not read; {CONVERT}"
+            ) from error
         expected = f"a Hugging Face id, the folder of a checkpoint, or {DEFAULT!r}"
         offline = "Without a network, an id works only if it was downloaded before"
-        raise OSError(f"encoder must be {expected}: {encoder!r} cannot be loaded. {offline}") from error
-    except (AttributeError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        raise ValueError(f"{encoder!r} cannot be loaded, its files are damaged: {error!r}") from error
+        raise OSError(
+            f"encoder must be {expected}: {encoder!r} cannot be loaded. {offline}"
+        ) from error
+    except (
+        AttributeError,
+        ArithmeticError,
+        LookupError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ) as error:
+        raise ValueError(
+            f"{encoder!r} cannot be loaded, its files are damaged: {error!r}"
+        ) from error
 
 
 def _check_parts(folder: Path) -> None:
@@ -121,14 +149,18 @@ def _check_parts(folder: Path) -> None:
         try:
             modules = json.loads(file.read_text("utf-8"))
             paths = [str(module["path"]) for module in modules]
-            foreign = [module["type"] for module in modules if not module["type"].startswith(MODULES)]
+            foreign = [
+                module["type"] for module in modules if not module["type"].startswith(MODULES)
+            ]
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             raise ValueError(f"{str(file)!r} is damaged: {error!r}") from error
         if foreign:
             raise ValueError(f"{str(file)!r} names {foreign[0]!r}, whose code would be run")
     for part in map(folder.joinpath, paths):
         if (pickled := next(part.glob(PICKLES), None)) and not any(part.glob(WEIGHTS)):
-            raise ValueError(f"{str(pickled)!r} holds pickled weights, which are not read; {CONVERT}")
+            raise ValueError(
+                f"{str(pickled)!r} holds pickled weights, which are not read; {CONVERT}"
+            )
 
 
 def device_of(name: str | None) -> torch.device:
@@ -136,11 +168,15 @@ def device_of(name: str | None) -> torch.device:
     try:
         device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
     except (RuntimeError, TypeError, ValueError):
-        raise ValueError(f"device must be 'cpu', 'cuda', 'cuda:0', 'mps' or None, got {name!r:.60}") from None
+        raise ValueError(
+            f"device must be 'cpu', 'cuda', 'cuda:0', 'mps' or None, got {name!r:.60}"
+        ) from None
     try:
         torch.empty(0, device=device)
     except (AssertionError, ImportError, RuntimeError) as error:
-        raise ValueError(f"device={str(device)!r} cannot be used here, device='cpu' can: {error!s:.100}") from error
+        raise ValueError(
+            f"device={str(device)!r} cannot be used here, device='cpu' can: {error!s:.100}"
+        ) from error
     return device
 
 
@@ -148,7 +184,9 @@ def computes_bfloat16(device: torch.device) -> bool:
     """Whether a device computes bfloat16 natively: a GPU that does, or a CPU with AMX or AVX512-BF16."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    return device.type == "cpu" and (torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported())
+    return device.type == "cpu" and (
+        torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
+    )
 
 
 def dtype_of(name: DType, device: torch.device) -> torch.dtype:
@@ -185,7 +223,9 @@ def at_least_float32(tensor: Tensor) -> Tensor:
 
 def score_in_full_precision(network: nn.Module) -> None:
     """Makes the last linear layer of a network, which gives the score, compute in float32 in any :func:`precision`."""
-    keep_full_precision([module for module in network.modules() if isinstance(module, nn.Linear)][-1])
+    keep_full_precision(
+        [module for module in network.modules() if isinstance(module, nn.Linear)][-1]
+    )
 
 
 def keep_full_precision(linear: nn.Linear) -> None:

@@ -33,15 +33,27 @@ from pyterrier_graph.encoders.names import NAMES, checkpoint_state
 
 logger = logging.getLogger(__name__)
 
-FILES = ABOUT, NETWORK, WEIGHTS, TOKENIZER = "about.json", "network.xml", "network.bin", "tokenizer.json"
+FILES = ABOUT, NETWORK, WEIGHTS, TOKENIZER = (
+    "about.json",
+    "network.xml",
+    "network.bin",
+    "tokenizer.json",
+)
 BATCH = 16
-EXAMPLES = ["Who?", "How are TIES broken, and where?", "A longer text: " + "it is read in full, or cut. " * 30]
+EXAMPLES = [
+    "Who?",
+    "How are TIES broken, and where?",
+    "A longer text: " + "it is read in full, or cut. " * 30,
+]
 
 
 class CompiledEncoder(WithSignature, pt.Transformer):
     """The bi-encoder in a folder that :func:`compiled` has written. As a transformer, it encodes queries."""
 
-    schematic = {"label": "SentenceEncoder", "help_url": "https://pypi.org/project/pyterrier-graph/"}
+    schematic = {
+        "label": "SentenceEncoder",
+        "help_url": "https://pypi.org/project/pyterrier-graph/",
+    }
     verbose = False
 
     def __init__(self, folder: Path) -> None:
@@ -49,7 +61,9 @@ class CompiledEncoder(WithSignature, pt.Transformer):
 
         self.folder, self._programs = folder, cache(partial(_program, folder))
         about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-        self.model_name, self._dimension, self._query, self._passage = about  # prompts and limits of the latter two
+        self.model_name, self._dimension, self._query, self._passage = (
+            about  # prompts and limits of the latter two
+        )
         self._tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
         self._tokenizer.no_padding()
         self._lock = Lock()  # of the tokenizer and the programs, which threads must not share
@@ -58,11 +72,16 @@ class CompiledEncoder(WithSignature, pt.Transformer):
         return f"SentenceEncoder({self.model_name.rpartition('@')[0]!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (self.model_name, {name: (self.folder / name).read_bytes() for name in FILES})
+        return _restored, (
+            self.model_name,
+            {name: (self.folder / name).read_bytes() for name in FILES},
+        )
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Adds ``query_vec`` to ``qid, query``."""
-        pt.validate.query_frame(inp := check_frame(inp, self, texts=("query",)), extra_columns=["query"], context=self)
+        pt.validate.query_frame(
+            inp := check_frame(inp, self, texts=("query",)), extra_columns=["query"], context=self
+        )
         return inp.assign(query_vec=[*self.encode_queries(inp["query"].tolist())])
 
     def query_encoder(self) -> pt.Transformer:
@@ -84,14 +103,20 @@ class CompiledEncoder(WithSignature, pt.Transformer):
         prompt, limit = self._passage
         with self._lock:
             self._tokenizer.no_truncation()
-            first, *tokens = self._tokenizer.encode_batch([prompt, *texts], add_special_tokens=False)
-        return windows_of(texts, tokens, limit - self._tokenizer.num_special_tokens_to_add(False) - len(first))
+            first, *tokens = self._tokenizer.encode_batch(
+                [prompt, *texts], add_special_tokens=False
+            )
+        return windows_of(
+            texts, tokens, limit - self._tokenizer.num_special_tokens_to_add(False) - len(first)
+        )
 
     def _encode(self, texts: list[str], prompt: str, limit: int, *, precision: str) -> np.ndarray:
         vectors = np.empty((len(texts), self._dimension), np.float32)
         with self._lock:
             self._tokenizer.enable_truncation(limit)
-            tokens = self._tokenizer.encode_batch([prompt + text for text in texts] if prompt else texts)
+            tokens = self._tokenizer.encode_batch(
+                [prompt + text for text in texts] if prompt else texts
+            )
             order = sorted(range(len(texts)), key=lambda number: len(tokens[number]), reverse=True)
             for start in range(0, len(order), BATCH):
                 part = order[start : start + BATCH]
@@ -118,7 +143,9 @@ def windows_of(texts: Sequence[str], tokens: Iterable[Any], size: int) -> list[l
 
 def find_compiled(name: str) -> CompiledEncoder | None:
     """The encoder of a ``model_name``, if it has been converted."""
-    return CompiledEncoder(_folder(name)) if _folder(name).is_dir() and find_spec("openvino") else None
+    return (
+        CompiledEncoder(_folder(name)) if _folder(name).is_dir() and find_spec("openvino") else None
+    )
 
 
 def compiled(encoder: Any) -> Any:
@@ -151,10 +178,14 @@ def compiled_queries(encoder: Any, *, convert: bool) -> Any:
     place = _folder(name := f"queries {encoder.fingerprint()}")
 
     def write(folder: Path) -> None:
-        network = [module for module in encoder.network if type(module).__name__ != "MultiVectorMask"]
+        network = [
+            module for module in encoder.network if type(module).__name__ != "MultiVectorMask"
+        ]
         _save(network, "token_embeddings", folder)
         given, kept = encoder._features(EXAMPLES, "query")
-        found = _program(folder, "f32")([given["input_ids"].numpy(), given["attention_mask"].numpy()])[0]
+        found = _program(folder, "f32")(
+            [given["input_ids"].numpy(), given["attention_mask"].numpy()]
+        )[0]
         exact = encoder.network(given, task="query")["token_embeddings"].detach().numpy()
         if not np.abs(found - exact)[kept.numpy()].max() < 1e-3:
             raise ValueError("its vectors differ")
@@ -165,7 +196,11 @@ def compiled_queries(encoder: Any, *, convert: bool) -> Any:
 
 
 def _can_run(encoder: Any) -> bool:
-    return encoder.dtype == "auto" and encoder.network.device.type == "cpu" and find_spec("openvino") is not None
+    return (
+        encoder.dtype == "auto"
+        and encoder.network.device.type == "cpu"
+        and find_spec("openvino") is not None
+    )
 
 
 def _convert_once(name: str, write: Callable[[Path], None]) -> None:
@@ -175,7 +210,9 @@ def _convert_once(name: str, write: Callable[[Path], None]) -> None:
     if not place.is_dir() and not refused.exists():
         tracing = logging.getLogger("transformers.modeling_utils")
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the conversion traces the network for inputs of any size
+            warnings.simplefilter(
+                "ignore"
+            )  # the conversion traces the network for inputs of any size
             tracing.disabled = True  # and reads its properties, of which one warns
             try:
                 with _writing(place) as folder:
@@ -190,9 +227,17 @@ def _convert_once(name: str, write: Callable[[Path], None]) -> None:
 
 def compiled_checkpoint(checkpoint: str) -> Any:
     """The :func:`compiled` encoder of a checkpoint; once it is converted, neither it nor torch is loaded."""
-    known = _folder(f"{checkpoint_state(checkpoint)} {version('pyterrier_graph')}").with_suffix(".name")
-    has_files = checkpoint in NAMES or os.path.isdir(checkpoint)  # a model hub may have another version
-    if has_files and known.is_file() and (found := find_compiled(known.read_text(encoding="utf-8"))):
+    known = _folder(f"{checkpoint_state(checkpoint)} {version('pyterrier_graph')}").with_suffix(
+        ".name"
+    )
+    has_files = checkpoint in NAMES or os.path.isdir(
+        checkpoint
+    )  # a model hub may have another version
+    if (
+        has_files
+        and known.is_file()
+        and (found := find_compiled(known.read_text(encoding="utf-8")))
+    ):
         return found
     from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 
@@ -254,7 +299,9 @@ def _core() -> Any:
 
 
 def _program(folder: Path, precision: str) -> Any:
-    threads = int(os.environ.get("OMP_NUM_THREADS", "0").partition(",")[0])  # 0: as many as there are cores
+    threads = int(
+        os.environ.get("OMP_NUM_THREADS", "0").partition(",")[0]
+    )  # 0: as many as there are cores
     options = {"INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": threads}
     return _core().compile_model(str(folder / NETWORK), "CPU", options)
 
@@ -268,4 +315,9 @@ def _openvino() -> Any:
 
 
 def _folder(name: str) -> Path:
-    return Path(pt.io.pyterrier_home(), "pyterrier_graph", "compiled", sha256(name.encode()).hexdigest()[:16])
+    return Path(
+        pt.io.pyterrier_home(),
+        "pyterrier_graph",
+        "compiled",
+        sha256(name.encode()).hexdigest()[:16],
+    )

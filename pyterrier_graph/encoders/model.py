@@ -19,10 +19,24 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from pyterrier_graph.checks import QualityWarning, Shown, WithSignature, check_count, check_training, positions
+from pyterrier_graph.checks import (
+    QualityWarning,
+    Shown,
+    WithSignature,
+    check_count,
+    check_training,
+    positions,
+)
 from pyterrier_graph.encoders.checkpoints import DType, device_of, dtype_name, dtype_of, hidden_bars
 from pyterrier_graph.encoders.names import checkpoint_name
-from pyterrier_graph.storage.artifact import OwnArtifact, kind_of, read_meta, versions, weights_sha256, writing
+from pyterrier_graph.storage.artifact import (
+    OwnArtifact,
+    kind_of,
+    read_meta,
+    versions,
+    weights_sha256,
+    writing,
+)
 
 Options = TypeVar("Options")
 
@@ -31,7 +45,11 @@ def options_from(kind: type[Options], values: Mapping[str, Any]) -> Options:
     """A dataclass from its JSON form, in which tuples are lists and dataclasses are dictionaries."""
     options, hints = dict(values), get_type_hints(kind)
     for name, value in options.items():
-        inner = [hint for hint in (hints.get(name), *get_args(hints.get(name))) if dataclasses.is_dataclass(hint)]
+        inner = [
+            hint
+            for hint in (hints.get(name), *get_args(hints.get(name)))
+            if dataclasses.is_dataclass(hint)
+        ]
         if inner and value is not None:
             options[name] = options_from(cast(Any, inner[0]), value)
         elif isinstance(value, list):
@@ -44,7 +62,11 @@ def options_from(kind: type[Options], values: Mapping[str, Any]) -> Options:
 
 def training_entry(options: Any, log: list[dict[str, float]]) -> dict[str, Any]:
     """The entry of ``pt_meta.json`` for a training: its steps, options, log and best validation measure."""
-    entry: dict[str, Any] = {"steps": max(entry["step"] for entry in log), "options": _stored(options), "log": log}
+    entry: dict[str, Any] = {
+        "steps": max(entry["step"] for entry in log),
+        "options": _stored(options),
+        "log": log,
+    }
     if measured := [entry[options.measure] for entry in log if options.measure in entry]:
         kept = measured[-1] if "share" in log[-1] else max(measured)  # see StartOptions
         entry["best"] = {options.measure: kept}
@@ -53,7 +75,9 @@ def training_entry(options: Any, log: list[dict[str, float]]) -> dict[str, Any]:
 
 def _stored(options: Any) -> dict[str, Any]:
     """Options of a training without folders, which are paths of this machine."""
-    return dataclasses.asdict(options, dict_factory=lambda items: {k: v for k, v in items if k != "output_dir"})
+    return dataclasses.asdict(
+        options, dict_factory=lambda items: {k: v for k, v in items if k != "output_dir"}
+    )
 
 
 class LearnedModel(Shown, WithSignature, OwnArtifact, pt.Estimator):
@@ -114,7 +138,11 @@ class LearnedModel(Shown, WithSignature, OwnArtifact, pt.Estimator):
 
     def save(self, path: str | os.PathLike[str]) -> Self:
         """Writes the model with the options and the log of its training as an artifact, to a path that is free."""
-        meta = kind_of(self) | self._origin() | {"random_start": self.random_start, "sha256": self._digest()}
+        meta = (
+            kind_of(self)
+            | self._origin()
+            | {"random_start": self.random_start, "sha256": self._digest()}
+        )
         meta |= {name: getattr(self, name) for name in self.WRITTEN}
         if isinstance(self.encoder, str):
             meta["encoder"] = checkpoint_name(self.encoder)
@@ -157,7 +185,9 @@ class LearnedModel(Shown, WithSignature, OwnArtifact, pt.Estimator):
         except SafetensorError as error:
             raise ValueError(f"{str(folder)!r} is damaged: {error}") from error
         if model._digest() != meta["sha256"]:
-            raise ValueError(f"{str(folder)!r} is damaged: its weights are not those that were saved")
+            raise ValueError(
+                f"{str(folder)!r} is damaged: its weights are not those that were saved"
+            )
         if isinstance(meta.get("encoder"), str):
             model.encoder = meta["encoder"]
         model.training_log = meta.get("training", {}).get("log", [])
@@ -172,17 +202,27 @@ class LearnedModel(Shown, WithSignature, OwnArtifact, pt.Estimator):
         The copy has its own copy of the weights if only arguments in :attr:`KEEP_WEIGHTS` change. After other changes
         (of the encoder, the configuration, the seed) it is untrained, with a warning if this model is trained.
         """
-        present = {attribute.name: attribute.value for attribute in pt.inspect.transformer_attributes(self)}
-        attributes = {name: value for name, value in attributes.items() if value is not present.get(name, self)}
+        present = {
+            attribute.name: attribute.value for attribute in pt.inspect.transformer_attributes(self)
+        }
+        attributes = {
+            name: value
+            for name, value in attributes.items()
+            if value is not present.get(name, self)
+        }
         lost = sorted(attributes.keys() - self.KEEP_WEIGHTS)
         if lost:
             if self.training_log:
                 reason = f"with another {', '.join(lost)} the trained weights do not fit"
-                warnings.warn(f"the copy of {self!r} is not trained: {reason}", QualityWarning, stacklevel=2)
+                warnings.warn(
+                    f"the copy of {self!r} is not trained: {reason}", QualityWarning, stacklevel=2
+                )
             return type(self)(**present | attributes)
         twin = copy.copy(self)
         if isinstance(self.network, nn.Module) and self.network.state_dict():
-            twin.network = copy.deepcopy(self.network).to(device_of(attributes.get("device", self.device)))
+            twin.network = copy.deepcopy(self.network).to(
+                device_of(attributes.get("device", self.device))
+            )
         for name, value in attributes.items():
             setattr(twin, name, value)
         twin._check()
@@ -205,7 +245,9 @@ class LearnedModel(Shown, WithSignature, OwnArtifact, pt.Estimator):
         seeded = {"training": self.training, "start": getattr(self, "config", self)}
         self.training_run = {
             "versions": versions(),
-            "seeds": {name: options.seed for name, options in seeded.items() if hasattr(options, "seed")},
+            "seeds": {
+                name: options.seed for name, options in seeded.items() if hasattr(options, "seed")
+            },
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
             "dtype": dtype_name(self.dtype, device),
             "seconds": round(time.monotonic() - start, 1),
@@ -215,7 +257,9 @@ class LearnedModel(Shown, WithSignature, OwnArtifact, pt.Estimator):
         """Rows of the table in a notebook: the number of weights, and the steps, cost and best measure of training."""
         if self.network is None:
             return {}
-        facts: dict[str, Any] = {"parameters": sum(weights.numel() for weights in self.network.parameters())}
+        facts: dict[str, Any] = {
+            "parameters": sum(weights.numel() for weights in self.network.parameters())
+        }
         if not self.training_log:
             loaded = self.path is not self.NO_PATH
             return facts | {"trained": f"loaded from {str(self.path)!r}" if loaded else "not yet"}
@@ -233,7 +277,9 @@ class LearnedModel(Shown, WithSignature, OwnArtifact, pt.Estimator):
             advice = "call fit, load a trained model, or choose a start that ranks without training"
             self._warn_once("random", f"{self!r} is not trained and ranks at random: {advice}")
 
-    def _warn_once(self, topic: str, message: str, category: type[Warning] = QualityWarning) -> None:
+    def _warn_once(
+        self, topic: str, message: str, category: type[Warning] = QualityWarning
+    ) -> None:
         """Warns of a topic, unless this model has done so already."""
         if topic not in self._warned_of:
             self._warned_of |= {topic}

@@ -28,10 +28,17 @@ def packaged() -> Path | None:
 def checkpoint_state(encoder: str | os.PathLike[str]) -> str:
     """A digest of a checkpoint's name, and of the names, sizes and times of its files where it is a folder."""
     folder = (packaged() if os.fspath(encoder) in NAMES else None) or Path(encoder)
-    files = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in sorted(folder.rglob("*"))]
+    files = [
+        (str(file), file.stat().st_size, file.stat().st_mtime_ns)
+        for file in sorted(folder.rglob("*"))
+    ]
     return hashlib.sha256(repr((checkpoint_name(str(encoder)), files)).encode()).hexdigest()[:16]
 
 
 def checkpoint_name(checkpoint: str) -> str:
     """The name of a checkpoint: itself, or ``'all-MiniLM-L6-v2'`` for the folder of the packaged one."""
-    return DEFAULT if Path(checkpoint).parts[-2:] == (PACKAGE, FOLDER) or checkpoint in NAMES else checkpoint
+    return (
+        DEFAULT
+        if Path(checkpoint).parts[-2:] == (PACKAGE, FOLDER) or checkpoint in NAMES
+        else checkpoint
+    )

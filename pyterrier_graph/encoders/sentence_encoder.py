@@ -14,7 +14,15 @@ from pyterrier_dr import BiEncoder
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Router
 
-from pyterrier_graph.checks import Shown, View, WithSignature, check_frame, check_texts, check_type, warn_of_rewritten
+from pyterrier_graph.checks import (
+    Shown,
+    View,
+    WithSignature,
+    check_frame,
+    check_texts,
+    check_type,
+    warn_of_rewritten,
+)
 from pyterrier_graph.encoders.checkpoints import (
     MAX_PASSAGE_TOKENS,
     MAX_QUERY_TOKENS,
@@ -69,7 +77,10 @@ class SentenceEncoder(Shown, WithSignature, BiEncoder):
         ValueError: If the checkpoint cannot read so many tokens.
     """
 
-    schematic = {"label": "SentenceEncoder", "help_url": "https://pypi.org/project/pyterrier-graph/"}
+    schematic = {
+        "label": "SentenceEncoder",
+        "help_url": "https://pypi.org/project/pyterrier-graph/",
+    }
 
     def __init__(
         self,
@@ -82,7 +93,9 @@ class SentenceEncoder(Shown, WithSignature, BiEncoder):
         dtype: DType = "auto",
         verbose: bool = True,
     ) -> None:
-        check_type("encoder", encoder, (str, os.PathLike), "the name or folder of a SentenceTransformer")
+        check_type(
+            "encoder", encoder, (str, os.PathLike), "the name or folder of a SentenceTransformer"
+        )
         BiEncoder.__init__(self, batch_size=batch_size, verbose=verbose)
         self.encoder = str(encoder)
         self.device = device
@@ -95,13 +108,22 @@ class SentenceEncoder(Shown, WithSignature, BiEncoder):
     def _limit(self) -> None:
         """Checks the numbers of tokens, which become those of the network."""
         modules = share(self.network)
-        longest = [limit for part in modules for limit in (part.max_seq_length, positions_of(part.model.config))]
-        self.max_query_tokens = token_limit("max_query_tokens", self.max_query_tokens, MAX_QUERY_TOKENS, longest)
+        longest = [
+            limit
+            for part in modules
+            for limit in (part.max_seq_length, positions_of(part.model.config))
+        ]
+        self.max_query_tokens = token_limit(
+            "max_query_tokens", self.max_query_tokens, MAX_QUERY_TOKENS, longest
+        )
         self.max_passage_tokens = token_limit(
             "max_passage_tokens", self.max_passage_tokens, MAX_PASSAGE_TOKENS, longest
         )
         for module in modules:
-            module.query_length, module.document_length = self.max_query_tokens, self.max_passage_tokens
+            module.query_length, module.document_length = (
+                self.max_query_tokens,
+                self.max_passage_tokens,
+            )
 
     @property
     def similarity(self) -> Literal["dot", "cosine"]:
@@ -126,8 +148,16 @@ class SentenceEncoder(Shown, WithSignature, BiEncoder):
         pyterrier_dr distinguishes encoders by this name, and files of vectors are found by it.
         """
         # weights may have changed, and torch does not count all changes in place; CRC-32 of them takes 15 ms
-        about: list[Any] = [self.max_query_tokens, self.max_passage_tokens, self.similarity, prompts_of(self.network)]
-        bits = {n: value.detach().cpu().flatten().view(torch.uint8) for n, value in self.network.state_dict().items()}
+        about: list[Any] = [
+            self.max_query_tokens,
+            self.max_passage_tokens,
+            self.similarity,
+            prompts_of(self.network),
+        ]
+        bits = {
+            n: value.detach().cpu().flatten().view(torch.uint8)
+            for n, value in self.network.state_dict().items()
+        }
         checksums = {name: zlib.crc32(value.numpy()) for name, value in sorted(bits.items())}
         about += [checksums, *filter(None, [self.network.truncate_dim])]
         return f"{checkpoint_name(self.encoder)}@{hashlib.sha256(repr(about).encode()).hexdigest()[:16]}"
@@ -136,11 +166,15 @@ class SentenceEncoder(Shown, WithSignature, BiEncoder):
         """Encodes queries or passages, or scores pairs of them, depending on the columns of the frame."""
         return super().transform(check_frame(inp, self, texts=("query",)))
 
-    def query_encoder(self, verbose: bool | None = None, batch_size: int | None = None) -> pt.Transformer:
+    def query_encoder(
+        self, verbose: bool | None = None, batch_size: int | None = None
+    ) -> pt.Transformer:
         """A transformer that adds the column ``query_vec`` to ``qid, query``."""
         return super().query_encoder(False, batch_size)  # encoding shows the progress
 
-    def doc_encoder(self, verbose: bool | None = None, batch_size: int | None = None) -> pt.Transformer:
+    def doc_encoder(
+        self, verbose: bool | None = None, batch_size: int | None = None
+    ) -> pt.Transformer:
         """A transformer that adds the column ``doc_vec`` to ``docno, text``."""
         return super().doc_encoder(False, batch_size)
 
@@ -161,27 +195,41 @@ class SentenceEncoder(Shown, WithSignature, BiEncoder):
         tokenizer: Any = getattr(document_modules(self.network)[0], "tokenizer", None)
         if not texts or not getattr(tokenizer, "is_fast", False):
             return [[text] for text in texts]
-        prompt = tokenized(tokenizer, prompts_of(self.network)[1], add_special_tokens=False)["input_ids"]
+        prompt = tokenized(tokenizer, prompts_of(self.network)[1], add_special_tokens=False)[
+            "input_ids"
+        ]
         tokens = tokenized(tokenizer, [*texts], add_special_tokens=False, verbose=False).encodings
-        return windows_of(texts, tokens, self.max_passage_tokens - tokenizer.num_special_tokens_to_add() - len(prompt))
+        return windows_of(
+            texts,
+            tokens,
+            self.max_passage_tokens - tokenizer.num_special_tokens_to_add() - len(prompt),
+        )
 
     @property
     def _dimension(self) -> int:
         return cast(int, self.network.get_embedding_dimension())
 
-    def _encode(self, encode: Callable[..., Any], texts: Any, batch_size: int | None, what: str) -> np.ndarray:
+    def _encode(
+        self, encode: Callable[..., Any], texts: Any, batch_size: int | None, what: str
+    ) -> np.ndarray:
         texts = check_texts(texts)
         warn_of_rewritten(texts if what == "queries" else [])
         self._limit()
         size = batch_size or self.batch_size
-        bar = pt.tqdm(total=len(texts), desc=f"encoding {what}", delay=1, leave=None, disable=not self.verbose)
+        bar = pt.tqdm(
+            total=len(texts), desc=f"encoding {what}", delay=1, leave=None, disable=not self.verbose
+        )
         vectors = [np.empty((0, self._dimension), dtype=np.float32)]
         with bar, precision(self.dtype, self.network.device):
             for start in range(0, len(texts), PART * size):
                 part = texts[start : start + PART * size]
                 found = np.asarray(encode(part, batch_size=size), dtype=np.float32)
-                if self.network.truncate_dim and self.similarity == "cosine":  # the first dimensions are shorter
-                    found /= np.maximum(np.linalg.norm(found, axis=1, keepdims=True), np.finfo(np.float32).tiny)
+                if (
+                    self.network.truncate_dim and self.similarity == "cosine"
+                ):  # the first dimensions are shorter
+                    found /= np.maximum(
+                        np.linalg.norm(found, axis=1, keepdims=True), np.finfo(np.float32).tiny
+                    )
                 vectors.append(found)
                 bar.update(len(part))
         return np.concatenate(vectors)
@@ -195,7 +243,9 @@ def load_sentence_transformer(checkpoint: str, device: str | None) -> SentenceTr
         network = SentenceTransformer(checkpoint, device=place, model_kwargs=SAFE_WEIGHTS)
     network.similarity_fn_name = "cosine" if is_normalized(network) else "dot"
     for module in network.modules():
-        if isinstance(module, Dense):  # in half precision, the normalized vectors would not have length 1
+        if isinstance(
+            module, Dense
+        ):  # in half precision, the normalized vectors would not have length 1
             keep_full_precision(module.linear)
     return network
 

@@ -39,13 +39,19 @@ VECTORS, DIGESTS = "vecs.f4", "digests.u8"
 FLOAT, DIGEST = np.dtype("<f4"), np.dtype("<u8")  # the digest of a text is two numbers
 SOURCE, ROW = np.dtype("<i2"), np.dtype("<i8")
 WINDOWS = 5  # of a long passage
-TITLED = 2 / 3  # the share of the vector of a passage that is read after its titles, in weights per query
+TITLED = (
+    2 / 3
+)  # the share of the vector of a passage that is read after its titles, in weights per query
 PASSAGES_AT_ONCE, TEXTS_AT_ONCE = 256, 65_536
 TIMED, SOON = 16, 10  # passages that are encoded for an estimate, and seconds that need none
 MANY = 500  # passages for which converting the encoder is worth it
 FLEX = {"type": "dense_index", "format": "flex"}
 HINT = {"package_hint": "pyterrier_dr"}
-TEXTS = {"texts": None, "graph": None, "titles": None}  # in the identity of vectors, the digests of all texts
+TEXTS = {
+    "texts": None,
+    "graph": None,
+    "titles": None,
+}  # in the identity of vectors, the digests of all texts
 
 VectorsOf = Callable[[np.ndarray], np.ndarray]
 
@@ -107,7 +113,9 @@ class Mixed:
 class Windows(NamedTuple):
     """The windows of long passages after the first one, which stands for the passage everywhere else."""
 
-    offsets: np.ndarray  # per passage the number of its first further window, and the end; shape (passages + 1,)
+    offsets: (
+        np.ndarray
+    )  # per passage the number of its first further window, and the end; shape (passages + 1,)
     vectors: np.ndarray | Mixed  # shape (windows, d)
 
     def of(self, passages: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -139,10 +147,25 @@ def encode_once(
 
     Returns a memory-mapped array, float32 of shape (count, d); what is written to it does not reach the file.
     """
-    about = {"type": "vectors", "format": "float32", "format_version": 1, "doc_count": count, "base": identity}
+    about = {
+        "type": "vectors",
+        "format": "float32",
+        "format_version": 1,
+        "doc_count": count,
+        "base": identity,
+    }
     path = folder / f"{name}-{json_sha256(about)[:16]}"
     progress = {"desc": name, "unit": "text", "delay": 1, "disable": not verbose}
-    _write(path, about, texts, encode, f"{name}-*", at_once=batch_size, workers=workers, progress=progress)
+    _write(
+        path,
+        about,
+        texts,
+        encode,
+        f"{name}-*",
+        at_once=batch_size,
+        workers=workers,
+        progress=progress,
+    )
     shape = (count, read_meta(path, about)["vec_size"])
     if not count:  # an empty file cannot be mapped
         return np.broadcast_to(FLOAT.type(0), shape)
@@ -225,11 +248,15 @@ def window_vectors(
     windows: Callable[[list[str]], list[list[str]]] | None = getattr(quiet, "windows", None)
     if most == 1 or windows is None:
         return None
-    parts = (windows(graph.texts(nodes[numbers])) for numbers in blocks(len(nodes), PASSAGES_AT_ONCE))
+    parts = (
+        windows(graph.texts(nodes[numbers])) for numbers in blocks(len(nodes), PASSAGES_AT_ONCE)
+    )
     needed = np.array([len(texts) for part in parts for texts in part], dtype=np.int64)
     if cut := int((needed > most).sum()):
         advice = f"give windows={needed.max()}, which takes longer, or shorter passages"
-        message = f"{cut} of {len(nodes)} passages have more than {most} windows, and are cut: {advice}"
+        message = (
+            f"{cut} of {len(nodes)} passages have more than {most} windows, and are cut: {advice}"
+        )
         warnings.warn(message, DataWarning, stacklevel=3)
     bounds = offsets(np.minimum(needed, most) - 1)
     if not bounds[-1]:
@@ -239,17 +266,30 @@ def window_vectors(
         passages = np.searchsorted(bounds, numbers, side="right") - 1
         long, place = np.unique(passages, return_inverse=True)
         found = further_windows(graph, nodes[long], encoder, most, titles=titles)
-        return [found[row][number] for row, number in zip(place, numbers - bounds[passages], strict=True)]
+        return [
+            found[row][number]
+            for row, number in zip(place, numbers - bounds[passages], strict=True)
+        ]
 
     def encoded(titles: bool) -> np.ndarray:
         texts = f"up to {most} windows of {graph.fingerprint()}{' with titles' * titles}"
         identity = {"encoder": encoder_name(encoder), "texts": texts}
         read, count = partial(texts_of, titles=titles), int(bounds[-1])
         return encode_once(
-            folder, "windows", identity, count, read, quiet.encode_docs, workers=workers, verbose=verbose
+            folder,
+            "windows",
+            identity,
+            count,
+            read,
+            quiet.encode_docs,
+            workers=workers,
+            verbose=verbose,
         )
 
-    return Windows(bounds, Mixed(encoded(False), encoded(True), share) if 0 < share < 1 else encoded(share == 1))
+    return Windows(
+        bounds,
+        Mixed(encoded(False), encoded(True), share) if 0 < share < 1 else encoded(share == 1),
+    )
 
 
 def further_windows(
@@ -260,7 +300,9 @@ def further_windows(
     if not titles:
         return windows
     fronts = [f"{title}: " if title else "" for title in graph.titles(nodes)]
-    return [[f"{front}{text}" for text in texts] for front, texts in zip(fronts, windows, strict=True)]
+    return [
+        [f"{front}{text}" for text in texts] for front, texts in zip(fronts, windows, strict=True)
+    ]
 
 
 def digests_of(texts: Iterable[str]) -> np.ndarray:
@@ -324,10 +366,17 @@ def _write(
             found = np.zeros((len(numbers), dimension), dtype=FLOAT)
             for number in np.unique(source[numbers[source[numbers] >= 0]]):
                 here = source[numbers] == number
-                stored = np.memmap(others[number] / VECTORS, dtype=FLOAT, mode="r").reshape(-1, dimension)
+                stored = np.memmap(others[number] / VECTORS, dtype=FLOAT, mode="r").reshape(
+                    -1, dimension
+                )
                 found[here] = stored[row[numbers[here]]]
             missing = np.flatnonzero(source[numbers] < 0)
-            return found, missing, numbers[missing], texts(numbers[missing]) if len(missing) else None
+            return (
+                found,
+                missing,
+                numbers[missing],
+                texts(numbers[missing]) if len(missing) else None,
+            )
 
         def vectors(given: tuple[Any, ...]) -> dict[str, np.ndarray]:
             """Vectors of some texts, shape (texts, d); needs no files."""
@@ -366,7 +415,10 @@ def _copyable(folder: Path, pattern: str, meta: dict[str, Any]) -> list[Path]:
     """Folders of complete files with vectors that depend on the same, the texts aside; the newest first."""
     metas = [path / META for path in folder.glob(pattern) if (path / META).is_file()]
     found = []
-    for path in [meta.parent for meta in sorted(metas, key=lambda meta: (-meta.stat().st_mtime_ns, meta.parent.name))]:
+    for path in [
+        meta.parent
+        for meta in sorted(metas, key=lambda meta: (-meta.stat().st_mtime_ns, meta.parent.name))
+    ]:
         with suppress(ValueError):  # damaged, or of other dimensions
             other = read_meta(path, {"vec_size": meta["vec_size"]})
             same = other["base"] | TEXTS == meta["base"] | TEXTS

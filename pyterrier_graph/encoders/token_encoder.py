@@ -50,7 +50,10 @@ from pyterrier_graph.storage.artifact import json_sha256, weights_sha256
 
 logger = logging.getLogger(__name__)
 
-TEXTS_AT_ONCE, MANY_TEXTS = 512, 256  # that are encoded before they are stored, and that are worth a warning
+TEXTS_AT_ONCE, MANY_TEXTS = (
+    512,
+    256,
+)  # that are encoded before they are stored, and that are worth a warning
 EXPECTED = "the name or folder of a checkpoint, or a MultiVectorEncoder"
 
 
@@ -69,11 +72,15 @@ class TokenStates:
     @classmethod
     def pack(cls, matrices: Sequence[Tensor], empty: Tensor) -> TokenStates:
         """Packs matrices of shape (tokens_i, d). The result for no matrices is ``empty``, of shape (0, d)."""
-        lengths = torch.tensor([len(matrix) for matrix in matrices], dtype=torch.long, device=empty.device)
+        lengths = torch.tensor(
+            [len(matrix) for matrix in matrices], dtype=torch.long, device=empty.device
+        )
         return cls(torch.cat([empty, *matrices]), offsets(lengths))
 
     @classmethod
-    def from_arrays(cls, matrices: Sequence[np.ndarray], width: int, device: torch.device | str = "cpu") -> TokenStates:
+    def from_arrays(
+        cls, matrices: Sequence[np.ndarray], width: int, device: torch.device | str = "cpu"
+    ) -> TokenStates:
         """Packs what :meth:`arrays` returns, in its precision."""
         values = np.concatenate([np.empty((0, width), np.float16), *matrices])
         bounds = offsets(torch.tensor([len(matrix) for matrix in matrices], dtype=torch.long))
@@ -104,7 +111,10 @@ class TokenStates:
     @property
     def position(self) -> Tensor:
         """The position of each token in its node, shape (tokens,)."""
-        return torch.arange(len(self.values), device=self.values.device) - self.offsets[:-1][self.row_index]
+        return (
+            torch.arange(len(self.values), device=self.values.device)
+            - self.offsets[:-1][self.row_index]
+        )
 
     def select(self, nodes: Tensor) -> TokenStates:
         """The matrices of some nodes, in the order given; a node may be given several times."""
@@ -175,8 +185,12 @@ class TokenEncoder:
         self.name = Path(name).resolve().name if os.path.isdir(name) else name
         transformer, *_ = share(self.network)
         longest = [positions_of(transformer.model.config)]
-        self.max_passage_tokens = token_limit("max_passage_tokens", max_passage_tokens, MAX_PASSAGE_TOKENS, longest)
-        self.max_query_tokens = token_limit("max_query_tokens", max_query_tokens, MAX_QUERY_TOKENS, longest)
+        self.max_passage_tokens = token_limit(
+            "max_passage_tokens", max_passage_tokens, MAX_PASSAGE_TOKENS, longest
+        )
+        self.max_query_tokens = token_limit(
+            "max_query_tokens", max_query_tokens, MAX_QUERY_TOKENS, longest
+        )
         transformer.document_length = self.max_passage_tokens
         transformer.query_length = self.max_query_tokens
         if (expansion := transformer.query_expansion) is not None:
@@ -188,7 +202,9 @@ class TokenEncoder:
         return f"TokenEncoder({self.name!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_compiled"}  # of this process
+        return {
+            name: value for name, value in vars(self).items() if name != "_compiled"
+        }  # of this process
 
     @property
     def dimension(self) -> int:
@@ -227,24 +243,43 @@ class TokenEncoder:
 
     def tokens(self, text: str, *, query: bool = False) -> list[str]:
         """Returns the word pieces whose token vectors a text has."""
-        return self.network.tokenizer.convert_ids_to_tokens(self.token_ids(text, query=query).tolist())
+        return self.network.tokenizer.convert_ids_to_tokens(
+            self.token_ids(text, query=query).tolist()
+        )
 
     def _encode(self, texts: Sequence[str], task: str) -> TokenStates:
         texts = check_texts(texts)
-        distinct = {text: number for number, text in enumerate(dict.fromkeys(text for text in texts if text.strip()))}
+        distinct = {
+            text: number
+            for number, text in enumerate(dict.fromkeys(text for text in texts if text.strip()))
+        }
         encoded: Any = []  # token vectors of each text
         program = self._program() if self._compiled is not None and task == "query" else None
         if program is not None:
             given = list(distinct)
-            for part in (given[start : start + self.batch_size] for start in range(0, len(given), self.batch_size)):
+            for part in (
+                given[start : start + self.batch_size]
+                for start in range(0, len(given), self.batch_size)
+            ):
                 features, kept = self._features(part, task)
-                vectors = tokenized(program, [features["input_ids"].numpy(), features["attention_mask"].numpy()])[0]
-                encoded += [matrix[mask] for matrix, mask in zip(torch.from_numpy(vectors), kept, strict=True)]
+                vectors = tokenized(
+                    program, [features["input_ids"].numpy(), features["attention_mask"].numpy()]
+                )[0]
+                encoded += [
+                    matrix[mask]
+                    for matrix, mask in zip(torch.from_numpy(vectors), kept, strict=True)
+                ]
         elif distinct:
             with torch.inference_mode(), precision(self.dtype, self.network.device):
                 if len(distinct) > self.batch_size:
-                    encode: Any = self.network.encode_query if task == "query" else self.network.encode_document
-                    encoded = encode(list(distinct), batch_size=self.batch_size, show_progress_bar=False)
+                    encode: Any = (
+                        self.network.encode_query
+                        if task == "query"
+                        else self.network.encode_document
+                    )
+                    encoded = encode(
+                        list(distinct), batch_size=self.batch_size, show_progress_bar=False
+                    )
                 else:  # without the preparations for many texts, which take 1 ms
                     if self.network.training:
                         self.network.eval()
@@ -286,7 +321,9 @@ class TokenEncoder:
     def _pack(self, texts: Sequence[str], matrices: Iterable[Tensor]) -> TokenStates:
         """Packs the matrices of the texts that are not empty, at unit length, which not every model gives them."""
         matrices = iter(matrices)
-        states = TokenStates.pack([next(matrices) if text.strip() else self.empty for text in texts], self.empty)
+        states = TokenStates.pack(
+            [next(matrices) if text.strip() else self.empty for text in texts], self.empty
+        )
         return states.with_values(functional.normalize(states.values, dim=-1))
 
     def reduced(self, texts: Sequence[str], dimension: int = 128) -> TokenEncoder:
@@ -321,7 +358,9 @@ class TokenEncoder:
 
     def fingerprint(self) -> str:
         """SHA-256 over the weights and lengths: stored vectors have that of their encoder."""
-        return weights_sha256(self.network, after=f"{self.max_passage_tokens} {self.max_query_tokens}")
+        return weights_sha256(
+            self.network, after=f"{self.max_passage_tokens} {self.max_query_tokens}"
+        )
 
 
 def encode_once(
@@ -345,11 +384,17 @@ def encode_once(
             advice = "TokenStore(path).build(graph, encoder, workers=2) encodes a whole corpus by several processes"
             message = f"{len(new):,} texts are encoded, which takes long, and kept in {str(stored.folder)!r}: {advice}"
             warnings.warn(message, SpeedWarning, stacklevel=4)
-            encoder._program(convert=stored.folder is not None)  # not of an encoder that is being trained
-        with pt.tqdm(total=len(new), desc="encoding", unit="text", delay=1, leave=None, disable=not verbose) as bar:
+            encoder._program(
+                convert=stored.folder is not None
+            )  # not of an encoder that is being trained
+        with pt.tqdm(
+            total=len(new), desc="encoding", unit="text", delay=1, leave=None, disable=not verbose
+        ) as bar:
             for start in range(0, len(new), TEXTS_AT_ONCE):
                 part = new[start : start + TEXTS_AT_ONCE]
-                matrices = encoder.encode_passages([text_of[key] for key in part]).arrays(stored.dtype)
+                matrices = encoder.encode_passages([text_of[key] for key in part]).arrays(
+                    stored.dtype
+                )
                 if not append:
                     unstored |= zip(part, matrices, strict=True)
                 elif error := stored.append(part, matrices):
@@ -385,7 +430,9 @@ def open_encoder(encoder: Any, device: str | None = None, dtype: DType = "auto")
     """Returns a :class:`TokenEncoder`, or makes one of what else a class may be given as ``encoder``."""
     if isinstance(encoder, TokenEncoder):
         return encoder
-    check_type("encoder", encoder, (str, os.PathLike, MultiVectorEncoder), f"{EXPECTED}, or a TokenEncoder")
+    check_type(
+        "encoder", encoder, (str, os.PathLike, MultiVectorEncoder), f"{EXPECTED}, or a TokenEncoder"
+    )
     return TokenEncoder(encoder, device=device, dtype=dtype)
 
 
@@ -403,7 +450,9 @@ def kept_directions(encoder: TokenEncoder, texts: Sequence[str], dimension: int)
     if not file.is_file():
         sample = encoder.encode_passages(texts).values
         if len(sample) < dimension:
-            raise ValueError(f"{dimension} dimensions need a larger sample than one of {len(sample)} tokens")
+            raise ValueError(
+                f"{dimension} dimensions need a larger sample than one of {len(sample)} tokens"
+            )
         directions = principal_directions(sample, dimension)
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -421,7 +470,9 @@ def principal_directions(vectors: Tensor, dimension: int) -> Tensor:
     Vectors are not centered, so that cosines change as little as possible. A direction's largest entry is positive.
     """
     vectors = vectors.double()
-    directions = torch.linalg.eigh(vectors.T @ vectors).eigenvectors.T.flip(0)[:dimension]  # (dimension, d)
+    directions = torch.linalg.eigh(vectors.T @ vectors).eigenvectors.T.flip(0)[
+        :dimension
+    ]  # (dimension, d)
     largest = directions.gather(1, directions.abs().argmax(1, keepdim=True))
     return (directions * largest.sign()).float()
 
@@ -454,11 +505,16 @@ def _multi_vector_encoder(modules: list[nn.Module], like: Any) -> MultiVectorEnc
 
 def _is_late_interaction(name: str) -> bool:
     """Whether the checkpoint is a late-interaction model, or has a projection that can be one of token vectors."""
-    modules = [module["type"].rpartition(".")[2] for module in _read_json(name, "modules.json") or []]
+    modules = [
+        module["type"].rpartition(".")[2] for module in _read_json(name, "modules.json") or []
+    ]
     architectures = (_read_json(name, "config.json") or {}).get("architectures") or []
     if not {Dense.__name__, MultiVectorMask.__name__}.isdisjoint(modules):
         return True
-    return any(architecture == "HF_ColBERT" or architecture.endswith("ForRetrieval") for architecture in architectures)
+    return any(
+        architecture == "HF_ColBERT" or architecture.endswith("ForRetrieval")
+        for architecture in architectures
+    )
 
 
 def _read_json(name: str, file: str) -> Any:

@@ -42,7 +42,14 @@ class TokenStore(WithSignature, BuiltArtifact):
     ARTIFACT_TYPE = "token_store"
     ARTIFACT_FORMAT = "passage_graph"
 
-    def build(self, graph: HeteroGraph, encoder: Any = DEFAULT, *, titles: bool = False, workers: Workers = 1) -> Self:
+    def build(
+        self,
+        graph: HeteroGraph,
+        encoder: Any = DEFAULT,
+        *,
+        titles: bool = False,
+        workers: Workers = 1,
+    ) -> Self:
         """Encodes all nodes of a graph; raises FileExistsError if there is a store already.
 
         An interrupted call continues when it is repeated, with any number of workers.
@@ -53,14 +60,18 @@ class TokenStore(WithSignature, BuiltArtifact):
             titles: Whether the titles of its sections are put before a passage ("title - section: passage").
             workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.storage.writer`.
         """
-        check_type("graph", graph, HeteroGraph, "a DocumentGraph: ptg.DocumentGraph(path).index(docs)")
+        check_type(
+            "graph", graph, HeteroGraph, "a DocumentGraph: ptg.DocumentGraph(path).index(docs)"
+        )
         encoder = open_encoder(encoder)
         about = {"encoder": encoder.name, "encoder_sha256": encoder.fingerprint(), "titles": titles}
         about["graph_sha256"] = graph.fingerprint()
 
         def encoded(nodes: np.ndarray) -> TokenStates:
             stored = stored_tokens(encoder, vectors_folder(graph))
-            return encode_once(encoder, graph.texts(nodes, titles=titles), stored, append=False, verbose=False)
+            return encode_once(
+                encoder, graph.texts(nodes, titles=titles), stored, append=False, verbose=False
+            )
 
         if graph.num_nodes > MANY_TEXTS:
             encoder._program(convert=True)  # for queries
@@ -95,8 +106,15 @@ class TokenStore(WithSignature, BuiltArtifact):
             values = states.values.detach().to("cpu", torch.float16).numpy()
             return {TOKENS: values, OFFSETS: states.lengths.cpu().numpy()}
 
-        progress: dict[str, Any] = {"desc": task, "unit": "node", "delay": 1, "disable": not self.verbose}
-        with unfinished(self.path, meta, nodes, NODES_AT_ONCE, identity=meta | (identity or {})) as writer:
+        progress: dict[str, Any] = {
+            "desc": task,
+            "unit": "node",
+            "delay": 1,
+            "disable": not self.verbose,
+        }
+        with unfinished(
+            self.path, meta, nodes, NODES_AT_ONCE, identity=meta | (identity or {})
+        ) as writer:
             if prepare is not None:
                 prepare(writer.place)
             writer.compute(rows, TOKENS, OFFSETS, lengths=[OFFSETS], workers=workers, **progress)
@@ -115,9 +133,13 @@ class TokenStore(WithSignature, BuiltArtifact):
         """Raises ValueError unless the vectors are of this graph, encoded by this encoder."""
         if self.meta.get("encoder_sha256") != encoder.fingerprint():
             other = f"{self.meta.get('encoder')!r} with other weights or lengths than {encoder!r}"
-            raise ValueError(f"{self!r} holds vectors of {other}: build the store again with this encoder")
+            raise ValueError(
+                f"{self!r} holds vectors of {other}: build the store again with this encoder"
+            )
         if self.meta.get("graph_sha256") != graph.fingerprint():
-            raise ValueError(f"{self!r} holds vectors of other texts than those of {graph!r}: build it again")
+            raise ValueError(
+                f"{self!r} holds vectors of other texts than those of {graph!r}: build it again"
+            )
         if len(self) > MANY_TEXTS and encoder._compiled is None:
             encoder._program()  # of a former call, or of another process
 
@@ -142,7 +164,11 @@ class TokenStore(WithSignature, BuiltArtifact):
         shape = self.meta["tokens"], self.dimension
         if not shape[0]:  # an empty file cannot be mapped
             return np.zeros(shape, dtype="<f2")
-        return np.asarray(self._open(lambda folder: np.memmap(folder / TOKENS, dtype="<f2", mode="r", shape=shape)))
+        return np.asarray(
+            self._open(
+                lambda folder: np.memmap(folder / TOKENS, dtype="<f2", mode="r", shape=shape)
+            )
+        )
 
     @cached_property
     def _offsets(self) -> np.ndarray:

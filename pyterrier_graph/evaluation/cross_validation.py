@@ -65,7 +65,9 @@ def cross_validate(
     """
     if isinstance(make_pipeline, pt.Transformer):
         advice = "give a function that makes a new pipeline: lambda fold: ..."
-        raise TypeError(f"{make_pipeline} would keep what it learned in one fold for the next one: {advice}")
+        raise TypeError(
+            f"{make_pipeline} would keep what it learned in one fold for the next one: {advice}"
+        )
     topics, qrels = check_frame(topics, "cross_validate"), checked_qrels(qrels, "cross_validate")
     pt.validate.columns(topics, includes=["qid"])
     topics = topics.astype({"qid": str})
@@ -88,7 +90,13 @@ def cross_validate(
         begun = any(folder.glob(RUN.format("*")))
         claim(folder / CONFIGURATION, identity, "runs of another cross-validation", begun=begun)
         runs = []
-        numbered = pt.tqdm(enumerate(parts, start=1), "cross_validate", len(parts), unit="fold", disable=not verbose)
+        numbered = pt.tqdm(
+            enumerate(parts, start=1),
+            "cross_validate",
+            len(parts),
+            unit="fold",
+            disable=not verbose,
+        )
         for number, part in numbered:
             file = folder / RUN.format(number)
             if not file.exists():
@@ -101,7 +109,9 @@ def cross_validate(
     return pd.concat(runs, ignore_index=True)
 
 
-def _train_and_rank(pipeline: Any, topics: pd.DataFrame, qrels: pd.DataFrame, parts: list[set[str]]) -> pd.DataFrame:
+def _train_and_rank(
+    pipeline: Any, topics: pd.DataFrame, qrels: pd.DataFrame, parts: list[set[str]]
+) -> pd.DataFrame:
     *trained_on, test = parts
     data = []
     for qids in trained_on:
@@ -115,7 +125,9 @@ def _train_and_rank(pipeline: Any, topics: pd.DataFrame, qrels: pd.DataFrame, pa
     if other := set(run["qid"]) - test:
         raise ValueError(f"{pipeline} ranked the query {min(other)!r}, which was not in its input")
     if run["score"].isna().any():
-        raise ValueError(f"{pipeline} gave no score to document {run['docno'][run['score'].isna()].iloc[0]!r}")
+        raise ValueError(
+            f"{pipeline} gave no score to document {run['docno'][run['score'].isna()].iloc[0]!r}"
+        )
     return run
 
 
@@ -135,10 +147,15 @@ def _untrained(pipeline: pt.Transformer, seen: list[weakref.ref[Any]]) -> pt.Tra
 
     for estimator in _trained_stages(pipeline):
         networks = [value for value in vars(estimator).values() if isinstance(value, nn.Module)]
-        for part, what in ((estimator, ""), *((network, "the network of ") for network in networks)):
+        for part, what in (
+            (estimator, ""),
+            *((network, "the network of ") for network in networks),
+        ):
             if any(earlier() is part for earlier in seen):
                 problem = f"make_pipeline returned {what}{estimator!r} for a second time"
-                raise ValueError(f"{problem}, with what it learned in another fold: it has to make a new one")
+                raise ValueError(
+                    f"{problem}, with what it learned in another fold: it has to make a new one"
+                )
             seen.append(weakref.ref(part))
     return pipeline
 
@@ -156,10 +173,14 @@ def _trained_stages(pipeline: pt.Transformer) -> list[pt.Estimator]:
 def _parts(folds: Sequence[Collection[str]], qids: set[str]) -> list[list[set[str]]]:
     """Per fold the qids for training, validation and test; raises ValueError unless each query is in one fold."""
     if len(folds) < 3 or not all(folds):
-        raise ValueError(f"training, validation and test need at least 3 folds with queries, got {len(folds)} folds")
+        raise ValueError(
+            f"training, validation and test need at least 3 folds with queries, got {len(folds)} folds"
+        )
     times = Counter(qid for fold in folds for qid in set(fold))
     if wrong := sorted({qid for qid in times if times[qid] > 1} | (times.keys() ^ qids)):
-        raise ValueError(f"each query must be in exactly one fold, which {len(wrong)} are not: {wrong[:5]}")
+        raise ValueError(
+            f"each query must be in exactly one fold, which {len(wrong)} are not: {wrong[:5]}"
+        )
     parts = []
     for number in range(len(folds)):
         test, *train, validation = map(set, [*folds[number:], *folds[:number]])

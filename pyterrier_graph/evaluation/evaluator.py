@@ -41,10 +41,18 @@ class PatentEvaluator(Evaluator):
     """Computes measures of this package for runs on one set of judgments; ir_measures computes those of documents."""
 
     def __init__(self, measures: Iterable[Measure], qrels: Any) -> None:
-        measures = sorted(measures, key=str)  # ir_measures gives a set, whose order would be that of tables' columns
+        measures = sorted(
+            measures, key=str
+        )  # ir_measures gives a set, whose order would be that of tables' columns
         self._qrels, topics = _judgments(qrels), set[str]()
-        self._direct = [measure for measure in measures if not isinstance(measure, OnDocumentsMeasure)]
-        self._outer = {measure["measure"]: measure for measure in measures if isinstance(measure, OnDocumentsMeasure)}
+        self._direct = [
+            measure for measure in measures if not isinstance(measure, OnDocumentsMeasure)
+        ]
+        self._outer = {
+            measure["measure"]: measure
+            for measure in measures
+            if isinstance(measure, OnDocumentsMeasure)
+        }
         # The base class adds missing values for topics with relevant documents only.
         for measure in self._direct:
             topics.update(self._qrels["query_id"][self._qrels["relevance"] >= measure["rel"]])
@@ -69,7 +77,10 @@ class PatentEvaluator(Evaluator):
         """The measures of documents, each of which has the place of its first result, without ties."""
         _check_level(run, self._documents)
         found = run.groupby("query_id", sort=False)["doc_id"]
-        scores = {topic: {name: -float(rank) for rank, name in enumerate(names.tolist())} for topic, names in found}
+        scores = {
+            topic: {name: -float(rank) for rank, name in enumerate(names.tolist())}
+            for topic, names in found
+        }
         for metric in self._inner.iter_calc(scores):  # a dictionary is read faster than a frame
             yield metric._replace(measure=self._outer[metric.measure])
 
@@ -105,20 +116,36 @@ def within_documents(qrels: pd.DataFrame, ranking: pd.DataFrame, measure: Measur
     A relevant document without passages in the run has the value 0, and so has what is not a passage, with a warning.
     """
     minimum = measure["rel"]
-    other = next((name for rows in (qrels, ranking) for name in rows["doc_id"] if PASSAGE_SEPARATOR not in name), None)
+    other = next(
+        (
+            name
+            for rows in (qrels, ranking)
+            for name in rows["doc_id"]
+            if PASSAGE_SEPARATOR not in name
+        ),
+        None,
+    )
     if other is not None:
         message = f"{other!r} is not a passage: it does not contain {PASSAGE_SEPARATOR!r}, so its {measure} is 0"
-        warnings.warn(f"{message}; {measure} needs runs and judgments of passages", DataWarning, stacklevel=4)
+        warnings.warn(
+            f"{message}; {measure} needs runs and judgments of passages", DataWarning, stacklevel=4
+        )
         ranking = ranking[ranking["doc_id"].str.contains(PASSAGE_SEPARATOR, regex=False)]
-    qrels, ranking = (rows.assign(document=documents_of(rows["doc_id"].tolist())) for rows in (qrels, ranking))
+    qrels, ranking = (
+        rows.assign(document=documents_of(rows["doc_id"].tolist())) for rows in (qrels, ranking)
+    )
     pair = ["query_id", "document"]
-    passages = qrels[qrels["relevance"] >= minimum].groupby(pair).size()  # n_D of each topic and relevant document D
+    passages = (
+        qrels[qrels["relevance"] >= minimum].groupby(pair).size()
+    )  # n_D of each topic and relevant document D
     found = ranking[ranking["rank"] <= measure["cutoff"]].set_index(pair)
     hit = found["relevance"] >= minimum
     hits = hit.groupby(level=pair)
     if isinstance(measure, MAPDMeasure):
         precision = (hits.cumsum() / (hits.cumcount() + 1))[hit]  # Prec_D(k)
-        values = precision.groupby(level=pair).sum().reindex(passages.index, fill_value=0.0) / passages
+        values = (
+            precision.groupby(level=pair).sum().reindex(passages.index, fill_value=0.0) / passages
+        )
     else:
         values = hits.mean().reindex(passages.index, fill_value=0.0)
     return values.groupby(level="query_id").mean()
@@ -127,9 +154,13 @@ def within_documents(qrels: pd.DataFrame, ranking: pd.DataFrame, measure: Measur
 def _judgments(qrels: Any) -> pd.DataFrame:
     """Judgments by the highest label; raises ValueError if a value is missing, or a label is not a whole number."""
     frame = _checked(QrelsConverter(qrels).as_pd_dataframe(), "relevance", "judgments")
-    wrong = (frame["relevance"] % 1 != 0) | (frame["relevance"].abs() > MAX_LABEL)  # NaN for infinity
+    wrong = (frame["relevance"] % 1 != 0) | (
+        frame["relevance"].abs() > MAX_LABEL
+    )  # NaN for infinity
     if wrong.any():
-        raise ValueError(f"the judgments: relevance must be whole numbers, got {frame[wrong].iloc[0].to_dict()}")
+        raise ValueError(
+            f"the judgments: relevance must be whole numbers, got {frame[wrong].iloc[0].to_dict()}"
+        )
     return _highest(frame.astype({"relevance": "int64"}))
 
 
@@ -141,11 +172,15 @@ def _ranking(run: Any, qrels: pd.DataFrame) -> pd.DataFrame:
     frame = _checked(RunConverter(run).as_pd_dataframe(), "score", "run")
     frame = frame[frame["query_id"].isin(qrels["query_id"])]
     if (twice := frame.duplicated(IDS)).any():
-        raise ValueError(f"the run has something twice for a query: {frame[twice].iloc[0].to_dict()}")
+        raise ValueError(
+            f"the run has something twice for a query: {frame[twice].iloc[0].to_dict()}"
+        )
     with np.errstate(over="ignore"):
         frame = frame.astype({"score": np.float32})  # as in trec_eval, with the same ties
     frame = frame.sort_values(["score", "doc_id"], ascending=False)
-    return frame.assign(rank=frame.groupby("query_id").cumcount() + 1).merge(qrels, on=IDS, how="left")
+    return frame.assign(rank=frame.groupby("query_id").cumcount() + 1).merge(
+        qrels, on=IDS, how="left"
+    )
 
 
 def documents_of(ids: Iterable[str]) -> list[str]:
@@ -160,7 +195,9 @@ def _highest(qrels: pd.DataFrame) -> pd.DataFrame:
 def _checked(frame: pd.DataFrame, number: str, name: str) -> pd.DataFrame:
     """The frame with ids as text; raises ValueError if a value is missing or not a number."""
     columns = [*IDS, number]
-    frame = frame[columns] if len(frame) else pd.DataFrame(columns=columns)  # ir_measures 0.4.1: [] has no columns
+    frame = (
+        frame[columns] if len(frame) else pd.DataFrame(columns=columns)
+    )  # ir_measures 0.4.1: [] has no columns
     missing = frame.isna().any(axis=1)
     if missing.any():
         raise ValueError(f"a value is missing in the {name}: {frame[missing].iloc[0].to_dict()}")

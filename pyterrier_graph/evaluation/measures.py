@@ -44,7 +44,9 @@ class _Parameter(ParamInfo):
         return super().validate(value) and (not isinstance(value, int) or value >= 1)
 
 
-_RELEVANCE = _Parameter(dtype=int, default=1, desc="minimum relevance score to be considered relevant (inclusive)")
+_RELEVANCE = _Parameter(
+    dtype=int, default=1, desc="minimum relevance score to be considered relevant (inclusive)"
+)
 _MEASURE = ParamInfo(dtype=Measure, required=True, desc="an ir_measures measure")
 
 
@@ -105,7 +107,9 @@ class PRESMeasure(PatentMeasure):
 
 class _WithinDocuments(PatentMeasure):
     SUPPORTED_PARAMS = {
-        "cutoff": _Parameter(dtype=int, default=math.inf, desc="number of passages per topic that count, from 1"),
+        "cutoff": _Parameter(
+            dtype=int, default=math.inf, desc="number of passages per topic that count, from 1"
+        ),
         "rel": _RELEVANCE,
     }
 
@@ -207,7 +211,9 @@ class LevelProvider(FallbackProvider):
         calculate = evaluator.iter_calc
 
         def checked(run: Any) -> Iterator[Metric]:
-            if all("doc_id" in getattr(frame, "columns", ()) for frame in (run, qrels)):  # pt.Experiment gives frames
+            if all(
+                "doc_id" in getattr(frame, "columns", ()) for frame in (run, qrels)
+            ):  # pt.Experiment gives frames
                 found, judged = run["doc_id"], qrels["doc_id"]
                 few = level_mismatch(found[:SAMPLE].astype(str), judged[:SAMPLE].astype(str))
                 if few and (message := level_mismatch(found.astype(str), judged.astype(str))):
@@ -221,7 +227,11 @@ class LevelProvider(FallbackProvider):
 def register(*measures: PatentMeasure) -> None:
     """Adds measures to ir_measures, and to PyTerrier if it was imported before. Skips names that are taken."""
     providers = ir_measures.DefaultPipeline.providers
-    providers[:] = [LevelProvider([*providers]), *providers, ir_measures.providers.register(PatentProvider())]
+    providers[:] = [
+        LevelProvider([*providers]),
+        *providers,
+        ir_measures.providers.register(PatentProvider()),
+    ]
     for measure in measures:
         if measure.__name__ in ir_measures.measures.registry:
             continue

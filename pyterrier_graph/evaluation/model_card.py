@@ -18,7 +18,16 @@ if TYPE_CHECKING:
     from huggingface_hub import ModelCard
 
 NOT_STATED = "Not stated."
-IN_OTHER_SECTIONS = {"file_sha256", "files", "options", "pretraining", "random_start", "run", "training", "versions"}
+IN_OTHER_SECTIONS = {
+    "file_sha256",
+    "files",
+    "options",
+    "pretraining",
+    "random_start",
+    "run",
+    "training",
+    "versions",
+}
 
 
 def write_card(
@@ -51,19 +60,26 @@ def write_card(
     """
     from huggingface_hub import ModelCard, ModelCardData
 
-    check_type("artifact", artifact, pt.Artifact, "an artifact, such as a graph, an index or a model")
+    check_type(
+        "artifact", artifact, pt.Artifact, "an artifact, such as a graph, an index or a model"
+    )
     for name, given in (("description", description), ("data", data), ("license", license)):
         check_type(name, given, (str, type(None)), "a text")
     if artifact.path is pt.Artifact.NO_PATH:
         raise ValueError(f"{artifact!r} has no folder: save it first")
     if results is not None and not (isinstance(results, pd.DataFrame) and results.size):
-        raise ValueError(f"results must be a DataFrame with rows, as pt.Experiment makes it, got {results!r}")
+        raise ValueError(
+            f"results must be a DataFrame with rows, as pt.Experiment makes it, got {results!r}"
+        )
     folder = Path(str(artifact.path))
     meta = read_meta(folder, {})
     kind = [meta[name] for name in ("type", "format") if name in meta]
     about = ModelCardData(
         license=license,
-        tags=["pyterrier", *(".".join(["pyterrier-artifact", *kind[:depth]]) for depth in range(len(kind) + 1))],
+        tags=[
+            "pyterrier",
+            *(".".join(["pyterrier-artifact", *kind[:depth]]) for depth in range(len(kind) + 1)),
+        ],
         task_categories=["text-retrieval"],
         viewer=False,
     )
@@ -78,11 +94,15 @@ def write_card(
         "License": license or NOT_STATED,
         "Citation": _citation(type(artifact)),
         "Versions": f"{'Saved' if 'versions' in meta else 'This card was written'} with {', '.join(used)}.",
-        "Details": _json({name: value for name, value in meta.items() if name not in IN_OTHER_SECTIONS}),
+        "Details": _json(
+            {name: value for name, value in meta.items() if name not in IN_OTHER_SECTIONS}
+        ),
     }
     text = [f"# {type(artifact).__name__}", description]
     text += [f"## {title}\n\n{section}" for title, section in sections.items() if section]
-    card = ModelCard(f"---\n{about.to_yaml()}\n---\n\n" + "\n\n".join(part for part in text if part) + "\n")
+    card = ModelCard(
+        f"---\n{about.to_yaml()}\n---\n\n" + "\n\n".join(part for part in text if part) + "\n"
+    )
     replace_file(folder, meta, CARD, str(card).encode())
     return card
 
@@ -97,14 +117,18 @@ def _loading(artifact: pt.Artifact) -> str:
 def _training(meta: dict[str, Any]) -> str:
     """The steps, best values and options of each stage, and the run."""
     stages = [name for name in ("pretraining", "training") if name in meta]
-    told: dict[str, Any] = {name: {key: value for key, value in meta[name].items() if key != "log"} for name in stages}
+    told: dict[str, Any] = {
+        name: {key: value for key, value in meta[name].items() if key != "log"} for name in stages
+    }
     told |= {"run": meta["run"]} if "run" in meta else {}
     return _json(told) if stages else "How it was trained is not stated."
 
 
 def _citation(kind: type) -> str | None:
     """The citation in the docstring of a class."""
-    found = re.search(r":citation:\s+(.+?)\n\s*:link:\s+(\S+)", inspect.getdoc(kind) or "", re.DOTALL)
+    found = re.search(
+        r":citation:\s+(.+?)\n\s*:link:\s+(\S+)", inspect.getdoc(kind) or "", re.DOTALL
+    )
     return f"{' '.join(found[1].split())} <{found[2]}>" if found else None
 
 

@@ -35,7 +35,9 @@ def summarize(per_query: pd.DataFrame, baseline: str) -> pd.DataFrame:
     for measure in per_query["measure"].unique():
         values = values_of(per_query, measure)
         if baseline not in values.index:
-            raise ValueError(f"per_query: the baseline {baseline!r} has no value of {measure}, which others have")
+            raise ValueError(
+                f"per_query: the baseline {baseline!r} has no value of {measure}, which others have"
+            )
         marks = significance_marks(values, baseline)
         for name, mean in values.mean(axis=1).items():
             spread = deviation.get((name, measure))
@@ -59,7 +61,12 @@ def significance_marks(values: pd.DataFrame, baseline: str) -> dict[str, str]:
 
     others = [name for name in values.index if name != baseline]
     tests = [ttest_rel(values.loc[name], values.loc[baseline]).pvalue for name in others]
-    decided = multipletests(np.nan_to_num(tests, nan=1.0), method="holm")[0] if tests else []  # nan: equal
+    decided = (
+        multipletests(np.nan_to_num(tests, nan=1.0), method="holm")[0] if tests else []
+    )  # nan: equal
     better = values.mean(axis=1) > values.loc[baseline].mean()
-    marks = {name: ("+" if better[name] else "-") * int(found) for name, found in zip(others, decided, strict=True)}
+    marks = {
+        name: ("+" if better[name] else "-") * int(found)
+        for name, found in zip(others, decided, strict=True)
+    }
     return {baseline: ""} | marks

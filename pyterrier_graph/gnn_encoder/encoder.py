@@ -32,8 +32,16 @@ from pyterrier_graph.gnn_encoder.training import (
     loss_queries,
 )
 from pyterrier_graph.graph_mean.equations import PassageNetwork
-from pyterrier_graph.graph_mean.graph_mean import ContextualEncoder, default_weights, largest_weights
-from pyterrier_graph.graph_mean.tuning import PassageValidation, tuned_largest_weights, tuned_weights
+from pyterrier_graph.graph_mean.graph_mean import (
+    ContextualEncoder,
+    default_weights,
+    largest_weights,
+)
+from pyterrier_graph.graph_mean.tuning import (
+    PassageValidation,
+    tuned_largest_weights,
+    tuned_weights,
+)
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.pair.dual_encoder import DualEncoder
@@ -100,7 +108,9 @@ class GNNEncoder(ContextualEncoder):
         super().__init__(graph, encoder, query_graph, vectors, folder, device, dtype, verbose)
         self.training = GNNEncoderTraining() if training is None else training
         config = GNNEncoderConfig() if config is None else config
-        check_type("config", config, (GNNEncoderConfig, PaperGNNEncoderConfig), "a GNNEncoderConfig")
+        check_type(
+            "config", config, (GNNEncoderConfig, PaperGNNEncoderConfig), "a GNNEncoderConfig"
+        )
         kind: Any = PaperGNNEncoderNetwork
         if isinstance(config, GNNEncoderConfig):
             kind = GNNEncoderSideBySide if config.per_query and config.edges else GNNEncoderNetwork
@@ -109,7 +119,9 @@ class GNNEncoder(ContextualEncoder):
                 config = dataclasses.replace(config, weights=default(graph, query_graph))
         with torch.random.fork_rng():
             torch.manual_seed(config.seed)
-            self.network = cast(PassageNetwork, kind(config, self._dimension).to(self._device).eval())
+            self.network = cast(
+                PassageNetwork, kind(config, self._dimension).to(self._device).eval()
+            )
         self.random_start = bool([*self.network.parameters()]) and kind is PaperGNNEncoderNetwork
         self._check()
 
@@ -142,7 +154,10 @@ class GNNEncoder(ContextualEncoder):
         return f"GNNEncoder({self.graph!r}, {self.encoder!r}, {relations})"
 
     def _view(self) -> View:
-        facts: dict[str, Any] = {"encoder": repr(self.encoder), "aggregates from": tuple(self._relations) or "nothing"}
+        facts: dict[str, Any] = {
+            "encoder": repr(self.encoder),
+            "aggregates from": tuple(self._relations) or "nothing",
+        }
         if isinstance(self.network, GNNEncoderSideBySide):
             facts["largest weights"] = self.largest_weights
         elif isinstance(self.network, GNNEncoderNetwork):
@@ -192,9 +207,13 @@ class GNNEncoder(ContextualEncoder):
             encoder = self.encoder.apply_attributes()  # a copy with weights of its own
             rates.append(([*encoder.network.parameters()], options.encoder_learning_rate))
         if not rates:
-            raise ValueError(f"{self!r} has nothing to learn: its network has no weights, and the encoder is frozen")
+            raise ValueError(
+                f"{self!r} has nothing to learn: its network has no weights, and the encoder is frozen"
+            )
         l2_sp = 0.0 if self.random_start else options.l2_sp
-        model = MaskedGraphModel(self.network, options.scale, encoder and encoder.network, l2_sp=l2_sp)
+        model = MaskedGraphModel(
+            self.network, options.scale, encoder and encoder.network, l2_sp=l2_sp
+        )
         masked_graph = MaskedGraph(queries, sampler, options)
         validate: Any = None
         if topics_or_res_va is not None and len(topics_or_res_va):
@@ -202,7 +221,10 @@ class GNNEncoder(ContextualEncoder):
             if encoder is not None:
                 validate = partial(joint_measure, validate, self.network, encoder, sampler)
         identity = self._identity(sampler)
-        identity |= {"weights at the start": identity.pop("network"), "training queries": queries.fingerprint()}
+        identity |= {
+            "weights at the start": identity.pop("network"),
+            "training queries": queries.fingerprint(),
+        }
         with self._recorded():
             self.training_log = train(
                 model,
@@ -234,7 +256,9 @@ class GNNEncoder(ContextualEncoder):
         """
         network = self.network
         if not isinstance(network, GNNEncoderNetwork):
-            raise ValueError(f"{self!r} has no weights of relations: the papers' network cannot be tuned")
+            raise ValueError(
+                f"{self!r} has no weights of relations: the papers' network cannot be tuned"
+            )
         if isinstance(network, GNNEncoderSideBySide):
             weights, norm = tuned_largest_weights(self, topics, qrels, self.training.measure), 1.0
         else:
@@ -248,7 +272,11 @@ class GNNEncoder(ContextualEncoder):
     def _rates(self) -> list[tuple[list[torch.nn.Parameter], float]]:
         """The parameters of the network with their learning rates: matrices; the weights of relations stay."""
         scalars = self.network.scalars()
-        matrices = [value for value in self.network.parameters() if not any(value is scalar for scalar in scalars)]
+        matrices = [
+            value
+            for value in self.network.parameters()
+            if not any(value is scalar for scalar in scalars)
+        ]
         rates = [(matrices, self.training.learning_rate), (scalars, 0.0)]
         return [(parameters, rate) for parameters, rate in rates if parameters]
 
@@ -260,6 +288,8 @@ class GNNEncoder(ContextualEncoder):
     @classmethod
     def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
         encoder = cls._read_encoder(folder, about, options)
-        model = cls(**{"config": CONFIGS[about["kind"]](**about["config"])} | options | {"encoder": encoder})
+        model = cls(
+            **{"config": CONFIGS[about["kind"]](**about["config"])} | options | {"encoder": encoder}
+        )
         load_model(model.network, folder / WEIGHTS)
         return model

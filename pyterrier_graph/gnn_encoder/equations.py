@@ -202,13 +202,19 @@ class BipartiteAttention(nn.Module):
     ) -> None:
         super().__init__()
         if heads < 1 or dimension < 1 or dimension % heads:
-            raise ValueError(f"heads must divide the dimensions, got {heads} heads and {dimension} dimensions")
+            raise ValueError(
+                f"heads must divide the dimensions, got {heads} heads and {dimension} dimensions"
+            )
         self.dimension, self.heads, self.own = dimension, heads, own
         self.source = nn.Linear(dimension, dimension, bias=False)  # W_s
         self.target = None if shared else nn.Linear(dimension, dimension, bias=False)  # W_t
-        self.edge = nn.Linear(edge_features, dimension, bias=False) if edge_features else None  # W_e
+        self.edge = (
+            nn.Linear(edge_features, dimension, bias=False) if edge_features else None
+        )  # W_e
         # a, in the parts of Eq. 3: target, source and, with edge features, edge
-        self.attention = nn.Parameter(torch.zeros(3 if edge_features else 2, heads, dimension // heads))
+        self.attention = nn.Parameter(
+            torch.zeros(3 if edge_features else 2, heads, dimension // heads)
+        )
         for linear in (self.source, self.target, self.edge):
             if linear is not None:
                 nn.init.xavier_uniform_(linear.weight)
@@ -221,9 +227,16 @@ class BipartiteAttention(nn.Module):
     def weights(self, targets: Tensor, sources: Tensor, edges: CSR) -> Weights:
         """Eq. 3 and 4: attention to each source and to the target's own vector; arguments as for :meth:`forward`."""
         with full_precision(targets):
-            targets, sources = (vectors.to(self.source.weight.dtype) for vectors in (targets, sources))
-            by_target, by_source = self._logits(targets, 0, self.target or self.source), self._logits(sources, 1)
-            logits = by_target.index_select(0, edges.row_index) + by_source.index_select(0, edges.indices)  # Eq. 3
+            targets, sources = (
+                vectors.to(self.source.weight.dtype) for vectors in (targets, sources)
+            )
+            by_target, by_source = (
+                self._logits(targets, 0, self.target or self.source),
+                self._logits(sources, 1),
+            )
+            logits = by_target.index_select(0, edges.row_index) + by_source.index_select(
+                0, edges.indices
+            )  # Eq. 3
             own = by_target + self._logits(targets, 1) if self.own else None
             if self.edge is not None and FEATURES in edges.data:
                 logits = logits + self._logits(edges.data[FEATURES].to(logits.dtype), 2, self.edge)
@@ -236,7 +249,9 @@ class BipartiteAttention(nn.Module):
         """
         weights = self.weights(targets, sources, edges)
         with full_precision(targets):
-            targets, sources = (vectors.to(self.source.weight.dtype) for vectors in (targets, sources))
+            targets, sources = (
+                vectors.to(self.source.weight.dtype) for vectors in (targets, sources)
+            )
             parts = []
             for head, projection in enumerate(self.source.weight.chunk(self.heads)):
                 total = weighted_sum(weights.edges[:, head], sources @ projection.T, edges)
@@ -248,8 +263,12 @@ class BipartiteAttention(nn.Module):
     def terms(self, targets: Tensor, sources: Tensor, edges: CSR) -> tuple[Tensor, Tensor]:
         """The terms of Eq. 5: from each source, shape (edges, d), and from the target's own vector, (targets, d)."""
         weights = self.weights(targets, sources, edges)
-        from_sources, own = (self.source(part).unflatten(1, (self.heads, -1)) for part in (sources, targets))
-        from_sources = weights.edges[:, :, None] * from_sources[edges.indices]  # (edges, heads, d / heads)
+        from_sources, own = (
+            self.source(part).unflatten(1, (self.heads, -1)) for part in (sources, targets)
+        )
+        from_sources = (
+            weights.edges[:, :, None] * from_sources[edges.indices]
+        )  # (edges, heads, d / heads)
         return from_sources.flatten(1), (weights.own[:, :, None] * own).flatten(1)
 
     def _logits(self, vectors: Tensor, part: int, linear: nn.Linear | None = None) -> Tensor:
@@ -290,7 +309,10 @@ class PaperGNNEncoderNetwork(PassageNetwork):
         super().__init__()
         self.config, self.dimension = config, dimension
         network = config.average is None
-        options: dict[str, Any] = {"edge_features": config.edge_features, "shared": config.shared_weights}
+        options: dict[str, Any] = {
+            "edge_features": config.edge_features,
+            "shared": config.shared_weights,
+        }
         layer = partial(BipartiteAttention, dimension, config.heads, **options)
         two = network and config.layers == 2
         self.query_layer = layer() if two else None
@@ -311,7 +333,9 @@ class PaperGNNEncoderNetwork(PassageNetwork):
         """The shape of the network."""
         return _shape(self.config)
 
-    def passage_states(self, passages: Tensor, sources: Mapping[str, Tensor], edges: Mapping[str, CSR]) -> Tensor:
+    def passage_states(
+        self, passages: Tensor, sources: Mapping[str, Tensor], edges: Mapping[str, CSR]
+    ) -> Tensor:
         """Eq. 8 to 10, or what the configuration has in their place."""
         queries = sources[RETRIEVED] if RETRIEVED in edges else passages[:0]
         rows = edges.get(RETRIEVED, CSR.empty(len(passages), passages.device))
@@ -334,12 +358,18 @@ class PaperGNNEncoderNetwork(PassageNetwork):
         queries = self.sources(batch)[RETRIEVED]
         if self.passage_layer is None:
             share = equal_shares(rows)
-            each = cast(float, self.config.average) * share[:, None] * queries[rows.indices]  # (edges, d)
+            each = (
+                cast(float, self.config.average) * share[:, None] * queries[rows.indices]
+            )  # (edges, d)
             return Parts(passages[0], {RETRIEVED: each}, {RETRIEVED: share})
-        gate = self._gate(self.passage_layer(passages, queries, rows), passages)  # (1, d), or (1, 1)
+        gate = self._gate(
+            self.passage_layer(passages, queries, rows), passages
+        )  # (1, d), or (1, 1)
         from_queries, own = self.passage_layer.terms(passages, queries, rows)  # (edges, d), (1, d)
         weights = self.passage_layer.weights(passages, queries, rows).edges.mean(1)
-        return Parts((passages + gate * own)[0], {RETRIEVED: gate * from_queries}, {RETRIEVED: weights})
+        return Parts(
+            (passages + gate * own)[0], {RETRIEVED: gate * from_queries}, {RETRIEVED: weights}
+        )
 
 
 class GNNEncoderNetwork(FixedMean):
@@ -364,7 +394,9 @@ class GNNEncoderNetwork(FixedMean):
         self.own = nn.Linear(dimension, dimension, bias=False)
         nn.init.zeros_(self.own.weight)
         self.own_gate = _Gate(dimension, dimension)
-        modules = {name: _Relation(dimension, config.heads, weight) for name, weight in weights.items()}
+        modules = {
+            name: _Relation(dimension, config.heads, weight) for name, weight in weights.items()
+        }
         self.relation = cast(Mapping[str, _Relation], nn.ModuleDict(modules))
         self.register_buffer("isolated_norm", torch.tensor(float(config.isolated_norm)))
 
@@ -372,13 +404,19 @@ class GNNEncoderNetwork(FixedMean):
         """The shape of the network; weights and ``isolated_norm`` are among its numbers."""
         return _shape(self.config)
 
-    def terms(self, passages: Tensor, sources: Mapping[str, Tensor], edges: Mapping[str, CSR]) -> Terms:
+    def terms(
+        self, passages: Tensor, sources: Mapping[str, Tensor], edges: Mapping[str, CSR]
+    ) -> Terms:
         """``x + g_0 * W_0 x`` and ``g_r * GAT_r``, which the weights s_r are applied to."""
         own = passages + self.own_gate(passages) * self.own(passages)
-        messages = {name: self.relation[name](passages, sources[name], rows) for name, rows in edges.items()}
+        messages = {
+            name: self.relation[name](passages, sources[name], rows) for name, rows in edges.items()
+        }
         return Terms(own, messages, edges[RELEVANT].lengths == 0 if RELEVANT in edges else None)
 
-    def shares(self, name: str, passages: Tensor, sources: Tensor, edges: CSR) -> tuple[Tensor, Tensor]:
+    def shares(
+        self, name: str, passages: Tensor, sources: Tensor, edges: CSR
+    ) -> tuple[Tensor, Tensor]:
         """Attention to each source, shape (edges,), and ``g_r`` times its term of GAT_r, shape (edges, d)."""
         relation = self.relation[name]
         gate = relation.gate(relation.attention(passages, sources, edges), passages)  # (1, d)
@@ -447,7 +485,9 @@ def shortest(number: Tensor) -> float:
     return float(str(number.detach().cpu().numpy()))
 
 
-def in_batch_loss(queries: Tensor, passages: Tensor, positives: Tensor, *, scale: float = 1.0) -> Tensor:
+def in_batch_loss(
+    queries: Tensor, passages: Tensor, positives: Tensor, *, scale: float = 1.0
+) -> Tensor:
     r"""Eq. 2 over a batch (Eq. 12; Eq. 11 of 000): the cross-entropy of each query's positive among all passages.
 
     .. math::
@@ -461,6 +501,8 @@ def in_batch_loss(queries: Tensor, passages: Tensor, positives: Tensor, *, scale
     inverse of a temperature: 1 for dot products, 20 for vectors of length 1.
     """
     with full_precision(queries):
-        dtype = torch.promote_types(torch.promote_types(queries.dtype, passages.dtype), torch.float32)
+        dtype = torch.promote_types(
+            torch.promote_types(queries.dtype, passages.dtype), torch.float32
+        )
         scores = scale * queries.to(dtype) @ passages.to(dtype).T  # (queries, passages)
         return functional.cross_entropy(scores, positives)

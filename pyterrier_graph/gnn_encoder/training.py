@@ -86,13 +86,26 @@ class GNNEncoderTraining(StartOptions):
         super().__post_init__()
         check_fields(self, negatives=0, scale=0, masked=0)
         if self.masked is not None and not 0 < self.masked < 1:
-            raise ValueError(f"masked is a share of the queries, between 0 and 1, or None, got {self.masked}")
+            raise ValueError(
+                f"masked is a share of the queries, between 0 and 1, or None, got {self.masked}"
+            )
 
     @classmethod
     def paper(cls, **changes: Any) -> Self:
         """The setting of 001, Sect. 4.3, on each of four GPUs; ``changes`` replace options."""
-        paper: dict[str, Any] = {"epochs": 5, "batch_size": 1024, "negatives": 1, "scale": 1.0, "patience": None}
-        paper |= {"learning_rate": 5e-5, "encoder_learning_rate": 2e-6, "masked": 0.05, "l2_sp": 0.0}
+        paper: dict[str, Any] = {
+            "epochs": 5,
+            "batch_size": 1024,
+            "negatives": 1,
+            "scale": 1.0,
+            "patience": None,
+        }
+        paper |= {
+            "learning_rate": 5e-5,
+            "encoder_learning_rate": 2e-6,
+            "masked": 0.05,
+            "l2_sp": 0.0,
+        }
         return cls(**paper | changes)
 
 
@@ -104,7 +117,9 @@ class LossQueries:
     vectors: Tensor  # by the encoder, shape (queries, d)
     weights: Tensor  # of the relations for each query, shape (queries, relations); no column if all have the same
     number: np.ndarray  # of each query in the query graph, -1 for queries outside of it
-    positives: CSR  # for each query its relevant passages; no row for a query that cannot give a loss
+    positives: (
+        CSR  # for each query its relevant passages; no row for a query that cannot give a loss
+    )
     negatives: CSR  # for each query its hard negatives
 
     def fingerprint(self) -> str:
@@ -112,7 +127,11 @@ class LossQueries:
         digest = hashlib.sha256(json.dumps(self.texts).encode())
         rows = (self.positives, self.negatives)
         vectors = self.vectors.numpy(), self.weights.numpy()
-        for array in (*vectors, self.number, *(part for of in rows for part in (of.indptr, of.indices))):
+        for array in (
+            *vectors,
+            self.number,
+            *(part for of in rows for part in (of.indptr, of.indices)),
+        ):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
 
@@ -138,15 +157,23 @@ def loss_queries(
     vectors = torch.from_numpy(np.asarray(sampler.encoder.encode_queries(texts), dtype=np.float32))
     row = pd.Series(np.arange(len(qids)), index=qids)
 
-    positives = CSR.group(row.loc[relevant["qid"]].to_numpy(), sampler.numbers_of(relevant["docno"].tolist()), len(row))
+    positives = CSR.group(
+        row.loc[relevant["qid"]].to_numpy(),
+        sampler.numbers_of(relevant["docno"].tolist()),
+        len(row),
+    )
     negatives = _retrieved(sampler, vectors, number, positives, outside=bool(options.negatives))
     if by_document:
         positives = _best(sampler, vectors, positives)
     positives = _answerable(sampler, number, positives)
-    return LossQueries(texts, vectors, _weights(model, sampler, vectors, number), number, positives, negatives)
+    return LossQueries(
+        texts, vectors, _weights(model, sampler, vectors, number), number, positives, negatives
+    )
 
 
-def _weights(model: GNNEncoder, sampler: NeighborSampler, vectors: Tensor, number: np.ndarray) -> Tensor:
+def _weights(
+    model: GNNEncoder, sampler: NeighborSampler, vectors: Tensor, number: np.ndarray
+) -> Tensor:
     """The weights of relations for each query, by the graph without it and a fifth of the other queries.
 
     In the graph a query is its own best match among the queries that passages aggregate from.
@@ -155,14 +182,18 @@ def _weights(model: GNNEncoder, sampler: NeighborSampler, vectors: Tensor, numbe
     if not isinstance(network, SideBySide):
         return torch.empty(len(vectors), 0)
     weights = torch.empty(len(vectors), len(network.relations))
-    for rows in np.array_split(np.random.default_rng(model.training.seed).permutation(len(vectors)), PARTS):
+    for rows in np.array_split(
+        np.random.default_rng(model.training.seed).permutation(len(vectors)), PARTS
+    ):
         without = None if graph is None else graph.without(number[rows][number[rows] >= 0])
         found = QueryWeights(draw_sample(sampler, network, without), model.largest_weights)
         weights[rows] = torch.tensor(found.weights_of(vectors[rows].numpy()).to_numpy(np.float32))
     return weights
 
 
-def _retrieved(sampler: NeighborSampler, vectors: Tensor, number: np.ndarray, relevant: CSR, *, outside: bool) -> CSR:
+def _retrieved(
+    sampler: NeighborSampler, vectors: Tensor, number: np.ndarray, relevant: CSR, *, outside: bool
+) -> CSR:
     """For each query the passages retrieved for it, without the relevant ones; by the graph where it has them.
 
     For queries outside of the graph they are searched for if they are needed.
@@ -244,14 +275,18 @@ class MaskedGraph(Dataset):
         negatives: Its hard negatives, shape (queries, negatives); -1 where there are none.
     """
 
-    def __init__(self, queries: LossQueries, sampler: NeighborSampler, options: GNNEncoderTraining) -> None:
+    def __init__(
+        self, queries: LossQueries, sampler: NeighborSampler, options: GNNEncoderTraining
+    ) -> None:
         self.queries, self.sampler, self.options = queries, sampler, options
         usable = np.flatnonzero(queries.positives.lengths > 0)
         in_graph = queries.number[usable] >= 0
         self._masked, self._always = usable[in_graph], usable[~in_graph]
         self._count = len(self._masked)
         if options.masked is not None and sampler.query_graph is not None:
-            self._count = min(self._count, max(1, round(options.masked * sampler.query_graph.num_queries)))
+            self._count = min(
+                self._count, max(1, round(options.masked * sampler.query_graph.num_queries))
+            )
         self.draw(0)
 
     def __len__(self) -> int:
@@ -266,7 +301,9 @@ class MaskedGraph(Dataset):
         drawn = random.permutation(self._masked)[: self._count]
         self._rows = np.concatenate([drawn, self._always])  # Q_t
         graph, out = self.sampler.query_graph, self.queries.number[drawn]
-        self.query_graph = graph if graph is None or self.options.masked is None else graph.without(out)
+        self.query_graph = (
+            graph if graph is None or self.options.masked is None else graph.without(out)
+        )
         self.positives = _drawn(self.queries.positives, 1, random)[:, 0]
         self.negatives = _drawn(self.queries.negatives, self.options.negatives, random)
 
@@ -274,7 +311,9 @@ class MaskedGraph(Dataset):
         """Lines 6 and 7: the batch of some queries, with their positives and negatives, each passage once."""
         where = np.asarray(rows)
         positives, negatives = self.positives[where], self.negatives[where]
-        passages = np.unique(np.concatenate([positives, negatives[negatives >= 0]]))  # P_b, ascending
+        passages = np.unique(
+            np.concatenate([positives, negatives[negatives >= 0]])
+        )  # P_b, ascending
         neighborhood = self.sampler.sample(passages, self.query_graph)
         texts = None
         if self.options.encoder_learning_rate is not None:
@@ -282,13 +321,19 @@ class MaskedGraph(Dataset):
             texts = texts._replace(queries=[self.queries.texts[row] for row in rows])
         places = torch.from_numpy(np.searchsorted(passages, positives))
         queries = self.queries
-        return {"batch": Batch(queries.vectors[where], queries.weights[where], places, neighborhood, texts)}
+        return {
+            "batch": Batch(
+                queries.vectors[where], queries.weights[where], places, neighborhood, texts
+            )
+        }
 
 
 def _drawn(passages: CSR, count: int, random: np.random.Generator) -> np.ndarray:
     """Elements of each row, drawn with replacement, shape (rows, count); -1 for empty rows."""
     lengths = passages.lengths[:, None]
-    places = (random.random((len(lengths), count)) * lengths).astype(np.int64) + passages.indptr[:-1, None]
+    places = (random.random((len(lengths), count)) * lengths).astype(np.int64) + passages.indptr[
+        :-1, None
+    ]
     padded = np.append(passages.indices, -1)
     return np.where(lengths > 0, padded[np.minimum(places, len(padded) - 1)], -1)
 
@@ -318,14 +363,20 @@ class MaskedGraphModel(nn.Module):
         if self.encoder is not None and batch.texts is not None:
             queries = encoded(self.encoder, batch.texts.queries, "query")
             passages = encoded(self.encoder, batch.texts.passages, "document")
-            sources = encoded(self.encoder, batch.texts.sources, "query") if batch.texts.sources else None
+            sources = (
+                encoded(self.encoder, batch.texts.sources, "query") if batch.texts.sources else None
+            )
             neighborhood = renewed(neighborhood, passages, sources)
         if self.network.normalizes:
             queries = functional.normalize(queries, dim=1)  # (queries, d)
-        weighted = batch.weights.to(queries)[:, :, None] * queries[:, None]  # (queries, relations, d)
+        weighted = (
+            batch.weights.to(queries)[:, :, None] * queries[:, None]
+        )  # (queries, relations, d)
         queries = torch.cat([queries, weighted.flatten(1)], 1)  # (queries, width)
         states = self.network(neighborhood)  # lines 8, 9: (passages, width)
-        loss = in_batch_loss(queries, states, batch.positives.to(device), scale=self.scale)  # line 10
+        loss = in_batch_loss(
+            queries, states, batch.positives.to(device), scale=self.scale
+        )  # line 10
         return {"loss": loss + self.penalty(self.network)}
 
 
@@ -343,11 +394,17 @@ def renewed(neighborhood: NeighborBatch, passages: Tensor, queries: Tensor | Non
 
     The vectors of the second hop (Eq. 6; 001, Sect. 3.4), and of the sources of document relations, stay cached ones.
     """
-    fresh = {name: queries for name in QUERY_RELATIONS if queries is not None and name in neighborhood.sources}
+    fresh = {
+        name: queries
+        for name in QUERY_RELATIONS
+        if queries is not None and name in neighborhood.sources
+    }
     return replace(neighborhood, passages=passages, sources={**neighborhood.sources, **fresh})
 
 
-def encoded(encoder: SentenceTransformer, texts: list[str], task: Literal["query", "document"]) -> Tensor:
+def encoded(
+    encoder: SentenceTransformer, texts: list[str], task: Literal["query", "document"]
+) -> Tensor:
     """Vectors that gradients go through, shape (texts, d)."""
     prompt = prompts_of(encoder)[task == "document"] or None
     features = batch_to_device(encoder.preprocess(texts, prompt=prompt, task=task), encoder.device)
@@ -355,7 +412,10 @@ def encoded(encoder: SentenceTransformer, texts: list[str], task: Literal["query
 
 
 def joint_measure(
-    validation: PassageValidation, network: PassageNetwork, encoder: DualEncoder, sampler: NeighborSampler
+    validation: PassageValidation,
+    network: PassageNetwork,
+    encoder: DualEncoder,
+    sampler: NeighborSampler,
 ) -> np.ndarray:
     """The measure of each validation query, by a network and an encoder in their present state."""
     encoder.network.eval()
@@ -366,7 +426,11 @@ def joint_measure(
         batch: Any = sampler.sample(passages)
         texts = texts_of(sampler, passages, batch.queries)
         own = torch.from_numpy(encoder.encode_docs(texts.passages)).to(device)
-        sources = torch.from_numpy(encoder.encode_queries(texts.sources)).to(device) if texts.sources else None
+        sources = (
+            torch.from_numpy(encoder.encode_queries(texts.sources)).to(device)
+            if texts.sources
+            else None
+        )
         return network(renewed(batch.to(device), own, sources)).cpu().numpy()
 
     return validation(vectors_of, encoder.encode_queries(validation.queries))

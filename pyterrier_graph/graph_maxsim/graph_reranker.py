@@ -24,7 +24,13 @@ from torch import Tensor
 from pyterrier_graph.checks import View, check_frame, check_type, progress, query_texts
 from pyterrier_graph.encoders.checkpoints import DType, full_precision
 from pyterrier_graph.encoders.model import Reranker
-from pyterrier_graph.encoders.token_encoder import TokenEncoder, TokenStates, encode_once, open_encoder, stored_tokens
+from pyterrier_graph.encoders.token_encoder import (
+    TokenEncoder,
+    TokenStates,
+    encode_once,
+    open_encoder,
+    stored_tokens,
+)
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph, vectors_folder
 from pyterrier_graph.storage.arrays import KeyedRows
@@ -42,12 +48,18 @@ def token_maxima(query: Tensor, passages: TokenStates) -> Tensor:
     with full_precision(query):
         parts = [query @ part.to(query.dtype).T for part in passages.values.split(TOKENS_AT_ONCE)]
     similarities = torch.cat(parts, dim=1)  # (query tokens, tokens)
-    if similarities.device.type == "cpu":  # where this takes a third of the time; not all other devices can do it
+    if (
+        similarities.device.type == "cpu"
+    ):  # where this takes a third of the time; not all other devices can do it
         bounds = passages.offsets.expand(len(query), -1).contiguous()
-        maxima = torch.segment_reduce(similarities, "max", offsets=bounds, axis=1, initial=-torch.inf)
+        maxima = torch.segment_reduce(
+            similarities, "max", offsets=bounds, axis=1, initial=-torch.inf
+        )
     else:
         maxima = similarities.new_full((len(query), len(passages)), -torch.inf)
-        maxima = maxima.scatter_reduce(1, passages.row_index.expand_as(similarities), similarities, "amax")
+        maxima = maxima.scatter_reduce(
+            1, passages.row_index.expand_as(similarities), similarities, "amax"
+        )
     return torch.where(passages.lengths > 0, maxima, 0.0).T
 
 
@@ -71,10 +83,14 @@ def best_of_neighbors(maxima: Tensor, targets: Tensor, neighbors: Tensor, count:
     Edge e leads from ``targets[e]`` to row ``neighbors[e]`` of ``maxima``: :func:`token_maxima`, (nodes, query tokens).
     """
     best = maxima.new_full((count, maxima.shape[1]), -torch.inf)
-    return best.scatter_reduce(0, targets[:, None].expand(-1, maxima.shape[1]), maxima[neighbors], "amax")
+    return best.scatter_reduce(
+        0, targets[:, None].expand(-1, maxima.shape[1]), maxima[neighbors], "amax"
+    )
 
 
-def neighbor_maxima(maxima: Tensor, lengths: Tensor, edges: Sequence[tuple[Tensor, Tensor]], count: int) -> Tensor:
+def neighbor_maxima(
+    maxima: Tensor, lengths: Tensor, edges: Sequence[tuple[Tensor, Tensor]], count: int
+) -> Tensor:
     """Per target and relation the best match among its neighbors, shape (targets, relations, query tokens).
 
     A neighbor without tokens, such as a section without a title, does not match, instead of matching with 0.
@@ -83,7 +99,9 @@ def neighbor_maxima(maxima: Tensor, lengths: Tensor, edges: Sequence[tuple[Tenso
     found = maxima.masked_fill(lengths[:, None] == 0, -torch.inf)
     none = torch.empty(0, dtype=torch.long, device=maxima.device)
     # of each edge its target and its relation, as one number
-    targets = torch.cat([none, *(target * len(edges) + number for number, (target, _) in enumerate(edges))])
+    targets = torch.cat(
+        [none, *(target * len(edges) + number for number, (target, _) in enumerate(edges))]
+    )
     neighbors = torch.cat([none, *(neighbor for _, neighbor in edges)])
     best = best_of_neighbors(found, targets, neighbors, count * len(edges))
     return best.view(count, len(edges), maxima.shape[1])
@@ -137,7 +155,9 @@ class GraphTokens(NamedTuple):
         return self._as_stored(nodes, device).to(torch.float32)
 
     def _as_stored(self, nodes: np.ndarray, device: torch.device | str) -> TokenStates:
-        return encode_once(self.encoder, self.texts(nodes), self.stored, device, verbose=self.verbose)
+        return encode_once(
+            self.encoder, self.texts(nodes), self.stored, device, verbose=self.verbose
+        )
 
     def texts(self, nodes: np.ndarray) -> list[str]:
         """Returns the texts that are encoded."""
@@ -145,7 +165,12 @@ class GraphTokens(NamedTuple):
 
 
 def best_matches(
-    work: QueryPassages, vectors: Tensor, passages: np.ndarray, relations: Iterable[str], *, own: bool = True
+    work: QueryPassages,
+    vectors: Tensor,
+    passages: np.ndarray,
+    relations: Iterable[str],
+    *,
+    own: bool = True,
 ) -> tuple[Tensor, Tensor]:
     """The best matches of a query's tokens in passages, and in their neighbors, as :func:`graph_maxima` needs them.
 
@@ -154,7 +179,9 @@ def best_matches(
     """
     edges = [work.graph.neighbors(passages, relation) for relation in relations]
     given = passages if own else passages[:0]
-    nodes, index = np.unique(np.concatenate([given, *(found for _, found in edges)]), return_inverse=True)
+    nodes, index = np.unique(
+        np.concatenate([given, *(found for _, found in edges)]), return_inverse=True
+    )
     rows = torch.from_numpy(index).to(vectors.device)
     row, *neighbors = rows.split([len(given), *(len(found) for _, found in edges)])
     states = work.tokens._as_stored(nodes, vectors.device)
@@ -202,7 +229,9 @@ class GraphReranker(Reranker):
         self.titles = titles
         self.verbose = verbose
         if graph is not None:
-            check_type("graph", graph, HeteroGraph, "a DocumentGraph: ptg.DocumentGraph(path).index(docs)")
+            check_type(
+                "graph", graph, HeteroGraph, "a DocumentGraph: ptg.DocumentGraph(path).index(docs)"
+            )
         self.encoder: TokenEncoder = open_encoder(encoder, device, dtype)
 
     @abstractmethod
@@ -221,12 +250,21 @@ class GraphReranker(Reranker):
         super()._check()
         if self.tokens is None:
             return
-        check_type("tokens", self.tokens, TokenStore, "a TokenStore: ptg.TokenStore(path).build(graph, encoder)")
+        check_type(
+            "tokens",
+            self.tokens,
+            TokenStore,
+            "a TokenStore: ptg.TokenStore(path).build(graph, encoder)",
+        )
         if self.graph is None:
-            raise ValueError(f"{self.tokens!r} holds vectors of a graph's nodes: give the graph, too")
+            raise ValueError(
+                f"{self.tokens!r} holds vectors of a graph's nodes: give the graph, too"
+            )
         self.tokens.check(self.encoder, self.graph)
         if self.titles and not self.tokens.meta["titles"]:
-            raise ValueError(f"titles=True, but {self.tokens!r} was built without: build it with titles=True")
+            raise ValueError(
+                f"titles=True, but {self.tokens!r} was built without: build it with titles=True"
+            )
 
     def _view(self) -> View:
         inputs: dict[str, Any] = {
@@ -236,11 +274,15 @@ class GraphReranker(Reranker):
         }
         return View(self._facts() | inputs | self._training_facts())
 
-    def _explained(self, docno: str, graph: HeteroGraph | None) -> tuple[HeteroGraph, np.ndarray, GraphTokens]:
+    def _explained(
+        self, docno: str, graph: HeteroGraph | None
+    ) -> tuple[HeteroGraph, np.ndarray, GraphTokens]:
         """Returns the graph of a passage whose score is explained, its node, and the token vectors."""
         graph = graph if graph is not None else self.graph
         if graph is None:
-            raise ValueError("explain needs the graph that the passage is in: explain(query, docno, graph=graph)")
+            raise ValueError(
+                "explain needs the graph that the passage is in: explain(query, docno, graph=graph)"
+            )
         return graph, graph.nodes_of([docno]), self._graph_tokens(graph)
 
     @property
@@ -253,10 +295,16 @@ class GraphReranker(Reranker):
 
     def _graph_tokens(self, graph: HeteroGraph) -> GraphTokens:
         folder = vectors_folder(graph)
-        stored = stored_tokens(self.encoder, folder) if self._keep_tokens else KeyedRows(None, self.encoder.dimension)
+        stored = (
+            stored_tokens(self.encoder, folder)
+            if self._keep_tokens
+            else KeyedRows(None, self.encoder.dimension)
+        )
         return GraphTokens(graph, self.encoder, self._with_titles, stored, self.verbose)
 
-    def score_passages(self, queries: TokenStates, query: np.ndarray, node: np.ndarray) -> np.ndarray:
+    def score_passages(
+        self, queries: TokenStates, query: np.ndarray, node: np.ndarray
+    ) -> np.ndarray:
         """Scores passages of the reranker's own graph.
 
         Args:
@@ -266,7 +314,9 @@ class GraphReranker(Reranker):
         """
         assert self.graph is not None
         rows = np.arange(len(query))
-        return self._score(QueryPassages(self.graph, self._tokens_of(self.graph), queries, query, node, rows))
+        return self._score(
+            QueryPassages(self.graph, self._tokens_of(self.graph), queries, query, node, rows)
+        )
 
     def _checked(self, run: pd.DataFrame) -> pd.DataFrame:
         run = check_frame(run, self)
@@ -275,11 +325,15 @@ class GraphReranker(Reranker):
             pt.validate.result_frame(run, extra_columns=needed, context=self)
         except pt.validate.InputValidationError as error:
             if "graph" in error.modes[0].missing_columns:
-                error.args = (f"{error.args[0]} There is no graph: put CandidateGraph() before, or give graph=.",)
+                error.args = (
+                    f"{error.args[0]} There is no graph: put CandidateGraph() before, or give graph=.",
+                )
             raise
         return run
 
-    def _scores(self, run: pd.DataFrame, works: Iterable[QueryPassages] | None = None) -> np.ndarray:
+    def _scores(
+        self, run: pd.DataFrame, works: Iterable[QueryPassages] | None = None
+    ) -> np.ndarray:
         scores = np.zeros(len(run))
         for work in self._work(run) if works is None else works:
             scores[work.rows] = self._score(work)
@@ -316,7 +370,9 @@ class GraphReranker(Reranker):
             encoder = TokenEncoder(str(folder / "encoder"), device=device, dtype=dtype, **lengths)
             encoder.name = saved["name"]
         if encoder.fingerprint() != saved["sha256"]:
-            raise ValueError(f"the model was saved with {saved['name']!r}; {encoder!r} has other weights or lengths")
+            raise ValueError(
+                f"the model was saved with {saved['name']!r}; {encoder!r} has other weights or lengths"
+            )
         return cls(**options | {"encoder": encoder})
 
     def _digest(self) -> str:
@@ -326,5 +382,7 @@ class GraphReranker(Reranker):
 def graph_of(rows: pd.DataFrame) -> HeteroGraph:
     """The graph of a query's rows."""
     qid, graph = rows["qid"].iloc[0], rows["graph"].iloc[0]
-    check_type(f"the graph of query {qid!r}", graph, HeteroGraph, "a graph: put CandidateGraph() before")
+    check_type(
+        f"the graph of query {qid!r}", graph, HeteroGraph, "a graph: put CandidateGraph() before"
+    )
     return graph

@@ -12,7 +12,15 @@ import pyterrier as pt
 import torch
 from torch import Tensor
 
-from pyterrier_graph.checks import Found, Retrieves, WithSignature, check_count, check_type, load_faiss, query_texts
+from pyterrier_graph.checks import (
+    Found,
+    Retrieves,
+    WithSignature,
+    check_count,
+    check_type,
+    load_faiss,
+    query_texts,
+)
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graph_maxsim.graph_reranker import GraphReranker
 from pyterrier_graph.graphs.csr import CSR
@@ -24,8 +32,20 @@ NODES_AT_ONCE = 2048
 FILE = "tokens.faiss"
 EXHAUSTIVE = 20_000  # token vectors up to which all are compared
 PROBES = 32  # lists that are searched
-SAMPLED, LEAST = 64, 4096  # token vectors per list, and in all, that the lists and codes are made from
-SAME = ("encoder_sha256", "model_sha256", "graph_sha256", "titles", "dtype", "tokens", "nodes", "dimension")
+SAMPLED, LEAST = (
+    64,
+    4096,
+)  # token vectors per list, and in all, that the lists and codes are made from
+SAME = (
+    "encoder_sha256",
+    "model_sha256",
+    "graph_sha256",
+    "titles",
+    "dtype",
+    "tokens",
+    "nodes",
+    "dimension",
+)
 
 
 class LateInteractionIndex(WithSignature, BuiltArtifact):
@@ -68,7 +88,9 @@ class LateInteractionIndex(WithSignature, BuiltArtifact):
             ImportError: If FAISS is not installed.
             ValueError: If there are no token vectors.
         """
-        check_type("tokens", tokens, TokenStore, "a TokenStore: ptg.TokenStore(path).build(graph, encoder)")
+        check_type(
+            "tokens", tokens, TokenStore, "a TokenStore: ptg.TokenStore(path).build(graph, encoder)"
+        )
         faiss = load_faiss("an index of token vectors")
         count, dimension, nodes = tokens.meta["tokens"], tokens.dimension, len(tokens)
         if not count:
@@ -82,7 +104,9 @@ class LateInteractionIndex(WithSignature, BuiltArtifact):
                 needed = math.ceil(nodes * min(1.0, max(SAMPLED * lists, LEAST) / count))
                 drawn = np.random.default_rng(0).choice(nodes, needed, replace=False)
                 index.train(tokens.states(np.sort(drawn)).values.numpy())
-            with pt.tqdm(total=nodes, desc="indexing", unit="node", delay=1, disable=not self.verbose) as bar:
+            with pt.tqdm(
+                total=nodes, desc="indexing", unit="node", delay=1, disable=not self.verbose
+            ) as bar:
                 for some in blocks(nodes, NODES_AT_ONCE):
                     index.add(tokens.states(some).values.numpy())
                     bar.update(len(some))
@@ -136,19 +160,34 @@ class LateInteractionRetriever(Retrieves, pt.Transformer):
     """Nearest token vectors, their neighbors in the graph, exact scores: see :meth:`LateInteractionIndex.retriever`."""
 
     _replaced = Retrieves._replaced | {"docid"}
-    schematic = {"label": "LateInteraction", "help_url": "https://pypi.org/project/pyterrier-graph/"}
+    schematic = {
+        "label": "LateInteraction",
+        "help_url": "https://pypi.org/project/pyterrier-graph/",
+    }
 
     def __init__(
-        self, index: LateInteractionIndex, reranker: GraphReranker, num_results: int = 1000, *, nearest: int = 1000
+        self,
+        index: LateInteractionIndex,
+        reranker: GraphReranker,
+        num_results: int = 1000,
+        *,
+        nearest: int = 1000,
     ) -> None:
         check_type("reranker", reranker, GraphReranker, "a GraphMaxSim or an HGATReranker")
         check_count("num_results", num_results)
         check_count("nearest", nearest)
-        self.index, self.reranker, self.num_results, self.nearest = index, reranker, num_results, nearest
+        self.index, self.reranker, self.num_results, self.nearest = (
+            index,
+            reranker,
+            num_results,
+            nearest,
+        )
         self._sources: dict[str, CSR] = {}
         tokens = reranker.searched_tokens()
         if differing := [name for name in SAME if index.meta.get(name) != tokens.meta.get(name)]:
-            raise ValueError(f"{index!r} holds other vectors than {tokens!r} ({', '.join(differing)}): index them")
+            raise ValueError(
+                f"{index!r} holds other vectors than {tokens!r} ({', '.join(differing)}): index them"
+            )
 
     def __repr__(self) -> str:
         return f"{self.index!r}.retriever({self.reranker!r}, {self.num_results})"
@@ -161,7 +200,9 @@ class LateInteractionRetriever(Retrieves, pt.Transformer):
         query = np.repeat(np.arange(len(asked)), [len(nodes) for nodes in found]).astype(np.int64)
         node = np.concatenate([np.zeros(0, dtype=np.int64), *found])
         scores = self.reranker.score_passages(queries, query, node) if len(node) else np.zeros(0)
-        order = np.lexsort((node, -scores, query))  # passages of equal scores are in the order of the graph
+        order = np.lexsort(
+            (node, -scores, query)
+        )  # passages of equal scores are in the order of the graph
         docnos = np.array(self._graph.ids_of(node[order]), dtype=object)
         return Found(asked[query[order]], docnos, scores[order], {})
 
@@ -193,7 +234,9 @@ class LateInteractionRetriever(Retrieves, pt.Transformer):
         # a token that was not found is at most as similar as the last one that was
         lowest = torch.from_numpy(np.where(token >= 0, similarity, np.inf).min(1)).float()
         best = lowest.repeat(len(distinct), 1)  # (passages, query tokens)
-        best.scatter_reduce_(0, torch.from_numpy(target)[:, None].expand(-1, len(token)), torch.cat(matches), "amax")
+        best.scatter_reduce_(
+            0, torch.from_numpy(target)[:, None].expand(-1, len(token)), torch.cat(matches), "amax"
+        )
         order = np.argsort(-best.sum(1).numpy(), kind="stable")[: self.num_results]
         return distinct[order]
 

@@ -94,13 +94,23 @@ class GraphMaxSim(GraphReranker):
         dtype: DType = "auto",
         verbose: bool = True,
     ) -> None:
-        super().__init__(graph, encoder, tokens=tokens, titles=titles, device=device, dtype=dtype, verbose=verbose)
+        super().__init__(
+            graph,
+            encoder,
+            tokens=tokens,
+            titles=titles,
+            device=device,
+            dtype=dtype,
+            verbose=verbose,
+        )
         self.weights = TITLES_AND_NEIGHBORS if weights is None else weights
         self.training = Tuning() if training is None else training
         self._check()
 
     def __repr__(self) -> str:
-        weights = ", ".join(f"{relation!r}: {weight:g}" for relation, weight in self.weights.items())
+        weights = ", ".join(
+            f"{relation!r}: {weight:g}" for relation, weight in self.weights.items()
+        )
         return f"GraphMaxSim({self.graph!r}, {self.encoder!r}, {{{weights}}})"
 
     def _facts(self) -> dict[str, Any]:
@@ -124,7 +134,9 @@ class GraphMaxSim(GraphReranker):
             scores[rows] = _scores(own, context, self.weights)
         return scores
 
-    def _matches(self, work: QueryPassages) -> Iterator[tuple[np.ndarray, torch.Tensor, torch.Tensor]]:
+    def _matches(
+        self, work: QueryPassages
+    ) -> Iterator[tuple[np.ndarray, torch.Tensor, torch.Tensor]]:
         """The best matches of each query's tokens: rows, own matches and those of neighbors, as :func:`_scores` needs.
 
         Their shapes are (rows,), (rows, query tokens) and (rows, relations, query tokens).
@@ -137,7 +149,11 @@ class GraphMaxSim(GraphReranker):
     def _learn(self, training: Judged, validation: Judged | None) -> None:
         measure = Validation(*(validation or training), self.training.measure, self)
         # the matches do not depend on the weights
-        matches = [(work.rows[rows], *rest) for work in self._work(measure.run) for rows, *rest in self._matches(work)]
+        matches = [
+            (work.rows[rows], *rest)
+            for work in self._work(measure.run)
+            for rows, *rest in self._matches(work)
+        ]
 
         def measured(weights: dict[str, float]) -> np.ndarray:
             scores = np.zeros(len(measure.run))
@@ -146,7 +162,9 @@ class GraphMaxSim(GraphReranker):
             return measure.per_query(scores)
 
         grid = [{relation: weight} for relation in self.weights for weight in GRID]
-        self.weights = coordinate_search(self.weights, grid, measured, desc="GraphMaxSim.fit", verbose=self.verbose)
+        self.weights = coordinate_search(
+            self.weights, grid, measured, desc="GraphMaxSim.fit", verbose=self.verbose
+        )
 
     def explain(self, query: str, docno: str, *, graph: HeteroGraph | None = None) -> pd.DataFrame:
         """Explains a score: the match of each query token, and its part of the score.
@@ -165,13 +183,20 @@ class GraphMaxSim(GraphReranker):
         graph, passage, tokens = self._explained(docno, graph)
         vectors = self.encoder.encode_queries([query])[0]  # (query tokens, d)
         weights = {OWN: 1.0} | {name: weight for name, weight in self.weights.items() if weight}
-        found = [passage if name == OWN else np.unique(graph.neighbors(passage, name)[1]) for name in weights]
+        found = [
+            passage if name == OWN else np.unique(graph.neighbors(passage, name)[1])
+            for name in weights
+        ]
         nodes, lengths = np.concatenate(found), [len(some) for some in found]
         states = tokens.states(nodes, vectors.device)
         row, position = states.row_index.cpu().numpy(), states.position.cpu().numpy()
         similarity = (vectors @ states.values.T).cpu().numpy()  # (query tokens, tokens)
         if not len(states[0]):  # a passage without tokens matches with 0
-            row, position, similarity = np.insert(row, 0, 0), np.insert(position, 0, -1), np.insert(similarity, 0, 0, 1)
+            row, position, similarity = (
+                np.insert(row, 0, 0),
+                np.insert(position, 0, -1),
+                np.insert(similarity, 0, 0, 1),
+            )
         weight = np.repeat([*weights.values()], lengths)[row]
         scores = weight.astype(np.float32) * similarity
         best = scores.argmax(1)

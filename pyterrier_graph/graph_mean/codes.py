@@ -29,7 +29,9 @@ def write_codes(file: Path, arrays: Sequence[np.ndarray]) -> None:
     faiss = _faiss(f"an index of {count} passages")
     if faiss is None:
         return
-    codes = faiss.index_factory(width, f"PQ{width // 2 if width % 2 == 0 else width}x4fs", faiss.METRIC_INNER_PRODUCT)
+    codes = faiss.index_factory(
+        width, f"PQ{width // 2 if width % 2 == 0 else width}x4fs", faiss.METRIC_INNER_PRODUCT
+    )
     codes.train(arrays[0][np.linspace(0, count - 1, SAMPLED).astype(np.int64)])
     for vectors in arrays:
         for rows in blocks(len(vectors), ROWS_AT_ONCE):
@@ -37,7 +39,9 @@ def write_codes(file: Path, arrays: Sequence[np.ndarray]) -> None:
     faiss.write_index(codes, str(file))
 
 
-def read_codes(file: Path) -> Callable[[np.ndarray, int, np.ndarray | None], Iterator[np.ndarray]] | None:
+def read_codes(
+    file: Path,
+) -> Callable[[np.ndarray, int, np.ndarray | None], Iterator[np.ndarray]] | None:
     """Reads the codes of an index into memory, for :func:`_candidates`; without FAISS None and a warning."""
     faiss = _faiss(repr(str(file.parent)))
     try:
@@ -46,7 +50,9 @@ def read_codes(file: Path) -> Callable[[np.ndarray, int, np.ndarray | None], Ite
         raise ValueError(f"{str(file)!r} is damaged: {error}") from error
 
 
-def _candidates(codes: Any, queries: np.ndarray, num_results: int, offsets: np.ndarray | None) -> Iterator[np.ndarray]:
+def _candidates(
+    codes: Any, queries: np.ndarray, num_results: int, offsets: np.ndarray | None
+) -> Iterator[np.ndarray]:
     """Per query at least so many passages, ascending, with the most similar codes; ``offsets`` of further windows."""
     count = codes.ntotal - (0 if offsets is None else offsets[-1])  # passages
     wanted = max(LEAST, CANDIDATES * num_results, codes.ntotal // SHARE)
@@ -56,7 +62,9 @@ def _candidates(codes: Any, queries: np.ndarray, num_results: int, offsets: np.n
                 further = rows >= count
                 rows[further] = np.searchsorted(offsets, rows[further] - count, side="right") - 1
             passages = np.unique(rows[rows >= 0])
-            yield passages if len(passages) >= num_results else np.arange(count)  # where a passage has many windows
+            yield (
+                passages if len(passages) >= num_results else np.arange(count)
+            )  # where a passage has many windows
 
 
 def _faiss(searched: str) -> Any:

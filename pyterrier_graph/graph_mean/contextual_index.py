@@ -106,7 +106,10 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
     ARTIFACT_TYPE = "contextual_index"  # with weights per query; else it is an ordinary FlexIndex
     ARTIFACT_FORMAT = "flex"
     ARTIFACT_SCHEMATIC_SHOW_AS_TRANSFORMER = True
-    schematic = {"label": "ContextualIndex", "help_url": "https://pypi.org/project/pyterrier-graph/"}
+    schematic = {
+        "label": "ContextualIndex",
+        "help_url": "https://pypi.org/project/pyterrier-graph/",
+    }
 
     path: Path
 
@@ -116,8 +119,15 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
         graph: HeteroGraph | None = None,
         encoder: str | os.PathLike[str] | BiEncoder | ContextualEncoder | None = None,
     ) -> None:
-        check_type("path", path, (str, os.PathLike), "the folder of an index that index(path) has written")
-        check_type("graph", graph, (HeteroGraph, NoneType), "a DocumentGraph, such as ptg.DocumentGraph(path)")
+        check_type(
+            "path", path, (str, os.PathLike), "the folder of an index that index(path) has written"
+        )
+        check_type(
+            "graph",
+            graph,
+            (HeteroGraph, NoneType),
+            "a DocumentGraph, such as ptg.DocumentGraph(path)",
+        )
         super().__init__(Path(path).absolute())
         self.graph = graph
         if not os.path.isfile(self.path / META):
@@ -136,10 +146,14 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
         if "weights" in about["queries"]:
             weights = {name: about["queries"]["weights"][name] for name in identity["relations"]}
             if tuned and [*tuned] != [*weights]:
-                raise ValueError(f"{self!r} has the relations {', '.join(weights)}, the model has {', '.join(tuned)}")
+                raise ValueError(
+                    f"{self!r} has the relations {', '.join(weights)}, the model has {', '.join(tuned)}"
+                )
             self._largest_weights = tuned or weights
         if graph is not None and identity.get("graph", graph.fingerprint()) != graph.fingerprint():
-            raise ValueError(f"{self!r} was made of another graph than {graph!r}: index(path) again")
+            raise ValueError(
+                f"{self!r} was made of another graph than {graph!r}: index(path) again"
+            )
 
     def __repr__(self) -> str:
         return f"ContextualIndex({str(self.path)!r})"
@@ -148,7 +162,9 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
         return self._model if self._largest_weights is not None else "vectors with context"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in READ}  # workers read these files
+        return {
+            name: value for name, value in vars(self).items() if name not in READ
+        }  # workers read these files
 
     @property
     def flex(self) -> FlexIndex:
@@ -187,13 +203,18 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
 
         return read_codes(self.path / CODES)
 
-    def _search(self, queries: np.ndarray, num_results: int, exact: bool) -> tuple[np.ndarray, np.ndarray]:
+    def _search(
+        self, queries: np.ndarray, num_results: int, exact: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Scores, of the best window, and numbers of the best passages for some queries; shape (queries, results)."""
         vectors, _ = self._files.payload(return_docnos=False)
         if exact or self._codes is None:
             return nearest(queries, vectors, num_results, self._scores)
         found = min(num_results, len(self))
-        best = np.empty((len(queries), found), np.float32), np.empty((len(queries), found), np.int64)
+        best = (
+            np.empty((len(queries), found), np.float32),
+            np.empty((len(queries), found), np.int64),
+        )
         offsets = None if self._windows is None else self._windows.offsets
         for row, passages in enumerate(self._codes(queries, found, offsets)):
             (scores,) = self._scores(queries[[row]], vectors[passages], passages)
@@ -208,7 +229,9 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
             position, further = self._windows.of(passages)  # the former in ascending order
             first = np.flatnonzero(np.diff(position, prepend=-1))
             if len(first):
-                of_windows = np.maximum.reduceat(queries @ further.T, first, axis=1)  # (queries, long passages)
+                of_windows = np.maximum.reduceat(
+                    queries @ further.T, first, axis=1
+                )  # (queries, long passages)
                 long = position[first]
                 scores[:, long] = np.maximum(scores[:, long], of_windows)
         return scores
@@ -221,9 +244,13 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
         products = np.asarray(vectors[numbers], np.float32) * vector
         if self._windows is not None:
             position, further = self._windows.of(numbers)
-            rows = np.concatenate([products, further * vector])  # (passages + further windows, width)
+            rows = np.concatenate(
+                [products, further * vector]
+            )  # (passages + further windows, width)
             order = np.argsort(rows.sum(1), kind="stable")
-            products[np.r_[: len(numbers), position][order]] = rows[order]  # the last one, which is the best, stays
+            products[np.r_[: len(numbers), position][order]] = rows[
+                order
+            ]  # the last one, which is the best, stays
         return names, products.reshape(len(docnos), len(names), -1).sum(2)
 
     def explain(self, query: str, docno: str, *, graph: HeteroGraph | None = None) -> pd.DataFrame:
@@ -245,9 +272,15 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
         """
         graph = self.graph if graph is None else graph
         if graph is None:
-            raise ValueError(f"{self!r} has no graph, which has the texts: explain(..., graph=graph)")
+            raise ValueError(
+                f"{self!r} has no graph, which has the texts: explain(..., graph=graph)"
+            )
         node = graph.nodes_of([docno])
-        weights = {} if self._weights is None else self.query_weights(pd.DataFrame({"qid": ["1"], "query": [query]}))
+        weights = (
+            {}
+            if self._weights is None
+            else self.query_weights(pd.DataFrame({"qid": ["1"], "query": [query]}))
+        )
         names, (scores,) = self._sums(query_vector(self.query_encoder(), query), [docno])
         rows = []
         for name, score in zip(names, scores.tolist(), strict=True):
@@ -258,7 +291,9 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
             else:
                 nodes = graph.neighbors(node, name)[1]
             weight = float(weights[name].iloc[0]) if name in weights else float("nan")
-            rows.append((name, " ".join(graph.ids_of(nodes)), "\n".join(graph.texts(nodes)), weight, score))
+            rows.append(
+                (name, " ".join(graph.ids_of(nodes)), "\n".join(graph.texts(nodes)), weight, score)
+            )
         return pd.DataFrame(rows, columns=["relation", "source", "text", "weight", "score"])
 
     def retriever(self, num_results: int = 1000, *, exact: bool = False) -> pt.Transformer:
@@ -307,8 +342,12 @@ class ContextualIndex(Shown, WithSignature, OwnArtifact, pt.Transformer):
         topics = check_frame(topics, self, texts=("query",))
         pt.validate.query_frame(topics, extra_columns=["query"], context=self)
         if self._weights is None:
-            raise ValueError(f"{self!r} has no weights per query: it was not made with weights='auto'")
-        vectors = np.asarray(self.encoder.encode_queries(topics["query"].tolist()), dtype=np.float32)
+            raise ValueError(
+                f"{self!r} has no weights per query: it was not made with weights='auto'"
+            )
+        vectors = np.asarray(
+            self.encoder.encode_queries(topics["query"].tolist()), dtype=np.float32
+        )
         return pd.concat([topics.reset_index(drop=True), self._weights.weights_of(vectors)], axis=1)
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
@@ -326,7 +365,9 @@ class ContextualRetriever(Retrieves, pt.Transformer):
     _replaced = Retrieves._replaced | {"query_vec"}
     schematic = {"label": "retriever", "help_url": "https://pypi.org/project/pyterrier-graph/"}
 
-    def __init__(self, index: ContextualIndex, num_results: int = 1000, *, exact: bool = False) -> None:
+    def __init__(
+        self, index: ContextualIndex, num_results: int = 1000, *, exact: bool = False
+    ) -> None:
         check_count("num_results", num_results)
         check_type("exact", exact, bool, "True or False")
         self.index = index
@@ -341,12 +382,18 @@ class ContextualRetriever(Retrieves, pt.Transformer):
         return str(self.index)
 
     def _found(self, topics: pd.DataFrame) -> Found:
-        given = topics["query_vec"] if "query_vec" in topics else self.index._encoded(topics["query"].tolist())
+        given = (
+            topics["query_vec"]
+            if "query_vec" in topics
+            else self.index._encoded(topics["query"].tolist())
+        )
         docnos, about = self.index._files.payload(return_dvecs=False)
         try:
             vectors = np.array([*given], dtype=np.float32).reshape(-1, about["vec_size"])
         except (OverflowError, TypeError, ValueError) as error:
-            raise ValueError(f"{self}: a query_vec must be {about['vec_size']} numbers: {error}") from error
+            raise ValueError(
+                f"{self}: a query_vec must be {about['vec_size']} numbers: {error}"
+            ) from error
         scores, passages = self.index._search(vectors, self.num_results, self.exact)
         row = np.repeat(np.arange(len(scores)), scores.shape[1])
         ids = np.array(ids_of(docnos, passages.ravel()), dtype=object)
@@ -382,7 +429,9 @@ def write_index(
     sample = None
     if weights is not None:
         contextual["queries"] = {"weights": weights.weights}
-        sample = save({name: vectors.astype(np.float16) for name, vectors in weights.sample.items()})
+        sample = save(
+            {name: vectors.astype(np.float16) for name, vectors in weights.sample.items()}
+        )
     kind = HINT | FLEX if weights is None else kind_of(ContextualIndex)
     meta = kind | {"doc_count": count, "vec_size": dimension, "contextual": contextual}
 
@@ -402,15 +451,26 @@ def write_index(
     depends = meta | {"sample": sample and hashlib.sha256(sample).hexdigest()}
     with unfinished(index.index_path, meta, count, chunk_size, identity=depends) as writer:
         writer.prepare(write_files)
-        workers = 1 if workers == "ray" else workers  # a hundredth of encoding, and it needs the files of this machine
+        workers = (
+            1 if workers == "ray" else workers
+        )  # a hundredth of encoding, and it needs the files of this machine
         names = [] if windows_of is None else [WINDOWS, WINDOW_OFFSETS]
-        progress: dict[str, Any] = {"desc": "indexing", "unit": "passage", "delay": 1, "disable": not verbose}
+        progress: dict[str, Any] = {
+            "desc": "indexing",
+            "unit": "passage",
+            "delay": 1,
+            "disable": not verbose,
+        }
         writer.compute(rows, VECTORS, *names, lengths=names[1:], workers=workers, **progress)
         if count >= LARGE:
             from pyterrier_graph.graph_mean.codes import write_codes
 
             files = [writer.folder / name for name in (VECTORS, *names[:1])]
-            arrays = [np.memmap(file, FLOAT, "r").reshape(-1, dimension) for file in files if file.stat().st_size]
+            arrays = [
+                np.memmap(file, FLOAT, "r").reshape(-1, dimension)
+                for file in files
+                if file.stat().st_size
+            ]
             write_codes(writer.folder / CODES, arrays)
     return index
 
@@ -438,8 +498,17 @@ def encoder_of(encoder: Any, *, device: str | None = None, dtype: DType = "auto"
         from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 
         return SentenceEncoder(encoder, device=device, dtype=dtype, verbose=False)
-    if isinstance(encoder, type) or not hasattr(encoder, "encode_queries") or not hasattr(encoder, "encode_docs"):
-        check_type("encoder", encoder, str, "the name of a checkpoint, or a bi-encoder such as ptg.DualEncoder(name)")
+    if (
+        isinstance(encoder, type)
+        or not hasattr(encoder, "encode_queries")
+        or not hasattr(encoder, "encode_docs")
+    ):
+        check_type(
+            "encoder",
+            encoder,
+            str,
+            "the name of a checkpoint, or a bi-encoder such as ptg.DualEncoder(name)",
+        )
     return encoder
 
 
@@ -471,7 +540,9 @@ class QueryWeights(WithSignature, pt.Transformer):
         pt.validate.columns(inp, includes=["query_vec"], context=self)
         if not len(inp):
             return inp
-        return inp.assign(query_vec=[*self.widened(np.stack(inp["query_vec"].to_numpy()).astype(np.float32))])
+        return inp.assign(
+            query_vec=[*self.widened(np.stack(inp["query_vec"].to_numpy()).astype(np.float32))]
+        )
 
     def widened(self, queries: np.ndarray) -> np.ndarray:
         """The vectors of queries with a block per relation, shape (queries, d * (1 + relations))."""
@@ -496,14 +567,18 @@ class QueryWeights(WithSignature, pt.Transformer):
         return weights
 
 
-def draw_sample(sampler: NeighborSampler, network: SideBySide, query_graph: QueryPassageGraph | None = None) -> Sample:
+def draw_sample(
+    sampler: NeighborSampler, network: SideBySide, query_graph: QueryPassageGraph | None = None
+) -> Sample:
     """Vectors of some passages, evenly over the index, and of their sources: see :class:`QueryWeights`.
 
     The vectors have length 1 and half precision. A query graph with a mask may be given.
     """
     from torch.nn.functional import normalize
 
-    numbers = np.unique(np.linspace(0, len(sampler) - 1, min(len(sampler), SAMPLED)).astype(np.int64))
+    numbers = np.unique(
+        np.linspace(0, len(sampler) - 1, min(len(sampler), SAMPLED)).astype(np.int64)
+    )
     parts: dict[str, list[np.ndarray]] = {PASSAGES: [], **{name: [] for name in network.relations}}
     for part in blocks(len(numbers), PASSAGES_AT_ONCE):
         batch = sampler.sample(numbers[part], query_graph)
@@ -512,7 +587,10 @@ def draw_sample(sampler: NeighborSampler, network: SideBySide, query_graph: Quer
             parts[name].append(vectors.half().numpy())
     empty = np.empty((0, network.dimension), np.float16)
     sample = {name: np.concatenate([empty, *vectors]) for name, vectors in parts.items()}
-    return {name: vectors if name == PASSAGES else np.unique(vectors, axis=0) for name, vectors in sample.items()}
+    return {
+        name: vectors if name == PASSAGES else np.unique(vectors, axis=0)
+        for name, vectors in sample.items()
+    }
 
 
 def _best(queries: np.ndarray, vectors: np.ndarray) -> np.ndarray:
@@ -524,7 +602,9 @@ def nearest(
     queries: np.ndarray,
     vectors: np.ndarray,
     num_results: int,
-    scores_of: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray] = lambda some, part, numbers: some @ part.T,
+    scores_of: Callable[
+        [np.ndarray, np.ndarray, np.ndarray], np.ndarray
+    ] = lambda some, part, numbers: some @ part.T,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Scores and numbers of the passages with the highest scores for each query, shape (queries, results)."""
     found = min(num_results, len(vectors))
@@ -544,7 +624,9 @@ def _largest(values: np.ndarray, count: int) -> np.ndarray:
     """Positions of the largest values, in descending order; equal ones ascend. There are at least so many."""
     if not count:
         return np.empty(0, np.int64)
-    blocks = np.maximum.reduceat(values, np.arange(0, len(values), 64))  # as many blocks have a value as large
+    blocks = np.maximum.reduceat(
+        values, np.arange(0, len(values), 64)
+    )  # as many blocks have a value as large
     least = np.partition(blocks if len(blocks) >= count else values, -count)[-count]
     near = np.flatnonzero(values >= least)
     return near[np.argsort(-values[near], kind="stable")[:count]]

@@ -64,10 +64,14 @@ class PassageNetwork(nn.Module, ABC):
 
     relations: tuple[str, ...]  # the keys of ``sources`` and ``edges``
     dimension: int  # d, of the vectors of passages and sources
-    two_hops = False  # whether queries aggregate from passages, before passages aggregate from queries
+    two_hops = (
+        False  # whether queries aggregate from passages, before passages aggregate from queries
+    )
     edge_features = False  # whether attention depends on features of the query graph's edges
     normalizes = False  # whether the contextual vectors have unit length, or nearly
-    titled = 0.0  # the share of x_p that the encoder reads with the titles above the passage in front
+    titled = (
+        0.0  # the share of x_p that the encoder reads with the titles above the passage in front
+    )
 
     @property
     def width(self) -> int:
@@ -82,7 +86,9 @@ class PassageNetwork(nn.Module, ABC):
         """The sources of a batch by relation, queries after they have aggregated from passages."""
         sources = dict(batch.sources)
         if batch.second_hop is not None and batch.to_queries is not None:
-            sources[RETRIEVED] = self.query_states(sources[RETRIEVED], batch.second_hop, batch.to_queries)
+            sources[RETRIEVED] = self.query_states(
+                sources[RETRIEVED], batch.second_hop, batch.to_queries
+            )
         return sources
 
     def query_states(self, queries: Tensor, passages: Tensor, edges: CSR) -> Tensor:
@@ -90,7 +96,9 @@ class PassageNetwork(nn.Module, ABC):
         return queries
 
     @abstractmethod
-    def passage_states(self, passages: Tensor, sources: Mapping[str, Tensor], edges: Mapping[str, CSR]) -> Tensor:
+    def passage_states(
+        self, passages: Tensor, sources: Mapping[str, Tensor], edges: Mapping[str, CSR]
+    ) -> Tensor:
         """Contextual vectors, shape (passages, width), of passages, (passages, d), with their sources, (sources, d).
 
         A relation that is left out has no edges.
@@ -114,16 +122,24 @@ class Terms(NamedTuple):
 
     own: Tensor
     messages: Mapping[str, Tensor]  # by relation
-    isolated: Tensor | None  # passages without a relevant query; None where there are no relevant queries
+    isolated: (
+        Tensor | None
+    )  # passages without a relevant query; None where there are no relevant queries
 
     def total(self, weights: Mapping[str, Any]) -> Tensor:
         """``own + sum of weight * message``."""
-        return sum((weights[name] * message for name, message in self.messages.items()), start=self.own)
+        return sum(
+            (weights[name] * message for name, message in self.messages.items()), start=self.own
+        )
 
     def joined(self, weights: Mapping[str, Any], isolated_norm: float | Tensor) -> Tensor:
         """The sum, normalized; passages without a relevant query have the length ``isolated_norm``."""
         states = functional.normalize(self.total(weights), dim=1)
-        return states if self.isolated is None else torch.where(self.isolated[:, None], isolated_norm * states, states)
+        return (
+            states
+            if self.isolated is None
+            else torch.where(self.isolated[:, None], isolated_norm * states, states)
+        )
 
 
 class FixedMean(PassageNetwork):
@@ -137,11 +153,17 @@ class FixedMean(PassageNetwork):
     normalizes = True
     isolated_norm: Any
 
-    def __init__(self, weights: Mapping[str, float], dimension: int, isolated_norm: float = 1.0) -> None:
+    def __init__(
+        self, weights: Mapping[str, float], dimension: int, isolated_norm: float = 1.0
+    ) -> None:
         super().__init__()
         check_number("isolated_norm", isolated_norm, 1e-6)
         self.factors: Mapping[str, Any] = dict(weights)  # w_r
-        self.dimension, self.isolated_norm, self.relations = dimension, isolated_norm, tuple(weights)
+        self.dimension, self.isolated_norm, self.relations = (
+            dimension,
+            isolated_norm,
+            tuple(weights),
+        )
 
     @property
     def weights(self) -> dict[str, float]:
@@ -152,16 +174,22 @@ class FixedMean(PassageNetwork):
         """The weights, and ``isolated_norm``."""
         return {"mean": self.factors, "isolated_norm": self.isolated_norm}
 
-    def passage_states(self, passages: Tensor, sources: Mapping[str, Tensor], edges: Mapping[str, CSR]) -> Tensor:
+    def passage_states(
+        self, passages: Tensor, sources: Mapping[str, Tensor], edges: Mapping[str, CSR]
+    ) -> Tensor:
         """``normalize(x + sum of w_r m_r)``."""
         return self.terms(passages, sources, edges).joined(self.factors, self.isolated_norm)
 
-    def terms(self, passages: Tensor, sources: Mapping[str, Tensor], edges: Mapping[str, CSR]) -> Terms:
+    def terms(
+        self, passages: Tensor, sources: Mapping[str, Tensor], edges: Mapping[str, CSR]
+    ) -> Terms:
         """X and m_r, which the weights are applied to."""
         means = {name: mean_of_sources(sources[name], rows) for name, rows in edges.items()}
         return Terms(passages, means, edges[RELEVANT].lengths == 0 if RELEVANT in edges else None)
 
-    def shares(self, name: str, passages: Tensor, sources: Tensor, edges: CSR) -> tuple[Tensor, Tensor]:
+    def shares(
+        self, name: str, passages: Tensor, sources: Tensor, edges: CSR
+    ) -> tuple[Tensor, Tensor]:
         """The weight of each source of a relation in its message, shape (edges,), and its term, shape (edges, d)."""
         weights = equal_shares(edges)
         return weights, weights[:, None] * sources[edges.indices]
@@ -172,7 +200,9 @@ class FixedMean(PassageNetwork):
         scale = self(batch)[0].norm() / terms.total(self.factors)[0].norm().clamp(min=1e-12)
         sources, weights = {}, {}
         for name in terms.messages:
-            weights[name], each = self.shares(name, batch.passages, batch.sources[name], batch.edges[name])
+            weights[name], each = self.shares(
+                name, batch.passages, batch.sources[name], batch.edges[name]
+            )
             sources[name] = scale * self.factors[name] * each
         return Parts(scale * terms.own[0], sources, weights)
 
@@ -199,7 +229,11 @@ class SideBySide(FixedMean):
     isolated, share = 0.5, TITLED  # also of a subclass with another constructor
 
     def __init__(
-        self, weights: Mapping[str, float], dimension: int, isolated: float = isolated, share: float = share
+        self,
+        weights: Mapping[str, float],
+        dimension: int,
+        isolated: float = isolated,
+        share: float = share,
     ) -> None:
         super().__init__(weights, dimension)
         check_number("titled", share, 0, 1)
@@ -219,13 +253,17 @@ class SideBySide(FixedMean):
         """The relations and the constant; weights are not part of the vectors, and beta is part of the query graph."""
         return {"side by side": self.relations, "titled": self.titled}
 
-    def passage_states(self, passages: Tensor, sources: Mapping[str, Tensor], edges: Mapping[str, CSR]) -> Tensor:
+    def passage_states(
+        self, passages: Tensor, sources: Mapping[str, Tensor], edges: Mapping[str, CSR]
+    ) -> Tensor:
         """``[x; a_1; a_2; ...]``, shape (passages, d * (1 + relations))."""
         own, messages, isolated = self.terms(passages, sources, edges)
         blocks = [own]
         for relation in self.relations:
             direction = functional.normalize(messages[relation], dim=1)
-            lacking = own.norm(dim=1, keepdim=True) - (own * direction).sum(1, keepdim=True)  # (passages, 1)
+            lacking = own.norm(dim=1, keepdim=True) - (own * direction).sum(
+                1, keepdim=True
+            )  # (passages, 1)
             added = lacking * direction  # (passages, d)
             if relation == RELEVANT and isolated is not None:
                 added = torch.where(isolated[:, None], self.isolated * own, added)
@@ -234,8 +272,13 @@ class SideBySide(FixedMean):
 
     def directions(self, batch: NeighborBatch) -> dict[str, Tensor]:
         """m_r, of length 1, of the passages that have sources of r, by relation."""
-        means = {name: mean_of_sources(batch.sources[name], rows) for name, rows in batch.edges.items()}
-        return {name: functional.normalize(mean[batch.edges[name].lengths > 0], dim=1) for name, mean in means.items()}
+        means = {
+            name: mean_of_sources(batch.sources[name], rows) for name, rows in batch.edges.items()
+        }
+        return {
+            name: functional.normalize(mean[batch.edges[name].lengths > 0], dim=1)
+            for name, mean in means.items()
+        }
 
     def parts(self, batch: NeighborBatch) -> Parts:
         """Each source of a relation has the share of a_r that its term has of the message.
@@ -247,7 +290,9 @@ class SideBySide(FixedMean):
         for number, (relation, total) in enumerate(zip(self.relations, added, strict=True), 1):
             rows = batch.edges[relation]
             if len(rows.indices):
-                shares[relation], each = self.shares(relation, batch.passages, batch.sources[relation], rows)
+                shares[relation], each = self.shares(
+                    relation, batch.passages, batch.sources[relation], rows
+                )
                 each = each * total.norm() / each.sum(0).norm().clamp(min=1e-12)
             elif total.any():
                 shares[relation], each = total.new_ones(1), total[None]  # (1, d)
@@ -258,7 +303,9 @@ class SideBySide(FixedMean):
 
     def _placed(self, vectors: Tensor, number: int) -> Tensor:
         """Vectors of shape (n, d) as one of the blocks of a contextual vector, shape (n, width)."""
-        return functional.pad(vectors, (number * self.dimension, (len(self.relations) - number) * self.dimension))
+        return functional.pad(
+            vectors, (number * self.dimension, (len(self.relations) - number) * self.dimension)
+        )
 
 
 def isolated_share(queries: np.ndarray) -> float:

@@ -52,10 +52,23 @@ from pyterrier_graph.graph_mean.contextual_index import (
     query_vector,
     write_index,
 )
-from pyterrier_graph.graph_mean.equations import FixedMean, PassageNetwork, SideBySide, isolated_share
+from pyterrier_graph.graph_mean.equations import (
+    FixedMean,
+    PassageNetwork,
+    SideBySide,
+    isolated_share,
+)
 from pyterrier_graph.graph_mean.neighbors import NeighborBatch, NeighborSampler
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph, vectors_folder
-from pyterrier_graph.graphs.relations import OWN, QUERY_RELATIONS, RELEVANT, RETRIEVED, TITLE, TITLES, check_graphs
+from pyterrier_graph.graphs.relations import (
+    OWN,
+    QUERY_RELATIONS,
+    RELEVANT,
+    RETRIEVED,
+    TITLE,
+    TITLES,
+    check_graphs,
+)
 from pyterrier_graph.storage.arrays import Flex, blocks
 from pyterrier_graph.storage.artifact import META, file_sha256, weights_sha256
 from pyterrier_graph.storage.writer import Workers, check_workers
@@ -80,7 +93,9 @@ class ContextualEncoder(LearnedModel):
     """
 
     GIVEN = ("graph", "query_graph")
-    KEEP_WEIGHTS = frozenset({"graph", "query_graph", "vectors", "folder", "training", "device", "dtype", "verbose"})
+    KEEP_WEIGHTS = frozenset(
+        {"graph", "query_graph", "vectors", "folder", "training", "device", "dtype", "verbose"}
+    )
 
     network: Any  # a PassageNetwork
     # of each relation, where each query has weights of its own
@@ -90,7 +105,12 @@ class ContextualEncoder(LearnedModel):
     _drawn: tuple[NeighborSampler, Sample] | None = None
     _known_isolated: tuple[QueryPassageGraph, float] | None = None
     # memory-mapped files, temporary folders, and what is computed from these
-    _of_this_process: ClassVar[tuple[str, ...]] = ("_last", "_temporary", "_drawn", "_known_isolated")
+    _of_this_process: ClassVar[tuple[str, ...]] = (
+        "_last",
+        "_temporary",
+        "_drawn",
+        "_known_isolated",
+    )
 
     def __init__(
         self,
@@ -104,7 +124,12 @@ class ContextualEncoder(LearnedModel):
         verbose: bool,
     ) -> None:
         pt.Artifact.__init__(self, pt.Artifact.NO_PATH)
-        self.graph, self.query_graph, self.vectors, self.folder = graph, query_graph, vectors, folder
+        self.graph, self.query_graph, self.vectors, self.folder = (
+            graph,
+            query_graph,
+            vectors,
+            folder,
+        )
         self.device, self.dtype, self.verbose = device, dtype, verbose
         self._check_given()
         self._checkpoint = os.fspath(encoder) if isinstance(encoder, (str, os.PathLike)) else None
@@ -112,12 +137,19 @@ class ContextualEncoder(LearnedModel):
         self._dimension = int(np.asarray(self.encoder.encode_queries(["dimension"])).shape[1])  # d
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in self._of_this_process}
+        return {
+            name: value for name, value in vars(self).items() if name not in self._of_this_process
+        }
 
     def _check_given(self) -> None:
         """Raises TypeError or FileNotFoundError if graphs or vectors are something else."""
         if self.graph is not None:
-            check_type("graph", self.graph, HeteroGraph, "a DocumentGraph, such as ptg.DocumentGraph(path).index(docs)")
+            check_type(
+                "graph",
+                self.graph,
+                HeteroGraph,
+                "a DocumentGraph, such as ptg.DocumentGraph(path).index(docs)",
+            )
         if self.query_graph is not None:
             from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 
@@ -138,12 +170,18 @@ class ContextualEncoder(LearnedModel):
             return  # enough to encode queries
         check_graphs(self._relations, self.graph, self.query_graph)
         if self.vectors is not None:
-            if "contextual" in json.loads((self.vectors.index_path / META).read_text(encoding="utf-8")):
-                raise ValueError(f"{self.vectors!r} is a contextual index: give the encoder's own vectors, or none")
+            if "contextual" in json.loads(
+                (self.vectors.index_path / META).read_text(encoding="utf-8")
+            ):
+                raise ValueError(
+                    f"{self.vectors!r} is a contextual index: give the encoder's own vectors, or none"
+                )
             vectors, meta = self.vectors.payload(return_docnos=False)
             other = "base" in meta and meta["base"]["encoder"] != encoder_name(self.encoder)
             if other or vectors.shape[1] != self.network.dimension:
-                raise ValueError(f"{self.vectors!r} has vectors of another encoder than {self.encoder!r}")
+                raise ValueError(
+                    f"{self.vectors!r} has vectors of another encoder than {self.encoder!r}"
+                )
             self._sampler()
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
@@ -155,7 +193,9 @@ class ContextualEncoder(LearnedModel):
         encode, weights = self.encoder.query_encoder(), self._query_weights
         return encode if weights is None else encode >> weights
 
-    def index(self, path: str | os.PathLike[str], *, windows: int = WINDOWS, workers: Workers = 1) -> ContextualIndex:
+    def index(
+        self, path: str | os.PathLike[str], *, windows: int = WINDOWS, workers: Workers = 1
+    ) -> ContextualIndex:
         """Writes the index of the contextual vectors of all passages; its ``flex`` is an ordinary ``FlexIndex``.
 
         Memory does not grow with the passages. Until the index is complete there is none; a call that was killed
@@ -182,8 +222,14 @@ class ContextualEncoder(LearnedModel):
         compute, identity = self._compute(sampler), self._identity(sampler)
         if (graph := self.graph) is not None and self.vectors is None:
             options: dict[str, Any] = {"workers": workers, "verbose": self.verbose}
-            compute.windows = window_vectors(self._place, graph, self.encoder, windows, share=self._share, **options)
-            identity |= {"windows": windows, "graph": graph.fingerprint()} if compute.windows is not None else {}
+            compute.windows = window_vectors(
+                self._place, graph, self.encoder, windows, share=self._share, **options
+            )
+            identity |= (
+                {"windows": windows, "graph": graph.fingerprint()}
+                if compute.windows is not None
+                else {}
+            )
         write_index(
             sampler.index,
             Flex(path),
@@ -231,10 +277,18 @@ class ContextualEncoder(LearnedModel):
             what, share = (self.graph, self.graph.nodes_of([docno]), encoder, windows), self._share
             further = encoder.encode_docs(further_windows(*what)[0])
             if share:
-                further = Mixed(further, encoder.encode_docs(further_windows(*what, titles=True)[0]), share)
+                further = Mixed(
+                    further, encoder.encode_docs(further_windows(*what, titles=True)[0]), share
+                )
         vector = torch.from_numpy(query_vector(self.query_encoder(), query)).to(device)  # (width,)
         with torch.inference_mode():
-            batches = [batch, *(replace(batch, passages=torch.from_numpy(own[None]).to(device)) for own in further)]
+            batches = [
+                batch,
+                *(
+                    replace(batch, passages=torch.from_numpy(own[None]).to(device))
+                    for own in further
+                ),
+            ]
             batch = max(batches, key=lambda window: float(network(window)[0] @ vector))
             parts = network.parts(batch)
         graph = self.graph if graph is None else graph
@@ -244,9 +298,17 @@ class ContextualEncoder(LearnedModel):
             if not len(terms):
                 continue
             ids, texts = sampler.sources_of(batch, relation)
-            found = (ids, texts) if ids else ([docno], [text])  # a passage without sources may be its own source
+            found = (
+                (ids, texts) if ids else ([docno], [text])
+            )  # a passage without sources may be its own source
             scores = (terms @ vector).tolist()  # (edges,)
-            rows += zip([relation] * len(scores), *found, parts.weights[relation].tolist(), scores, strict=True)
+            rows += zip(
+                [relation] * len(scores),
+                *found,
+                parts.weights[relation].tolist(),
+                scores,
+                strict=True,
+            )
         frame = pd.DataFrame(rows, columns=["relation", "source", "text", "weight", "score"])
         order = frame["score"][1:].sort_values(ascending=False, kind="stable").index
         return frame.loc[[0, *order]].reset_index(drop=True)
@@ -290,20 +352,37 @@ class ContextualEncoder(LearnedModel):
         if folder := self.folder or vectors_folder(self.graph) or vectors_folder(self.query_graph):
             return Path(folder)
         if self._temporary is None:
-            self._temporary = tempfile.TemporaryDirectory(prefix="vectors-", ignore_cleanup_errors=True)
+            self._temporary = tempfile.TemporaryDirectory(
+                prefix="vectors-", ignore_cleanup_errors=True
+            )
         return Path(self._temporary.name)
 
     def _sampler(self, workers: Workers = 1) -> NeighborSampler:
         """The sampler for the model as it is; the last one is kept, with the queries that it has encoded."""
         parts = (self.vectors, self.query_graph, self.graph)
-        key = (encoder_name(self.encoder), self._share, *self._relations, str(self.folder), *map(id, parts))
+        key = (
+            encoder_name(self.encoder),
+            self._share,
+            *self._relations,
+            str(self.folder),
+            *map(id, parts),
+        )
         if self._last is not None and key == self._last[0]:
             return self._last[1]
         index, titled = self.vectors, None
         if index is None:
             if self.graph is None:
-                raise ValueError("passages need vectors: give graph=DocumentGraph(path) or vectors=FlexIndex(path)")
-            read = partial(base_vectors, self._place, self.graph, self.encoder, workers=workers, verbose=self.verbose)
+                raise ValueError(
+                    "passages need vectors: give graph=DocumentGraph(path) or vectors=FlexIndex(path)"
+                )
+            read = partial(
+                base_vectors,
+                self._place,
+                self.graph,
+                self.encoder,
+                workers=workers,
+                verbose=self.verbose,
+            )
             index = read(titles=self._share == 1)
             titled = read(titles=True) if 0 < self._share < 1 else None
         sampler = NeighborSampler(
@@ -332,9 +411,15 @@ class ContextualEncoder(LearnedModel):
 
     def _identity(self, sampler: NeighborSampler) -> dict[str, Any]:
         """Digests of all that contextual vectors depend on."""
-        identity: dict[str, Any] = {"model": type(self).__name__, "encoder": encoder_name(self.encoder)}
+        identity: dict[str, Any] = {
+            "model": type(self).__name__,
+            "encoder": encoder_name(self.encoder),
+        }
         identity |= {"relations": list(self._relations)}
-        identity |= {"network": self._digest(), "vectors": file_sha256(sampler.index.index_path / VECTORS)}
+        identity |= {
+            "network": self._digest(),
+            "vectors": file_sha256(sampler.index.index_path / VECTORS),
+        }
         if sampler.titled is not None:
             identity["titled"] = file_sha256(sampler.titled.index_path / VECTORS)
         if self.query_graph is not None and QUERY_RELATIONS.keys() & {*self._relations}:
@@ -350,16 +435,22 @@ class ContextualEncoder(LearnedModel):
         return {"checkpoint": self._checkpoint, "encoder_name": encoder_name(self.encoder)}
 
     @classmethod
-    def _read_encoder(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> BiEncoder:
+    def _read_encoder(
+        cls, folder: Path, about: dict[str, Any], options: dict[str, Any]
+    ) -> BiEncoder:
         """The encoder that was saved, or ``options["encoder"]``, which must have the same vectors."""
         encoder = options.get("encoder", about["checkpoint"])
         options = {"device": options.get("device"), "dtype": options.get("dtype", "auto")}
         if encoder is None and (folder / ENCODER).exists():
-            encoder = cast(LearnedModel, pt.Artifact.load(str(folder / ENCODER))).apply_attributes(**options)
+            encoder = cast(LearnedModel, pt.Artifact.load(str(folder / ENCODER))).apply_attributes(
+                **options
+            )
         if encoder is None:
             raise ValueError(f"{about['encoder_name']} is not part of the artifact: give encoder=")
         if encoder_name(made := encoder_of(encoder, **options)) != about["encoder_name"]:
-            raise ValueError(f"the encoder must be {about['encoder_name']}, got {encoder_name(made)}")
+            raise ValueError(
+                f"the encoder must be {about['encoder_name']}, got {encoder_name(made)}"
+            )
         return encoder
 
 
@@ -377,7 +468,9 @@ class Computed:
         sampler = copy.copy(self.sampler)
         sampler.encode()
         vars(sampler).pop("encoder")  # not needed any more
-        return {name: value for name, value in vars(self).items() if name != "states"} | {"sampler": sampler}
+        return {name: value for name, value in vars(self).items() if name != "states"} | {
+            "sampler": sampler
+        }
 
     @cached_property
     def states(self) -> np.ndarray | None:
@@ -390,12 +483,20 @@ class Computed:
         for part in blocks(len(states), QUERIES_AT_ONCE):
             passages, edges = sampler.passages_of_queries(part, graph)
             own = torch.from_numpy(states[part]).to(device)
-            states[part] = network.query_states(own, passages.to(device), edges.to(device)).float().cpu().numpy()
+            states[part] = (
+                network.query_states(own, passages.to(device), edges.to(device))
+                .float()
+                .cpu()
+                .numpy()
+            )
         return states
 
     @torch.inference_mode()
     def apply(
-        self, function: Callable[[NeighborBatch], Any], passages: np.ndarray, own: np.ndarray | None = None
+        self,
+        function: Callable[[NeighborBatch], Any],
+        passages: np.ndarray,
+        own: np.ndarray | None = None,
     ) -> Any:
         """Applies a function of the network to the neighborhood of passages, whose own vectors may be replaced."""
         batch = self.sampler.sample(passages, states=self.states)
@@ -418,23 +519,33 @@ class Computed:
         return position, np.concatenate(states)
 
 
-def default_weights(graph: HeteroGraph | None, queries: QueryPassageGraph | None) -> dict[str, float]:
+def default_weights(
+    graph: HeteroGraph | None, queries: QueryPassageGraph | None
+) -> dict[str, float]:
     """The relations that the graphs have, with the fixed weights that they have by default."""
     weights = {}
     if graph is not None and TITLE in graph.relations and len(graph._adjacency(TITLE).indices):
         weights[TITLE] = 1.0
     if queries is not None:
-        weights |= dict.fromkeys([name for name in queries.edge_types if name != RETRIEVED] or [RETRIEVED], 0.5)
+        weights |= dict.fromkeys(
+            [name for name in queries.edge_types if name != RETRIEVED] or [RETRIEVED], 0.5
+        )
     if graph is not None and not weights:
         warnings.warn(
-            f"{graph!r} has no titles: passages aggregate from nothing; give weights=", QualityWarning, stacklevel=5
+            f"{graph!r} has no titles: passages aggregate from nothing; give weights=",
+            QualityWarning,
+            stacklevel=5,
         )
     return weights
 
 
-def largest_weights(graph: HeteroGraph | None, queries: QueryPassageGraph | None) -> dict[str, float]:
+def largest_weights(
+    graph: HeteroGraph | None, queries: QueryPassageGraph | None
+) -> dict[str, float]:
     """The relations that the graphs have by default, where each query has weights of its own."""
-    return dict.fromkeys([TITLES if name == TITLE else name for name in default_weights(graph, queries)], 1.0)
+    return dict.fromkeys(
+        [TITLES if name == TITLE else name for name in default_weights(graph, queries)], 1.0
+    )
 
 
 class GraphMean(ContextualEncoder):
@@ -508,7 +619,12 @@ class GraphMean(ContextualEncoder):
         verbose: bool = True,
     ) -> None:
         super().__init__(graph, encoder, query_graph, vectors, folder, device, dtype, verbose)
-        self.training, self.largest_weights, self.titled, self.isolated_norm = training, {}, TITLED, 1.0
+        self.training, self.largest_weights, self.titled, self.isolated_norm = (
+            training,
+            {},
+            TITLED,
+            1.0,
+        )
         self.weights = weights
 
     @property
@@ -531,7 +647,11 @@ class GraphMean(ContextualEncoder):
     @property
     def fixed_weights(self) -> dict[str, float]:
         """The weights, or the default ones that take the place of ``'auto'`` in a network with fixed weights."""
-        return default_weights(self.graph, self.query_graph) if isinstance(self.weights, str) else dict(self.weights)
+        return (
+            default_weights(self.graph, self.query_graph)
+            if isinstance(self.weights, str)
+            else dict(self.weights)
+        )
 
     def _check(self) -> None:
         if self.training is not None:
@@ -541,7 +661,9 @@ class GraphMean(ContextualEncoder):
         if isinstance(self.weights, str):
             check_choice("weights, unless they are numbers,", self.weights, [AUTO])
             self.isolated_norm = 1.0
-            if self.graph is not None or self.query_graph is not None:  # another graph may have other relations
+            if (
+                self.graph is not None or self.query_graph is not None
+            ):  # another graph may have other relations
                 names = largest_weights(self.graph, self.query_graph)
                 self.largest_weights = {name: self.largest_weights.get(name, 1.0) for name in names}
         else:
@@ -550,7 +672,11 @@ class GraphMean(ContextualEncoder):
 
     def __repr__(self) -> str:
         norm = "" if self.isolated_norm == 1 else f", isolated_norm={self.isolated_norm:g}"
-        weights = self.weights if isinstance(self.weights, str) else {n: round(w, 6) for n, w in self.weights.items()}
+        weights = (
+            self.weights
+            if isinstance(self.weights, str)
+            else {n: round(w, 6) for n, w in self.weights.items()}
+        )
         return f"GraphMean({self.graph!r}, {self.encoder!r}, {weights!r}{norm})"
 
     def _view(self) -> View:
@@ -594,14 +720,21 @@ class GraphMean(ContextualEncoder):
         return self
 
     def _write(self, folder: Path) -> dict[str, Any]:
-        about = {"weights": self.weights, "largest_weights": self.largest_weights, "isolated_norm": self.isolated_norm}
+        about = {
+            "weights": self.weights,
+            "largest_weights": self.largest_weights,
+            "isolated_norm": self.isolated_norm,
+        }
         return super()._write(folder) | about | {"titled": self.titled}
 
     @classmethod
     def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
         given: dict[str, Any] = {"graph": None, "weights": about["weights"]}
         model = cls(**given | options | {"encoder": cls._read_encoder(folder, about, options)})
-        model.largest_weights, model.isolated_norm = about["largest_weights"], about["isolated_norm"]
+        model.largest_weights, model.isolated_norm = (
+            about["largest_weights"],
+            about["isolated_norm"],
+        )
         model.titled = about.get("titled", TITLED)
         model._check()
         return model

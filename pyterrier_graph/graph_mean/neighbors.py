@@ -13,7 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyterrier_graph.encoders.stored_vectors import Mixed, digests_of, encode_once, encoder_name, without_bars
+from pyterrier_graph.encoders.stored_vectors import (
+    Mixed,
+    digests_of,
+    encode_once,
+    encoder_name,
+    without_bars,
+)
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import SECTION_TYPE, HeteroGraph
 from pyterrier_graph.graphs.relations import QUERY_RELATIONS, RETRIEVED, TITLE, check_graphs
@@ -98,16 +104,25 @@ class NeighborSampler:
         self.query_relations = [name for name in relations if name in QUERY_RELATIONS]
         self.document_relations = [name for name in relations if name not in QUERY_RELATIONS]
         if query_graph is not None and self.query_relations:
-            sample = np.linspace(0, len(self) - 1, min(len(self), COMPARED)).astype(np.int64)  # from all over
-            if query_graph.num_passages != len(self) or ids_of(query_graph.docnos, sample) != self.docnos_of(sample):
-                raise ValueError(f"{query_graph!r} was built for the passages of another index, or in another order")
+            sample = np.linspace(0, len(self) - 1, min(len(self), COMPARED)).astype(
+                np.int64
+            )  # from all over
+            if query_graph.num_passages != len(self) or ids_of(
+                query_graph.docnos, sample
+            ) != self.docnos_of(sample):
+                raise ValueError(
+                    f"{query_graph!r} was built for the passages of another index, or in another order"
+                )
 
     def __len__(self) -> int:
         """Number of passages."""
         return len(self.vectors)
 
     def sample(
-        self, passages: np.ndarray, query_graph: QueryPassageGraph | None = None, states: np.ndarray | None = None
+        self,
+        passages: np.ndarray,
+        query_graph: QueryPassageGraph | None = None,
+        states: np.ndarray | None = None,
     ) -> NeighborBatch:
         """Some passages, by number, with all their neighbors; a query graph with a mask may be given.
 
@@ -119,7 +134,9 @@ class NeighborSampler:
         nodes: dict[str, np.ndarray] = {}
         queries, second_hop, to_queries = np.empty(0, dtype=np.int64), None, None
         if query_graph is not None and self.query_relations:
-            found = {name: query_graph.edges_of_passages(passages, name) for name in self.query_relations}
+            found = {
+                name: query_graph.edges_of_passages(passages, name) for name in self.query_relations
+            }
             queries, rows = _joined([of.indices for of in found.values()])
             vectors = self.query_vectors if states is None else states
             sources = dict.fromkeys(found, torch.from_numpy(vectors[queries]))
@@ -129,9 +146,13 @@ class NeighborSampler:
                 edges[name] = self._edges(query_graph, name, of, indices)
         for relation in self.document_relations:
             nodes[relation], sources[relation], edges[relation] = self._related(passages, relation)
-        return NeighborBatch(self.vectors_of(passages), sources, edges, second_hop, to_queries, queries, nodes)
+        return NeighborBatch(
+            self.vectors_of(passages), sources, edges, second_hop, to_queries, queries, nodes
+        )
 
-    def passages_of_queries(self, queries: np.ndarray, query_graph: QueryPassageGraph) -> tuple[Tensor, CSR]:
+    def passages_of_queries(
+        self, queries: np.ndarray, query_graph: QueryPassageGraph
+    ) -> tuple[Tensor, CSR]:
         """The vectors of the passages that were retrieved for queries, and for each query the rows of its own."""
         found = query_graph.edges_of_queries(queries, RETRIEVED)
         passages, (rows,) = _joined([found.indices])
@@ -141,10 +162,16 @@ class NeighborSampler:
         """Ids and texts of the sources of a relation, by edge."""
         if relation not in batch.edges:
             return [], []
-        rows, graph, query_graph = batch.edges[relation].indices.cpu().numpy(), self.graph, self.query_graph
+        rows, graph, query_graph = (
+            batch.edges[relation].indices.cpu().numpy(),
+            self.graph,
+            self.query_graph,
+        )
         if relation in batch.nodes:
             assert graph is not None
-            return [*map(str, graph.ids_of(batch.nodes[relation][rows]))], graph.texts(batch.nodes[relation][rows])
+            return [*map(str, graph.ids_of(batch.nodes[relation][rows]))], graph.texts(
+                batch.nodes[relation][rows]
+            )
         assert query_graph is not None
         return query_graph.qids_of(batch.queries[rows]), query_graph.texts(batch.queries[rows])
 
@@ -177,7 +204,9 @@ class NeighborSampler:
         assert graph is not None
         titled = np.zeros(graph.num_nodes, dtype=bool)
         titled[graph._adjacency(TITLE).indices] = True
-        others = np.flatnonzero((graph.node_type == SECTION_TYPE) & ~titled)  # no title, or nothing below it
+        others = np.flatnonzero(
+            (graph.node_type == SECTION_TYPE) & ~titled
+        )  # no title, or nothing below it
         for part in blocks(len(others), IDS_AT_ONCE):
             titled[others[part]] = [bool(text.strip()) for text in graph.texts(others[part])]
         return np.flatnonzero(titled)
@@ -187,16 +216,22 @@ class NeighborSampler:
         """Vectors of their titles, shape (sections, d), float32, memory-mapped."""
         graph, nodes = self.graph, self.sections
         assert graph is not None
-        return self._encoded("titles", graph.fingerprint(), len(nodes), lambda numbers: graph.texts(nodes[numbers]))
+        return self._encoded(
+            "titles", graph.fingerprint(), len(nodes), lambda numbers: graph.texts(nodes[numbers])
+        )
 
     @cached_property
     def nodes(self) -> np.ndarray:
         """Node of each passage in the document graph, shape (passages,)."""
         assert self.graph is not None
         (about,) = self.index.payload(return_docnos=False, return_dvecs=False)
-        if about.get("base", {}).get("graph") == self.graph.fingerprint():  # written in the graph's order
+        if (
+            about.get("base", {}).get("graph") == self.graph.fingerprint()
+        ):  # written in the graph's order
             return np.asarray(self.graph.passage_nodes)
-        parts = [self.graph.nodes_of(self.docnos_of(part)) for part in blocks(len(self), IDS_AT_ONCE)]
+        parts = [
+            self.graph.nodes_of(self.docnos_of(part)) for part in blocks(len(self), IDS_AT_ONCE)
+        ]
         return np.concatenate([np.empty(0, dtype=np.int64), *parts])
 
     @cached_property
@@ -245,7 +280,9 @@ class NeighborSampler:
             data[FEATURES] = graph.edge_features(edge_type)[edges.data["edges"]].astype(np.float32)
         return CSR(edges.indptr, rows, data).torch()
 
-    def _encoded(self, name: str, digest: str, count: int, texts: Callable[[np.ndarray], list[str]]) -> np.ndarray:
+    def _encoded(
+        self, name: str, digest: str, count: int, texts: Callable[[np.ndarray], list[str]]
+    ) -> np.ndarray:
         encoder = without_bars(self.encoder)
         encode = encoder.encode_queries if name == "queries" else encoder.encode_docs
         identity = {"encoder": encoder_name(self.encoder), "texts": digest}

@@ -44,7 +44,11 @@ class PassageValidation:
     """
 
     def __init__(
-        self, model: ContextualEncoder, topics: pd.DataFrame, qrels: pd.DataFrame | None, measure: str
+        self,
+        model: ContextualEncoder,
+        topics: pd.DataFrame,
+        qrels: pd.DataFrame | None,
+        measure: str,
     ) -> None:
         self._model, self._sampler = model, model._sampler()
         sampler = self._sampler
@@ -54,7 +58,11 @@ class PassageValidation:
         texts = query_texts(topics)
         self.queries = texts.tolist()
         graph = sampler.query_graph if sampler.query_relations else None
-        if inside := 0 if graph is None else int((numbers_of(graph.qids, [*texts.index]) >= 0).sum()):
+        if (
+            inside := 0
+            if graph is None
+            else int((numbers_of(graph.qids, [*texts.index]) >= 0).sum())
+        ):
             message = f"{inside} of {len(texts)} validation queries are in the graph: passages aggregate from them"
             warnings.warn(message, QualityWarning, stacklevel=3)
         self.weights = model._query_weights
@@ -66,13 +74,19 @@ class PassageValidation:
         self._count = min(CANDIDATES, len(self._candidates))
         self._qids = np.repeat(texts.index.to_numpy(), self._count)
 
-    def __call__(self, vectors_of: VectorsOf | None = None, queries: np.ndarray | None = None) -> np.ndarray:
+    def __call__(
+        self, vectors_of: VectorsOf | None = None, queries: np.ndarray | None = None
+    ) -> np.ndarray:
         """The measure of each query, with given functions of passages, and vectors of queries."""
         compute = self._model._compute(self._sampler) if vectors_of is None else vectors_of
         parts = blocks(len(self._candidates), PASSAGES_AT_ONCE)
-        passages = torch.from_numpy(np.concatenate([compute(self._candidates[part]) for part in parts]))
+        passages = torch.from_numpy(
+            np.concatenate([compute(self._candidates[part]) for part in parts])
+        )
         queries = self.vectors if queries is None else queries
-        vectors = torch.from_numpy(queries if self.weights is None else self.weights.widened(queries))
+        vectors = torch.from_numpy(
+            queries if self.weights is None else self.weights.widened(queries)
+        )
         best = [(part @ passages.T).topk(self._count) for part in vectors.split(QUERIES_AT_ONCE)]
         scores, places = (torch.cat(parts).flatten().numpy() for parts in zip(*best, strict=True))
         run = pd.DataFrame({"qid": self._qids, "docno": self._ids[places], "score": scores})
@@ -101,7 +115,9 @@ def tuned_largest_weights(
         measured.weights = QueryWeights(sample, values)
         return measured(compute)
 
-    grid = [{name: factor * (weight or 1.0)} for name, weight in start.items() for factor in FACTORS]
+    grid = [
+        {name: factor * (weight or 1.0)} for name, weight in start.items() for factor in FACTORS
+    ]
     return coordinate_search(start, grid, trial, verbose=model.verbose)
 
 
@@ -115,7 +131,11 @@ def tuned_weights(
     """
     network = model.network
     compute = model._compute(model._sampler())
-    terms_of = _kept(partial(compute.apply, lambda batch: network.terms(batch.passages, batch.sources, batch.edges)))
+    terms_of = _kept(
+        partial(
+            compute.apply, lambda batch: network.terms(batch.passages, batch.sources, batch.edges)
+        )
+    )
     start = {name: float(weight) for name, weight in network.weights.items()}
     start[ISOLATED_NORM] = float(network.isolated_norm)
     measured = PassageValidation(model, topics, qrels, measure)
@@ -123,14 +143,18 @@ def tuned_weights(
     def trial(values: Numbers) -> np.ndarray:
         def vectors_of(passages: np.ndarray) -> np.ndarray:
             with torch.inference_mode():
-                return terms_of(passages).joined(values, values[ISOLATED_NORM]).float().cpu().numpy()
+                return (
+                    terms_of(passages).joined(values, values[ISOLATED_NORM]).float().cpu().numpy()
+                )
 
         return measured(vectors_of)
 
     grid: list[Numbers] = []
     for name in network.relations:
         if name == RELEVANT:
-            grid += [{name: w, ISOLATED_NORM: n} for w in WEIGHTS for n in ISOLATED_NORMS if w or n == 1]
+            grid += [
+                {name: w, ISOLATED_NORM: n} for w in WEIGHTS for n in ISOLATED_NORMS if w or n == 1
+            ]
         else:
             grid += [{name: w} for w in WEIGHTS]
     weights = coordinate_search(start, grid, trial, verbose=model.verbose)

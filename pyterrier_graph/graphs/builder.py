@@ -41,7 +41,14 @@ from pyterrier_graph.graphs.relations import (
     nearest_titled,
     relation_names,
 )
-from pyterrier_graph.storage.arrays import DOCNOS, ArrayFiles, TextWriter, check_unique, read_array, writing_ids
+from pyterrier_graph.storage.arrays import (
+    DOCNOS,
+    ArrayFiles,
+    TextWriter,
+    check_unique,
+    read_array,
+    writing_ids,
+)
 from pyterrier_graph.storage.artifact import folder_sha256
 
 BATCH = 1 << 14  # nodes that are added at once
@@ -55,7 +62,9 @@ logger = logging.getLogger(__name__)
 # --- corpora whose rows are passages already, as documents
 
 
-def documents_of_rows(rows: Iterable[Any], document: str | DocumentOf) -> Iterator[StructuredDocument]:
+def documents_of_rows(
+    rows: Iterable[Any], document: str | DocumentOf
+) -> Iterator[StructuredDocument]:
     """Returns documents whose passages are rows that follow one another; memory holds the rows of one document.
 
     Passages keep the ``docno`` of their rows as ids. The title of a document is the ``title`` of its rows. If the rows
@@ -67,15 +76,21 @@ def documents_of_rows(rows: Iterable[Any], document: str | DocumentOf) -> Iterat
     """
     for docno, group in groupby(map(_checked, rows), lambda row: _docno_of(row, document)):
         part = [*group]
-        yield StructuredDocument(docno, (*_nodes(part),), passage_ids=tuple(row["docno"] for row in part))
+        yield StructuredDocument(
+            docno, (*_nodes(part),), passage_ids=tuple(row["docno"] for row in part)
+        )
 
 
 def _checked(row: Any) -> Mapping[str, Any]:
     if not isinstance(row, Mapping):
-        raise ValueError(f"with document=, a corpus consists of rows with 'docno' and 'text', not of {row!r:.80}")
+        raise ValueError(
+            f"with document=, a corpus consists of rows with 'docno' and 'text', not of {row!r:.80}"
+        )
     for name in ("docno", "text"):
         if not isinstance(row.get(name), str):
-            raise ValueError(f"a passage needs a text as {name!r}, got {row.get(name)!r} (row: {dict(row)!r:.80})")
+            raise ValueError(
+                f"a passage needs a text as {name!r}, got {row.get(name)!r} (row: {dict(row)!r:.80})"
+            )
     return row
 
 
@@ -83,7 +98,9 @@ def _docno_of(row: Mapping[str, Any], document: str | DocumentOf) -> str:
     docno = row.get(document) if isinstance(document, str) else document(row)
     if not isinstance(docno, str | Integral) or docno == "":
         source = f"in {document!r}" if isinstance(document, str) else "from document="
-        raise ValueError(f"passage {row['docno']!r}: no docno of its document {source}, but {docno!r}")
+        raise ValueError(
+            f"passage {row['docno']!r}: no docno of its document {source}, but {docno!r}"
+        )
     return str(docno)
 
 
@@ -128,11 +145,17 @@ class Parts:
     node_type: np.ndarray  # per node its position in NODE_TYPES, uint8
     parent: np.ndarray  # per node the section that holds it, or -1; int64
     texts: list[str]  # per node
-    edges: dict[str, list[np.ndarray]]  # by relation pairs i, j of edges i -> j, (edges, 2); no inverses, no references
+    edges: dict[
+        str, list[np.ndarray]
+    ]  # by relation pairs i, j of edges i -> j, (edges, 2); no inverses, no references
     references: dict[str, list[References]]  # by relation
-    passage_ids: list[str] = field(default_factory=list)  # of all passages, if they have ids of their own
+    passage_ids: list[str] = field(
+        default_factory=list
+    )  # of all passages, if they have ids of their own
 
-    def arrays(self, documents: int = 0, nodes: int = 0, passages: int = 0) -> dict[str, np.ndarray]:
+    def arrays(
+        self, documents: int = 0, nodes: int = 0, passages: int = 0
+    ) -> dict[str, np.ndarray]:
         """The arrays of a graph, by name, where these documents follow so many documents, nodes and passages.
 
         Offsets are the ends of the documents, without the 0 at which the first document of a graph begins.
@@ -162,11 +185,15 @@ def extract(documents: Sequence[StructuredDocument], first_node: int = 0) -> Par
     starts = first_node + np.cumsum(node_counts) - node_counts
     document = np.repeat(np.arange(len(documents)), node_counts)
     node = first_node + np.arange(len(nodes))
-    is_passage = np.fromiter((kind == PASSAGE for kind, _, _ in nodes), dtype=bool, count=len(nodes))
+    is_passage = np.fromiter(
+        (kind == PASSAGE for kind, _, _ in nodes), dtype=bool, count=len(nodes)
+    )
     parent = np.fromiter((parent for _, _, parent in nodes), dtype=np.int64, count=len(nodes))
     held = parent != NO_PARENT
     parent[held] += starts[document[held]]
-    titled = np.fromiter((kind != PASSAGE and bool(text.strip()) for kind, text, _ in nodes), bool, len(nodes))
+    titled = np.fromiter(
+        (kind != PASSAGE and bool(text.strip()) for kind, text, _ in nodes), bool, len(nodes)
+    )
     title = nearest_titled(np.where(held, parent - first_node, NO_PARENT), titled)
     under_title = title != NO_PARENT
     passages = np.flatnonzero(is_passage)
@@ -222,7 +249,9 @@ def resolve(
     together = {relation: [*pairs] for relation, pairs in edges.items()}
     unresolved = {}
     for relation, found in sorted(references.items()):
-        documents = np.array([number_of.get(docno, -1) for part in found for docno in part.docnos], dtype=np.int64)
+        documents = np.array(
+            [number_of.get(docno, -1) for part in found for docno in part.docnos], dtype=np.int64
+        )
         nodes = locate(documents, np.concatenate([part.passages for part in found]), places)
         sources = np.concatenate([part.sources for part in found])
         together.setdefault(relation, []).append(np.stack([sources, nodes], axis=1)[nodes >= 0])
@@ -231,7 +260,10 @@ def resolve(
 
 
 def compress(
-    edges: Mapping[str, np.ndarray], num_nodes: int, codes: Sequence[Sequence[str]], code_names: Sequence[str]
+    edges: Mapping[str, np.ndarray],
+    num_nodes: int,
+    codes: Sequence[Sequence[str]],
+    code_names: Sequence[str],
 ) -> Iterator[tuple[str, CSR]]:
     """The rows of all relations, and those of documents and their codes, in both directions, by name."""
     no_edges = np.empty((0, 2), dtype=np.int64)
@@ -242,7 +274,9 @@ def compress(
         yield inverse(relation), CSR.distinct(j, i, num_nodes)
     numbers = {code: number for number, code in enumerate(code_names)}
     document = np.repeat(np.arange(len(codes)), [len(of_document) for of_document in codes])
-    code = np.array([numbers[code] for of_document in codes for code in of_document], dtype=np.int64)
+    code = np.array(
+        [numbers[code] for of_document in codes for code in of_document], dtype=np.int64
+    )
     yield "document_codes", CSR.distinct(document, code, len(codes))
     yield "code_documents", CSR.distinct(code, document, len(numbers))
 
@@ -250,13 +284,17 @@ def compress(
 # --- arrays on disk
 
 
-def build(folder: Path, documents: Iterable[StructuredDocument], *, verbose: bool = False) -> dict[str, Any]:
+def build(
+    folder: Path, documents: Iterable[StructuredDocument], *, verbose: bool = False
+) -> dict[str, Any]:
     """Writes all files of a graph into an empty folder, and returns their part of ``pt_meta.json``.
 
     Memory holds a batch of documents, and all docnos, codes and edges.
     """
     with _DocumentWriter(folder) as writer:
-        documents = pt.tqdm(documents, desc="reading documents", unit="doc", delay=1, disable=not verbose)
+        documents = pt.tqdm(
+            documents, desc="reading documents", unit="doc", delay=1, disable=not verbose
+        )
         for batch in _batches(documents):
             writer.add(batch)
         if not writer.docnos:
@@ -270,7 +308,9 @@ def build(folder: Path, documents: Iterable[StructuredDocument], *, verbose: boo
     roots, passage_offsets, passage_nodes = (
         read_array(folder, name) for name in ("roots", "passage_offsets", "passage_nodes")
     )
-    found, unresolved = resolve(writer.edges, writer.references, writer.docnos, (roots, passage_offsets, passage_nodes))
+    found, unresolved = resolve(
+        writer.edges, writer.references, writer.docnos, (roots, passage_offsets, passage_nodes)
+    )
     for relation, count in unresolved.items():
         if count:
             logger.warning("references %r that lead out of the corpus: %d", relation, count)
@@ -334,7 +374,11 @@ class _DocumentWriter(ExitStack):
         for document in documents:
             docno = document.docno
             if docno in self.docnos:
-                advice = "the rows of a document must follow one another" if document.passage_ids else "must be unique"
+                advice = (
+                    "the rows of a document must follow one another"
+                    if document.passage_ids
+                    else "must be unique"
+                )
                 raise ValueError(f"document {docno!r} comes twice: {advice}")
             if "\0" in docno:
                 raise ValueError(f"document {docno!r}: a docno must not contain NUL characters")
@@ -344,9 +388,13 @@ class _DocumentWriter(ExitStack):
         if parts.passage_ids and self.passage_ids is None and not self.num_passages:
             self.passage_ids = self.enter_context(writing_ids(self.folder / PASSAGES))
         arrays = parts.arrays(first_document, self.num_nodes, self.num_passages)
-        if len(arrays["passage_nodes"]) and bool(parts.passage_ids) != (self.passage_ids is not None):
+        if len(arrays["passage_nodes"]) and bool(parts.passage_ids) != (
+            self.passage_ids is not None
+        ):
             first = f"documents {parts.docnos[0]!r} and following"
-            raise ValueError(f"{first} have other ids of passages than documents before: give all passage_ids, or none")
+            raise ValueError(
+                f"{first} have other ids of passages than documents before: give all passage_ids, or none"
+            )
         if self.passage_ids is not None:
             for identifier in parts.passage_ids:
                 self.passage_ids.add(identifier)

@@ -9,7 +9,14 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_graph.checks import check_frame, progress
-from pyterrier_graph.documents.document import NO_PARENT, PASSAGE, SECTION, Node, StructuredDocument, split_passage_id
+from pyterrier_graph.documents.document import (
+    NO_PARENT,
+    PASSAGE,
+    SECTION,
+    Node,
+    StructuredDocument,
+    split_passage_id,
+)
 from pyterrier_graph.graphs.builder import extract
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 from pyterrier_graph.graphs.passages import Step

@@ -24,7 +24,11 @@ COMPARED = 256  # passages of a query graph that are looked up before the first 
 
 
 def records(
-    graph: HeteroGraph, kind: Kind, context: Sequence[str] | str, query_graph: QueryPassageGraph | None, fields: bool
+    graph: HeteroGraph,
+    kind: Kind,
+    context: Sequence[str] | str,
+    query_graph: QueryPassageGraph | None,
+    fields: bool,
 ) -> Iterator[dict[str, str]]:
     """The records of :meth:`DocumentGraph.get_corpus_iter`. Memory holds a block of nodes and their neighbors."""
     check_choice("kind", kind, ("passages", "documents"))
@@ -43,7 +47,9 @@ def _check_passages(graph: HeteroGraph, query_graph: QueryPassageGraph) -> None:
     docnos = query_graph.docnos_of(numbers)
     missing = np.flatnonzero(graph._find(docnos) < 0)
     if len(missing):
-        raise ValueError(f"{query_graph!r} was built for other passages: {docnos[missing[0]]!r} is not in {graph!r}")
+        raise ValueError(
+            f"{query_graph!r} was built for other passages: {docnos[missing[0]]!r} is not in {graph!r}"
+        )
 
 
 def _blocks(graph: HeteroGraph, kind: Kind) -> Iterator[tuple[list[str], CSR]]:
@@ -55,9 +61,14 @@ def _blocks(graph: HeteroGraph, kind: Kind) -> Iterator[tuple[list[str], CSR]]:
         return
     first, offsets = 0, graph._node_offsets
     while first < len(graph):
-        end = max(first + 1, int(np.searchsorted(offsets, offsets[first] + BLOCK, side="right")) - 1)
+        end = max(
+            first + 1, int(np.searchsorted(offsets, offsets[first] + BLOCK, side="right")) - 1
+        )
         nodes = np.arange(offsets[first], offsets[end])
-        yield graph.docnos_of(np.arange(first, end)), CSR(offsets[first : end + 1] - offsets[first], nodes)
+        yield (
+            graph.docnos_of(np.arange(first, end)),
+            CSR(offsets[first : end + 1] - offsets[first], nodes),
+        )
         first = end
 
 
@@ -73,7 +84,11 @@ def _plain(graph: HeteroGraph, kind: Kind) -> Iterator[dict[str, str]]:
 
 
 def _with_context(
-    graph: HeteroGraph, kind: Kind, relations: list[str], query_graph: QueryPassageGraph | None, fields: bool
+    graph: HeteroGraph,
+    kind: Kind,
+    relations: list[str],
+    query_graph: QueryPassageGraph | None,
+    fields: bool,
 ) -> Iterator[dict[str, str]]:
     for docnos, nodes in _blocks(graph, kind):
         pairs = nodes.row_index * graph.num_nodes + nodes.indices
@@ -87,7 +102,9 @@ def _with_context(
                 found = _neighbors(graph, nodes, relation)
                 context[relation] = _texts(graph, found)
                 own &= ~np.isin(pairs, found.row_index * graph.num_nodes + found.indices)
-        for docno, texts, *found_texts in zip(docnos, _texts(graph, nodes.filter(own)), *context.values(), strict=True):
+        for docno, texts, *found_texts in zip(
+            docnos, _texts(graph, nodes.filter(own)), *context.values(), strict=True
+        ):
             if fields:
                 parts = dict(zip(context, map(_distinct, found_texts), strict=True))
                 yield {"docno": docno, "text": _joined(texts), **parts}

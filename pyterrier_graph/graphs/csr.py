@@ -31,7 +31,9 @@ class CSR:
     def __post_init__(self) -> None:
         first, last = int(self.indptr[0]), int(self.indptr[-1])
         if first != 0 or last != len(self.indices):
-            raise ValueError(f"indptr must go from 0 to {len(self.indices)} elements, it goes from {first} to {last}")
+            raise ValueError(
+                f"indptr must go from 0 to {len(self.indices)} elements, it goes from {first} to {last}"
+            )
 
     @classmethod
     def empty(cls, rows: int, device: Any) -> CSR:
@@ -48,15 +50,22 @@ class CSR:
             order, lengths = np.argsort(rows, kind="stable"), np.bincount(rows, minlength=count)
         else:
             order, lengths = rows.argsort(stable=True), rows.bincount(minlength=count)
-        return cls(offsets(lengths), indices[order], {name: values[order] for name, values in data.items()})
+        return cls(
+            offsets(lengths), indices[order], {name: values[order] for name, values in data.items()}
+        )
 
     @classmethod
     def distinct(cls, rows: np.ndarray, indices: np.ndarray, count: int) -> CSR:
         """Compresses pairs of a row and an element (numpy arrays). Elements ascend; repeated pairs become one."""
         bits = np.uint64(32)  # rows and elements are below 2 ** 32
         keys = np.sort(rows.astype(np.uint64) << bits | indices.astype(np.uint64), kind="stable")
-        keys = keys[np.diff(keys, prepend=~keys[:1]) != 0]  # np.unique hashes, though they are almost sorted
-        rows, indices = (keys >> bits).astype(np.int64), (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)
+        keys = keys[
+            np.diff(keys, prepend=~keys[:1]) != 0
+        ]  # np.unique hashes, though they are almost sorted
+        rows, indices = (
+            (keys >> bits).astype(np.int64),
+            (keys & np.uint64(0xFFFFFFFF)).astype(np.int64),
+        )
         return cls(offsets(np.bincount(rows, minlength=count)), indices)
 
     def __len__(self) -> int:
@@ -91,7 +100,9 @@ class CSR:
         """
         position, place = self.places(rows)
         elements = self.indices[place]
-        return position, elements.astype(np.int64) if isinstance(elements, np.ndarray) else elements.long()
+        return position, elements.astype(np.int64) if isinstance(
+            elements, np.ndarray
+        ) else elements.long()
 
     def extended(self, count: int) -> CSR:
         """The same rows (numpy arrays), followed by empty ones up to ``count``."""
@@ -108,7 +119,9 @@ class CSR:
         drawn = np.full(len(rows), -1, dtype=np.int64)
         position = np.flatnonzero(rows >= 0)
         position = position[self.indptr[rows[position]] < self.indptr[rows[position] + 1]]
-        drawn[position] = self.indices[random.integers(self.indptr[rows[position]], self.indptr[rows[position] + 1])]
+        drawn[position] = self.indices[
+            random.integers(self.indptr[rows[position]], self.indptr[rows[position] + 1])
+        ]
         return drawn
 
     def torch(self) -> CSR:
@@ -156,7 +169,9 @@ def checked(numbers: Any, count: int) -> np.ndarray:
         raise TypeError(f"whole numbers are needed, got an array of {numbers.dtype}")
     numbers = numbers.astype(np.int64, copy=False)
     if len(numbers) and not 0 <= numbers.min() <= numbers.max() < count:
-        raise IndexError(f"numbers must be in 0 to {count - 1}, got {numbers.min()} to {numbers.max()}")
+        raise IndexError(
+            f"numbers must be in 0 to {count - 1}, got {numbers.min()} to {numbers.max()}"
+        )
     return numbers
 
 
@@ -166,4 +181,6 @@ def _repeated(lengths: Array, total: int) -> Array:
         return np.repeat(np.arange(len(lengths)), lengths)
     import torch
 
-    return torch.arange(len(lengths), device=lengths.device).repeat_interleave(lengths, output_size=total)
+    return torch.arange(len(lengths), device=lengths.device).repeat_interleave(
+        lengths, output_size=total
+    )

@@ -56,7 +56,11 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
     vectors_folder: Path | None = None  # where models keep vectors; by default next to the graph
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.path,), {"verbose": self.verbose, "vectors_folder": self.vectors_folder}
+        return (
+            type(self),
+            (self.path,),
+            {"verbose": self.verbose, "vectors_folder": self.vectors_folder},
+        )
 
     def _view(self) -> View:
         try:
@@ -112,7 +116,9 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
             meta |= build(folder, documents, verbose=self.verbose)
             if report := getattr(corpus_iter, "report", None):
                 meta["source"] = report
-        self.__dict__ = type(self)(self.path, verbose=self.verbose).__dict__  # forgets a graph that was there before
+        self.__dict__ = type(self)(
+            self.path, verbose=self.verbose
+        ).__dict__  # forgets a graph that was there before
         return self
 
     def fingerprint(self) -> str:
@@ -135,7 +141,9 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
 
     def summary(self) -> dict[str, Any]:
         """The numbers of any graph, and under ``source`` the report of the reader whose documents were indexed."""
-        return super().summary() | ({"source": self.meta["source"]} if "source" in self.meta else {})
+        return super().summary() | (
+            {"source": self.meta["source"]} if "source" in self.meta else {}
+        )
 
     def passages(self, *, titles: bool = False) -> Passages:
         """A transformer from documents to their passages: :class:`~pyterrier_graph.graphs.passages.Passages`."""
@@ -206,10 +214,16 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
 
         rows = records(self, kind, context, query_graph, fields)
         total = len(self.passage_nodes) if kind == "passages" else len(self)
-        return iter(pt.tqdm(rows, desc=kind, unit=kind[:-1], total=total, delay=1, disable=not self.verbose))
+        return iter(
+            pt.tqdm(rows, desc=kind, unit=kind[:-1], total=total, delay=1, disable=not self.verbose)
+        )
 
     def pseudo_queries(
-        self, kinds: Sequence[str] | str = ("title", "question", "sentence"), *, count: int = 10_000, seed: int = 0
+        self,
+        kinds: Sequence[str] | str = ("title", "question", "sentence"),
+        *,
+        count: int = 10_000,
+        seed: int = 0,
     ) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Makes queries and judgments for any ``fit`` from the structure of the documents, where nobody has judged any.
 
@@ -239,7 +253,9 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
 
         return pseudo_queries(self, kinds, count, seed)
 
-    def corpus_graph(self, relations: str | Sequence[str], k: int, path: str | os.PathLike[str]) -> NpTopKCorpusGraph:
+    def corpus_graph(
+        self, relations: str | Sequence[str], k: int, path: str | os.PathLike[str]
+    ) -> NpTopKCorpusGraph:
         """Writes relations as a corpus graph with k neighbors each, for adaptive retrieval by ``pyterrier_adaptive``.
 
         Passages have the order of ``graph.get_corpus_iter()``. Every edge has weight 1. Where there are fewer than k
@@ -265,15 +281,27 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         for relation in relations:
             row, node = self.neighbors(passages, relation)
             edges = pd.DataFrame({"row": row, "neighbor": np.searchsorted(passages, node)})
-            found.append(edges[self.node_type[node] == PASSAGE_TYPE].sort_values(["row", "neighbor"]))
-        edges = pd.concat(found).drop_duplicates()  # the first relation that leads to a neighbor decides its place
+            found.append(
+                edges[self.node_type[node] == PASSAGE_TYPE].sort_values(["row", "neighbor"])
+            )
+        edges = pd.concat(
+            found
+        ).drop_duplicates()  # the first relation that leads to a neighbor decides its place
         place = edges.groupby("row").cumcount()
         edges, place = edges[place < k], place[place < k]
-        table = np.repeat(np.arange(len(passages), dtype="<u4")[:, None], k, axis=1)  # (passages, k)
+        table = np.repeat(
+            np.arange(len(passages), dtype="<u4")[:, None], k, axis=1
+        )  # (passages, k)
         weights = np.zeros(table.shape, dtype="<f2")
         table[edges["row"], place], weights[edges["row"], place] = edges["neighbor"], 1
-        meta: dict[str, Any] = {"type": "corpus_graph", "format": "np_topk", "package_hint": "pyterrier-adaptive"}
-        with writing(path, meta | {"doc_count": len(passages), "k": k, "relations": relations}) as folder:
+        meta: dict[str, Any] = {
+            "type": "corpus_graph",
+            "format": "np_topk",
+            "package_hint": "pyterrier-adaptive",
+        }
+        with writing(
+            path, meta | {"doc_count": len(passages), "k": k, "relations": relations}
+        ) as folder:
             table.tofile(folder / "edges.u32.np")
             weights.tofile(folder / "weights.f16.np")
             write_ids(folder / DOCNOS, self.ids_of(passages))
@@ -281,7 +309,9 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
 
     @cached_property
     def _passage_ids(self) -> Lookup | None:
-        return self._open(lambda folder: Lookup(folder / PASSAGES)) if self.meta["own_ids"] else None
+        return (
+            self._open(lambda folder: Lookup(folder / PASSAGES)) if self.meta["own_ids"] else None
+        )
 
 
 def structured_documents(
@@ -301,16 +331,23 @@ def structured_documents(
             check_type("document", document, str, "the name of a field, or a function of a row")
         return ((made, None) for made in documents_of_rows(corpus_iter, document))
     return (
-        (_structured(record, passage_words), record.get("lines") if isinstance(record, Mapping) else None)
+        (
+            _structured(record, passage_words),
+            record.get("lines") if isinstance(record, Mapping) else None,
+        )
         for record in corpus_iter
     )
 
 
-def _structured(record: Mapping[str, Any] | StructuredDocument, passage_words: int) -> StructuredDocument:
+def _structured(
+    record: Mapping[str, Any] | StructuredDocument, passage_words: int
+) -> StructuredDocument:
     if isinstance(record, StructuredDocument):
         return record
     if not isinstance(record, Mapping):
-        raise ValueError(f"a corpus consists of records with 'docno', or structured documents, not of {record!r:.80}")
+        raise ValueError(
+            f"a corpus consists of records with 'docno', or structured documents, not of {record!r:.80}"
+        )
     if "text" in record and record.keys() <= PLAIN:
         return StructuredDocument.from_record(record, passage_words=passage_words)
     from pyterrier_graph.documents.records import read_record

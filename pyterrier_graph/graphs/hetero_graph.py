@@ -106,13 +106,18 @@ class HeteroGraph(Shown, ABC):
         return len(self.node_type)
 
     node_type = _stored_array("node_type", "Per node 0 for a passage and 1 for a section; uint8.")
-    parent = _stored_array("parent", "Per node the section that holds it, -1 for a document's root section; int64.")
+    parent = _stored_array(
+        "parent", "Per node the section that holds it, -1 for a document's root section; int64."
+    )
     document = _stored_array("document", "Per node the number of its document; int64.")
     passage_nodes = _stored_array("passage_nodes", "The nodes that are passages, ascending; int64.")
     _roots = _stored_array("roots", "Per document its root section; int64.")
-    _node_offsets = _stored_array("node_offsets", "First node per document, and the end; (documents + 1,), int64.")
+    _node_offsets = _stored_array(
+        "node_offsets", "First node per document, and the end; (documents + 1,), int64."
+    )
     _passage_offsets = _stored_array(
-        "passage_offsets", "Per document the position of its first passage in ``passage_nodes``, and the end; int64."
+        "passage_offsets",
+        "Per document the position of its first passage in ``passage_nodes``, and the end; int64.",
     )
 
     @property
@@ -202,7 +207,10 @@ class HeteroGraph(Shown, ABC):
         sections = sections[sections >= 0]
         title = dict(zip(sections.tolist(), self._texts(sections), strict=True))
         paths = zip(*(level.tolist() for level in reversed(levels)), strict=True)
-        return [TITLE_SEPARATOR.join(title[section] for section in path if title.get(section)) for path in paths]
+        return [
+            TITLE_SEPARATOR.join(title[section] for section in path if title.get(section))
+            for path in paths
+        ]
 
     def _columns(self, names: Sequence[str], ids: Sequence[str]) -> dict[str, Any]:
         """Columns ``text`` and ``title`` as asked for, of some passages."""
@@ -257,13 +265,17 @@ class HeteroGraph(Shown, ABC):
         ids = np.empty(len(nodes), dtype=object)
         numbered = np.arange(len(nodes))
         if self._own_ids:
-            ids[is_passage] = np.array(ids_of(self._passage_ids, position[is_passage]), dtype=object)
+            ids[is_passage] = np.array(
+                ids_of(self._passage_ids, position[is_passage]), dtype=object
+            )
             numbered = np.flatnonzero(~is_passage)
         document = self.document[nodes[numbered]]
         passage = position[numbered] - self._passage_offsets[document]
         section = nodes[numbered] - self._node_offsets[document] - passage
         docnos = ids_of(self.docnos, document)
-        for row, docno, n, m in zip(numbered, docnos, passage.tolist(), section.tolist(), strict=True):
+        for row, docno, n, m in zip(
+            numbered, docnos, passage.tolist(), section.tolist(), strict=True
+        ):
             ids[row] = passage_id(docno, n) if is_passage[row] else f"{docno}{SECTION_SEPARATOR}{m}"
         return ids.tolist()
 
@@ -274,7 +286,10 @@ class HeteroGraph(Shown, ABC):
         if (documents < 0).any():
             unknown = [docnos[row] for row in np.flatnonzero(documents < 0)]
             advice = "was the graph built from another corpus?"
-            if any(isinstance(docno, str) and split_passage_id(docno)[1] is not None for docno in unknown):
+            if any(
+                isinstance(docno, str) and split_passage_id(docno)[1] is not None
+                for docno in unknown
+            ):
                 advice = "these are ids of passages, documents are needed: pt.text.max_passage() folds them"
             raise KeyError(f"{some(unknown, 'document')} not in the graph; {advice}")
         return documents
@@ -326,7 +341,9 @@ class HeteroGraph(Shown, ABC):
             data[name].node = torch.from_numpy(of_kind)
             data[name].num_nodes = len(of_kind)
         for relation in self.relations:
-            i, j = self.neighbors(np.arange(self.num_nodes), relation)  # edges i -> j; nodes, shape (edges,) each
+            i, j = self.neighbors(
+                np.arange(self.num_nodes), relation
+            )  # edges i -> j; nodes, shape (edges,) each
             for type_i, name_i in enumerate(NODE_TYPES):
                 for type_j, name_j in enumerate(NODE_TYPES):
                     chosen = (types[i] == type_i) & (types[j] == type_j)
@@ -343,7 +360,9 @@ class HeteroGraph(Shown, ABC):
             "sections": self.num_nodes - passages,
             "passages": passages,
             "codes": len(self._code_names),
-            "edges": {relation: len(self._adjacency(relation).indices) for relation in self.relations},
+            "edges": {
+                relation: len(self._adjacency(relation).indices) for relation in self.relations
+            },
             "unresolved": dict(self._unresolved),
         }
 
@@ -356,7 +375,9 @@ class HeteroGraph(Shown, ABC):
         for name in self.relations[::2]:  # each is followed by its inverse, which has as many edges
             lost = about["unresolved"].get(name, 0)
             words = "" if in_words(name) == name else f", to the {in_words(name)}"
-            sizes[f"{name} edges"] = f"{about['edges'][name]:,}{words}{f' ({lost:,} unresolved)' if lost else ''}"
+            sizes[f"{name} edges"] = (
+                f"{about['edges'][name]:,}{words}{f' ({lost:,} unresolved)' if lost else ''}"
+            )
         return View(sizes)
 
     def _adjacency(self, name: str) -> CSR:
@@ -376,7 +397,9 @@ def documents_of(docnos: pd.Series, graph: HeteroGraph | None = None) -> pd.Seri
     if graph is not None and graph._own_ids:
         from pyterrier_graph.graphs.passages import fold
 
-        return pd.Series(fold(graph, docnos.tolist(), DOCUMENT)[1], index=docnos.index, dtype=object)
+        return pd.Series(
+            fold(graph, docnos.tolist(), DOCUMENT)[1], index=docnos.index, dtype=object
+        )
     return docnos.str.replace(PASSAGE_NUMBER, "", regex=True)
 
 
@@ -386,7 +409,9 @@ def vectors_folder(graph: Any) -> Path | None:
     return Path(folder or f"{path}.vectors") if folder or path else None
 
 
-def judged_ids(docnos: pd.Series, qrels: pd.DataFrame, graph: HeteroGraph | None = None) -> pd.Series:
+def judged_ids(
+    docnos: pd.Series, qrels: pd.DataFrame, graph: HeteroGraph | None = None
+) -> pd.Series:
     """The ids by which judgments are looked up: ids of documents, unless passages are judged."""
     return docnos if passages_are_judged(qrels, graph) else documents_of(docnos, graph)
 
@@ -424,7 +449,9 @@ def passage_qrels(qrels: pd.DataFrame, passages: HeteroGraph | Lookup) -> pd.Dat
         found = qrels[known].iloc[position].assign(docno=passages.ids_of(nodes))
     if not known.any():
         place = passages if isinstance(passages, HeteroGraph) else "the index"
-        raise KeyError(f"nothing judged is in {place}, got {docnos[:3]}: are the judgments of another corpus?")
+        raise KeyError(
+            f"nothing judged is in {place}, got {docnos[:3]}: are the judgments of another corpus?"
+        )
     if not known.all():
         message = f"{some(qrels['docno'][~known].tolist(), 'judged docno')} not in the graph: these judgments are"
         warnings.warn(f"{message} ignored; are they of another corpus?", DataWarning, stacklevel=3)
@@ -476,7 +503,9 @@ class MemoryGraph(HeteroGraph):
         self._arrays = parts.arrays()
         for name in ("node_offsets", "passage_offsets"):
             self._arrays[name] = np.append(0, self._arrays[name])
-        edges, self._unresolved = resolve(parts.edges, parts.references, self.docnos.number_of, self._places)
+        edges, self._unresolved = resolve(
+            parts.edges, parts.references, self.docnos.number_of, self._places
+        )
         self.relations = relation_names(edges)
         self._code_names = sorted({code for codes in parts.codes for code in codes})
         for name, rows in compress(edges, self.num_nodes, parts.codes, self._code_names):
@@ -499,7 +528,9 @@ class MemoryGraph(HeteroGraph):
     @cached_property
     def _digest(self) -> str:
         nodes = np.arange(self.num_nodes)
-        total = hashlib.sha256(json.dumps([self._node_texts, self.ids_of(nodes), self._code_names]).encode())
+        total = hashlib.sha256(
+            json.dumps([self._node_texts, self.ids_of(nodes), self._code_names]).encode()
+        )
         for name, array in sorted(self._arrays.items()):
             total.update(name.encode() + np.ascontiguousarray(array, dtype=np.int64).tobytes())
         return total.hexdigest()

@@ -66,7 +66,11 @@ class Passages(Step):
     def _passages(self, docnos: list[str]) -> tuple[np.ndarray, np.ndarray]:
         """Per passage the position in ``docnos``, and the node."""
         nodes = self.graph._find(docnos)
-        if len(nodes) and (nodes >= 0).all() and (self.graph.node_type[nodes] == PASSAGE_TYPE).all():
+        if (
+            len(nodes)
+            and (nodes >= 0).all()
+            and (self.graph.node_type[nodes] == PASSAGE_TYPE).all()
+        ):
             return np.arange(len(nodes)), nodes
         return self.graph.passages_of_documents(self.graph.document_of(docnos))
 
@@ -81,11 +85,17 @@ class GraphTextLoader(Step):
         fields: ``'text'``, ``'title'``, both in a list, or ``'*'`` for both. No other field is allowed.
     """
 
-    def __init__(self, graph: HeteroGraph, fields: Sequence[str] | str | Literal["*"] = "*") -> None:
+    def __init__(
+        self, graph: HeteroGraph, fields: Sequence[str] | str | Literal["*"] = "*"
+    ) -> None:
         self.graph = graph
-        self.fields = [*FIELDS] if fields == "*" else [fields] if isinstance(fields, str) else [*fields]
+        self.fields = (
+            [*FIELDS] if fields == "*" else [fields] if isinstance(fields, str) else [*fields]
+        )
         if unknown := [field for field in self.fields if field not in FIELDS]:
-            raise ValueError(f"a graph has no field {unknown[0]!r}, only {', '.join(map(repr, FIELDS))}")
+            raise ValueError(
+                f"a graph has no field {unknown[0]!r}, only {', '.join(map(repr, FIELDS))}"
+            )
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Adds the fields."""
@@ -125,7 +135,11 @@ class Widen(Step):
     """
 
     def __init__(self, graph: HeteroGraph, relations: Sequence[str] | str, max_words: int) -> None:
-        self.graph, self.relations, self.max_words = graph, check_relations(graph, relations), max_words
+        self.graph, self.relations, self.max_words = (
+            graph,
+            check_relations(graph, relations),
+            max_words,
+        )
         check_count("max_words", max_words)
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
@@ -133,7 +147,9 @@ class Widen(Step):
         inp = check_frame(inp, self, numbers=("score", "rank"))
         pt.validate.result_frame(inp, context=self)
         query = pd.factorize(inp["qid"])[0]
-        order = np.lexsort((inp["rank"] if "rank" in inp else -inp["score"] if "score" in inp else query, query))
+        order = np.lexsort(
+            (inp["rank"] if "rank" in inp else -inp["score"] if "score" in inp else query, query)
+        )
         targets, row = np.unique(self.graph.nodes_of(inp["docno"].tolist()), return_inverse=True)
         nodes, texts, near = self._neighbors(targets)
         ids, document = np.array(self.graph.ids_of(nodes), dtype=object), self.graph.document[nodes]
@@ -155,15 +171,26 @@ class Widen(Step):
 
     def _neighbors(self, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray, CSR]:
         """Nodes, their texts, and per target the places of itself and its neighbors, in the order of their trial."""
-        found = [(np.arange(len(targets)), targets), *(self.graph.neighbors(targets, name) for name in self.relations)]
-        relation = np.repeat(np.arange(len(found)), [len(row) for row, _ in found])  # 0: the target itself
+        found = [
+            (np.arange(len(targets)), targets),
+            *(self.graph.neighbors(targets, name) for name in self.relations),
+        ]
+        relation = np.repeat(
+            np.arange(len(found)), [len(row) for row, _ in found]
+        )  # 0: the target itself
         row, node = map(np.concatenate, zip(*found, strict=True))
-        pairs = pd.DataFrame({"row": row, "relation": relation, "far": abs(node - targets[row]), "node": node})
+        pairs = pd.DataFrame(
+            {"row": row, "relation": relation, "far": abs(node - targets[row]), "node": node}
+        )
         pairs = pairs.sort_values([*pairs.columns]).groupby(["row", "relation"]).head(MOST)
         nodes, place = np.unique(pairs["node"], return_inverse=True)
         texts = np.array(self.graph.texts(nodes), dtype=object)
         pairs = pairs.assign(text=texts[place], place=place).drop_duplicates(["row", "text"])
-        return nodes, texts, CSR.group(pairs["row"].to_numpy(), pairs["place"].to_numpy(), len(targets))
+        return (
+            nodes,
+            texts,
+            CSR.group(pairs["row"].to_numpy(), pairs["place"].to_numpy(), len(targets)),
+        )
 
 
 class Fold(Step):
@@ -190,7 +217,9 @@ class Fold(Step):
     """
 
     def __init__(self, graph: HeteroGraph, relation: str = "structural") -> None:
-        check_type("relation", relation, str, "the name of a relation, such as 'structural', or 'document'")
+        check_type(
+            "relation", relation, str, "the name of a relation, such as 'structural', or 'document'"
+        )
         if relation != DOCUMENT:
             check_relations(graph, [relation])
         self.graph = graph

@@ -11,7 +11,12 @@ import pandas as pd
 
 from pyterrier_graph.checks import check_choice, check_count
 from pyterrier_graph.graphs.csr import CSR
-from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, SECTION_TYPE, TITLE_SEPARATOR, HeteroGraph
+from pyterrier_graph.graphs.hetero_graph import (
+    PASSAGE_TYPE,
+    SECTION_TYPE,
+    TITLE_SEPARATOR,
+    HeteroGraph,
+)
 from pyterrier_graph.graphs.relations import TITLE, inverse
 
 KINDS = ("title", "question", "sentence")
@@ -30,8 +35,13 @@ def pseudo_queries(
     check_count("count", count)
     check_count("seed", seed, 0)
     random = np.random.default_rng(seed)
-    made = [_sentences if kind == "sentence" else partial(_headings, questions=kind == "question") for kind in kinds]
-    frames = [make(graph, count, random).assign(kind=kind) for kind, make in zip(kinds, made, strict=True)]
+    made = [
+        _sentences if kind == "sentence" else partial(_headings, questions=kind == "question")
+        for kind in kinds
+    ]
+    frames = [
+        make(graph, count, random).assign(kind=kind) for kind, make in zip(kinds, made, strict=True)
+    ]
     rows = pd.concat(frames, ignore_index=True)
     if not len(rows):
         named = " or ".join(map(repr, kinds))
@@ -71,11 +81,17 @@ def _normal(text: str) -> str:
     return " ".join(text.casefold().split()).rstrip(".:?!")
 
 
-def _headings(graph: HeteroGraph, count: int, random: np.random.Generator, *, questions: bool) -> pd.DataFrame:
+def _headings(
+    graph: HeteroGraph, count: int, random: np.random.Generator, *, questions: bool
+) -> pd.DataFrame:
     """Titles, with those above them, or titles that are questions; relevant are the passages right below."""
     sections = np.flatnonzero(graph.node_type == SECTION_TYPE)
     texts = graph.texts(sections)
-    chosen = [row for row, text in enumerate(texts) if text.strip() and text.rstrip().endswith("?") == questions]
+    chosen = [
+        row
+        for row, text in enumerate(texts)
+        if text.strip() and text.rstrip().endswith("?") == questions
+    ]
     row, below = graph.neighbors(sections[chosen], inverse(TITLE))
     passage = graph.node_type[below] == PASSAGE_TYPE
     row, below = row[passage], below[passage]
@@ -84,7 +100,9 @@ def _headings(graph: HeteroGraph, count: int, random: np.random.Generator, *, qu
     queries = stated
     if not questions:
         above = (titles.replace(TITLE_SEPARATOR, " ") for titles in graph.titles(nodes))
-        queries = [" ".join(f"{titles} {own}".split()) for titles, own in zip(above, stated, strict=True)]
+        queries = [
+            " ".join(f"{titles} {own}".split()) for titles, own in zip(above, stated, strict=True)
+        ]
     kept = np.isin(row, drawn)
     found = CSR.group(np.searchsorted(drawn, row[kept]), below[kept], len(drawn))
     return _rows(graph, queries, stated, nodes, found)
@@ -102,7 +120,9 @@ def _sentences(graph: HeteroGraph, count: int, random: np.random.Generator) -> p
         proper = [part for part in sentences(text) if WORDS[0] <= len(part.split()) <= WORDS[1]]
         queries.append(proper[int(random.integers(len(proper)))] if proper else "")
     found = pd.Series(queries, dtype=object)
-    usable = ~found.duplicated(keep=False) & (found != "")  # a repeated sentence says nothing of its section
+    usable = ~found.duplicated(keep=False) & (
+        found != ""
+    )  # a repeated sentence says nothing of its section
     row, others = parts.select(drawn)
     kept = (others != nodes[row]) & usable.to_numpy()[row]
     return _rows(graph, queries, queries, nodes, CSR.group(row[kept], others[kept], len(drawn)))
@@ -110,4 +130,8 @@ def _sentences(graph: HeteroGraph, count: int, random: np.random.Generator) -> p
 
 def _drawn(elements: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
     """At most ``count`` elements, drawn at random, in ascending order."""
-    return elements if len(elements) <= count else np.sort(random.choice(elements, count, replace=False))
+    return (
+        elements
+        if len(elements) <= count
+        else np.sort(random.choice(elements, count, replace=False))
+    )

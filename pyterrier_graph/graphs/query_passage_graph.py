@@ -18,7 +18,15 @@ import pandas as pd
 import pyterrier as pt
 from npids.lookup import Lookup
 
-from pyterrier_graph.checks import Shown, View, WithSignature, check_count, check_frame, check_type, query_texts
+from pyterrier_graph.checks import (
+    Shown,
+    View,
+    WithSignature,
+    check_count,
+    check_frame,
+    check_type,
+    query_texts,
+)
 from pyterrier_graph.graphs.csr import CSR, checked, offsets
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph, passage_qrels
 from pyterrier_graph.graphs.relations import GENERATED, RELEVANT, RETRIEVED, inverse
@@ -55,7 +63,9 @@ BATCH = 256  # queries to retrieve for, edges to encode, or passages whose ids a
 QIDS = "qids.npids"
 QUERYGEN = "querygen"  # the column of pyterrier_doc2query
 PASSAGES = "a DocumentGraph, a FlexIndex, or docnos in the order of an index"
-COMPARED = 8  # edges that are encoded first, to distinguish encoders when interrupted work continues
+COMPARED = (
+    8  # edges that are encoded first, to distinguish encoders when interrupted work continues
+)
 
 PairEncoder = Callable[[list[str], list[str]], Any]
 
@@ -140,8 +150,17 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
         """
         check_count("k", k)
         check_workers(workers)
-        check_type("retriever", retriever, (pt.Transformer, type(None)), "a transformer that retrieves, or None")
-        made, sources = (pd.DataFrame(columns=["qid", "query"]), None) if generated is None else _generated(generated)
+        check_type(
+            "retriever",
+            retriever,
+            (pt.Transformer, type(None)),
+            "a transformer that retrieves, or None",
+        )
+        made, sources = (
+            (pd.DataFrame(columns=["qid", "query"]), None)
+            if generated is None
+            else _generated(generated)
+        )
         if topics is not None or generated is None:
             topics = _checked_topics(topics)
             if retriever is None and qrels is None:
@@ -157,19 +176,27 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
             file = _write_docnos(Path(scratch, DOCNOS), passages, verbose=self.verbose)
             identity = meta | {"docnos_sha256": file_sha256(file)}
             if retriever is not None:
-                identity |= {"retriever": pipeline_identity(retriever), "topics_sha256": frame_sha256(topics), "k": k}
+                identity |= {
+                    "retriever": pipeline_identity(retriever),
+                    "topics_sha256": frame_sha256(topics),
+                    "k": k,
+                }
             rows = 0 if retriever is None else len(topics)
             with unfinished(self.path, meta, rows, BATCH, identity=identity) as writer:
                 writer.prepare(lambda folder: shutil.copyfile(file, folder / DOCNOS))
                 with Lookup(writer.folder / DOCNOS) as docnos:
                     edges: dict[str, CSR] = {}
                     if qrels is not None:
-                        edges[RELEVANT] = _judged(topics["qid"], qrels, docnos, passages).extended(len(queries))
+                        edges[RELEVANT] = _judged(topics["qid"], qrels, docnos, passages).extended(
+                            len(queries)
+                        )
                     if sources is not None:
                         edges[GENERATED] = _judged(queries["qid"], sources, docnos, passages)
                     if retriever is not None:
                         disable = not self.verbose
-                        found = _retrieved(writer, topics, retriever, k, docnos, workers=workers, disable=disable)
+                        found = _retrieved(
+                            writer, topics, retriever, k, docnos, workers=workers, disable=disable
+                        )
                         edges = {RETRIEVED: found.extended(len(queries))} | edges
                     count = len(docnos)
                 _write(writer.folder, queries, edges, count)
@@ -178,7 +205,9 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
                 meta["sha256"] = folder_sha256(writer.folder)
         return self
 
-    def add_edge_features(self, encode: PairEncoder, texts: pt.Transformer, *, edge_type: str = RETRIEVED) -> Self:
+    def add_edge_features(
+        self, encode: PairEncoder, texts: pt.Transformer, *, edge_type: str = RETRIEVED
+    ) -> Self:
         """Stores a vector for each edge, such as a cross-encoder's state of [CLS] for its query and passage.
 
         After an interruption, a second call continues where the first one stopped. It encodes the first edges again, to
@@ -207,7 +236,10 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
 
     def fingerprint(self) -> str:
         """A digest of queries, passages, edges, scores, edge features, and the mask; those of files are stored."""
-        features = {edge_type: about["sha256"] for edge_type, about in sorted(self.meta.get("features", {}).items())}
+        features = {
+            edge_type: about["sha256"]
+            for edge_type, about in sorted(self.meta.get("features", {}).items())
+        }
         masked = [] if self._masked is None else np.flatnonzero(self._masked).tolist()
         return sha256(json.dumps([self.meta["sha256"], features, masked]).encode()).hexdigest()
 
@@ -255,7 +287,9 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
 
         This is a view, which costs a boolean per query. ``qids.inv`` has the numbers of qids.
         """
-        masked = np.zeros(self.num_queries, dtype=bool) if self._masked is None else self._masked.copy()
+        masked = (
+            np.zeros(self.num_queries, dtype=bool) if self._masked is None else self._masked.copy()
+        )
         masked[checked(queries, self.num_queries)] = True
         view = type(self)(self.path)
         view.__dict__.update(self.__dict__, _masked=masked)
@@ -281,7 +315,9 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
         """The queries of passages, masked ones left out: query numbers, with data as in :meth:`edges_of_queries`."""
         back = inverse(edge_type)
         row, place = self._rows(edge_type, back).places(passages)
-        queries, edges = (self._array(f"{back}.{part}")[place].astype(np.int64) for part in ("indices", "edges"))
+        queries, edges = (
+            self._array(f"{back}.{part}")[place].astype(np.int64) for part in ("indices", "edges")
+        )
         return self._visible(len(passages), row, queries, queries, edges, edge_type)
 
     def edge_features(self, edge_type: str = RETRIEVED) -> np.ndarray:
@@ -289,7 +325,9 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
         self._check_type(edge_type)
         about = self.meta.get("features", {}).get(edge_type)
         if about is None:
-            raise KeyError(f"{self!r} has no features of {edge_type!r} edges: add_edge_features makes them")
+            raise KeyError(
+                f"{self!r} has no features of {edge_type!r} edges: add_edge_features makes them"
+            )
         return self._array(f"{edge_type}.features").reshape(-1, about["dimension"])
 
     def _ends(self, edges: np.ndarray, edge_type: str) -> tuple[np.ndarray, np.ndarray]:
@@ -303,31 +341,47 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
         return CSR(self._array(f"{direction}.indptr"), self._array(f"{direction}.indices"))
 
     def _visible(
-        self, rows: int, row: np.ndarray, queries: np.ndarray, others: np.ndarray, edges: np.ndarray, edge_type: str
+        self,
+        rows: int,
+        row: np.ndarray,
+        queries: np.ndarray,
+        others: np.ndarray,
+        edges: np.ndarray,
+        edge_type: str,
     ) -> CSR:
         """Compresses edges, those of masked queries left out."""
         if self._masked is not None:
             kept = ~self._masked[queries]
             row, others, edges = row[kept], others[kept], edges[kept]
         scores = self._array(f"{edge_type}.scores")[edges]
-        return CSR(offsets(np.bincount(row, minlength=rows)), others, {"scores": scores, "edges": edges})
+        return CSR(
+            offsets(np.bincount(row, minlength=rows)), others, {"scores": scores, "edges": edges}
+        )
 
     def _check_type(self, edge_type: str) -> None:
         if edge_type not in self.edge_types:
-            raise KeyError(f"no edges {edge_type!r}: this graph has {', '.join(map(repr, self.edge_types))}")
+            raise KeyError(
+                f"no edges {edge_type!r}: this graph has {', '.join(map(repr, self.edge_types))}"
+            )
 
 
-def _write_features(graph: QueryPassageGraph, edge_type: str, encode: PairEncoder, texts: pt.Transformer) -> None:
+def _write_features(
+    graph: QueryPassageGraph, edge_type: str, encode: PairEncoder, texts: pt.Transformer
+) -> None:
     """Writes a vector for each edge of a type into a graph's folder, computed ``BATCH`` edges at a time."""
 
     def encoded(edges: np.ndarray, dimension: int | None = None) -> dict[str, np.ndarray]:
         queries, passages = graph._ends(edges, edge_type)
         docnos = graph.docnos_of(passages)
         with np.errstate(over="ignore"):
-            vectors = np.asarray(encode(graph.texts(queries), texts_of_passages(texts, docnos))).astype("<f2")
+            vectors = np.asarray(
+                encode(graph.texts(queries), texts_of_passages(texts, docnos))
+            ).astype("<f2")
         if vectors.ndim != 2 or vectors.shape != (len(edges), dimension or vectors.shape[1]):
             shape = f"({len(edges)}, {dimension or 'd'})"
-            raise ValueError(f"{len(edges)} pairs need vectors of shape {shape}, the encoder gave {vectors.shape}")
+            raise ValueError(
+                f"{len(edges)} pairs need vectors of shape {shape}, the encoder gave {vectors.shape}"
+            )
         if len(wrong := np.flatnonzero(~np.isfinite(vectors).all(axis=1))):
             pair = f"query {graph.qids_of(queries[wrong[:1]])[0]!r}, passage {docnos[wrong[0]]!r}"
             raise ValueError(f"{pair}: the encoder gave a vector that is not finite in 16 bits")
@@ -335,9 +389,17 @@ def _write_features(graph: QueryPassageGraph, edge_type: str, encode: PairEncode
 
     total, file = graph.num_edges[edge_type], array_file(graph.path, f"{edge_type}.features")
     first = encoded(np.arange(min(COMPARED, total)))[file.name]
-    identity = {"graph": graph.meta["sha256"], "first vectors (encoder, texts)": sha256(first.tobytes()).hexdigest()}
+    identity = {
+        "graph": graph.meta["sha256"],
+        "first vectors (encoder, texts)": sha256(first.tobytes()).hexdigest(),
+    }
     place = graph.path.with_name(f"{graph.path.name}.{edge_type}.unfinished")
-    progress: dict[str, Any] = {"desc": "edge features", "unit": "edge", "delay": 1, "disable": not graph.verbose}
+    progress: dict[str, Any] = {
+        "desc": "edge features",
+        "unit": "edge",
+        "delay": 1,
+        "disable": not graph.verbose,
+    }
     with kept(place, identity, total, BATCH) as writer:
         writer.compute(partial(encoded, dimension=first.shape[1]), file.name, **progress)
         (writer.folder / file.name).replace(file)
@@ -376,7 +438,9 @@ def _generated(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     frame = check_frame(frame, "generated")
     pt.validate.columns(frame, includes=["docno"])
     if QUERYGEN in frame.columns:
-        lists = frame[QUERYGEN].map(lambda texts: texts.split("\n") if isinstance(texts, str) else texts)
+        lists = frame[QUERYGEN].map(
+            lambda texts: texts.split("\n") if isinstance(texts, str) else texts
+        )
         frame = frame[["docno"]].assign(query=lists).explode("query")
     pt.validate.columns(frame, includes=["docno", "query"])
     frame = frame[["docno", "query"]].dropna(subset=["query"]).reset_index(drop=True)
@@ -397,10 +461,14 @@ def _judged(qids: pd.Series, qrels: pd.DataFrame, docnos: Lookup, passages: Any)
     """The relevant passages of queries: judgments ``qid, docno, label`` whose label is above 0."""
     qrels = check_frame(qrels, "qrels", numbers=("label",))
     pt.validate.columns(qrels, includes=["qid", "docno", "label"])
-    qrels = qrels.loc[qrels["label"] > 0, ["qid", "docno", "label"]].astype({"qid": str, "docno": str})
+    qrels = qrels.loc[qrels["label"] > 0, ["qid", "docno", "label"]].astype(
+        {"qid": str, "docno": str}
+    )
     qrels = qrels[qrels["qid"].isin(qids)]
     if not len(qrels):
-        raise ValueError("the qrels have no relevant passage of these queries: are they judgments of others?")
+        raise ValueError(
+            "the qrels have no relevant passage of these queries: are they judgments of others?"
+        )
     qrels = passage_qrels(qrels, passages if isinstance(passages, HeteroGraph) else docnos)
     return _edges(qids, qrels.rename(columns={"label": "score"}), docnos, "qrels")
 
@@ -425,10 +493,13 @@ def _retrieved(
         edges = _edges(asked["qid"], results, docnos, "results", k)
         return {"lengths": edges.lengths, "indices": edges.indices, "scores": edges.data["scores"]}
 
-    writer.compute(found, workers=workers, desc="retrieving", unit="query", delay=1, disable=disable)
+    writer.compute(
+        found, workers=workers, desc="retrieving", unit="query", delay=1, disable=disable
+    )
     ranges = [*writer.read()]
     lengths, indices, scores = (
-        np.concatenate([arrays[name] for arrays in ranges]) for name in ("lengths", "indices", "scores")
+        np.concatenate([arrays[name] for arrays in ranges])
+        for name in ("lengths", "indices", "scores")
     )
     return CSR(offsets(lengths), indices, {"scores": scores})
 
@@ -436,11 +507,15 @@ def _retrieved(
 def _unwrapped(results: Any) -> Any:
     """Results with plain values; pyterrier_dr gives an array of one value where a query has a single result."""
     columns = results.columns.intersection(["docno", "docid", "score", "rank"])
-    arrays = [name for name in columns if len(results) and isinstance(results[name].iloc[0], np.ndarray)]
+    arrays = [
+        name for name in columns if len(results) and isinstance(results[name].iloc[0], np.ndarray)
+    ]
     return results.assign(**{name: np.concatenate([*results[name]]) for name in arrays})
 
 
-def _edges(qids: pd.Series, rows: pd.DataFrame, docnos: Lookup, source: str, k: int | None = None) -> CSR:
+def _edges(
+    qids: pd.Series, rows: pd.DataFrame, docnos: Lookup, source: str, k: int | None = None
+) -> CSR:
     """A row per query with the passages of ``qid, docno, score``: all of them, or the k best by score."""
     rows = rows[["qid", "docno", "score"]].astype({"qid": str, "docno": str}).reset_index(drop=True)
     with np.errstate(over="ignore"):
@@ -454,10 +529,16 @@ def _edges(qids: pd.Series, rows: pd.DataFrame, docnos: Lookup, source: str, k: 
     refuse(rows["query"] < 0, "is of a query that was not asked for")
     refuse(~np.isfinite(rows["score"]), "has a score that is not a finite 32-bit number")
     if k is not None:
-        rows = rows.sort_values(["query", "score"], ascending=[True, False], kind="stable").groupby("query").head(k)
+        rows = (
+            rows.sort_values(["query", "score"], ascending=[True, False], kind="stable")
+            .groupby("query")
+            .head(k)
+        )
     rows["passage"] = numbers_of(docnos, rows["docno"].tolist())
     if unknown := rows["docno"][rows["passage"] < 0].unique().tolist():
-        raise KeyError(f"{some(unknown, 'docno')} of the {source} not among the passages: are they of another corpus?")
+        raise KeyError(
+            f"{some(unknown, 'docno')} of the {source} not among the passages: are they of another corpus?"
+        )
     refuse(rows.duplicated(["query", "passage"]), "comes twice")
     rows = rows.sort_values(["query", "passage"])
     query, passage = rows["query"].to_numpy(), rows["passage"].to_numpy()
@@ -471,9 +552,15 @@ def _write(folder: Path, topics: pd.DataFrame, edges: Mapping[str, CSR], num_pas
         texts.extend(topics["query"].tolist())
     with ArrayFiles() as arrays:
         for name, found in edges.items():
-            back = CSR.group(found.indices, found.row_index, num_passages, edges=np.arange(len(found.indices)))
+            back = CSR.group(
+                found.indices, found.row_index, num_passages, edges=np.arange(len(found.indices))
+            )
             for direction, rows in (name, found), (inverse(name), back):
-                for part, values in {"indptr": rows.indptr, "indices": rows.indices, **rows.data}.items():
+                for part, values in {
+                    "indptr": rows.indptr,
+                    "indices": rows.indices,
+                    **rows.data,
+                }.items():
                     arrays.append(folder, f"{direction}.{part}", values)
 
 
@@ -481,7 +568,9 @@ def _write_docnos(file: Path, passages: Any, *, verbose: bool) -> Path:
     """Writes the ids of passages, in order."""
     docno = None
     with writing_ids(file) as ids:
-        for docno in pt.tqdm(_docnos(passages), desc="reading docnos", unit="passage", delay=1, disable=not verbose):
+        for docno in pt.tqdm(
+            _docnos(passages), desc="reading docnos", unit="passage", delay=1, disable=not verbose
+        ):
             if not isinstance(docno, str) or not docno:
                 raise ValueError(f"a docno must be a text, got {docno!r}")
             ids.add(docno)
@@ -495,9 +584,13 @@ def _docnos(passages: Any) -> Iterable[str]:
     """Docnos of passages, in order."""
     if isinstance(passages, HeteroGraph):
         nodes = passages.passage_nodes
-        return chain.from_iterable(passages.ids_of(nodes[numbers]) for numbers in blocks(len(nodes), BATCH))
+        return chain.from_iterable(
+            passages.ids_of(nodes[numbers]) for numbers in blocks(len(nodes), BATCH)
+        )
     docnos = passages.docnos() if hasattr(passages, "docnos") else passages
     if isinstance(docnos, str | os.PathLike | pd.DataFrame):
-        raise TypeError(f"passages must be {PASSAGES}, got {str(docnos)[:60]!r} ({type(docnos).__name__})")
+        raise TypeError(
+            f"passages must be {PASSAGES}, got {str(docnos)[:60]!r} ({type(docnos).__name__})"
+        )
     check_type("passages", docnos, Iterable, PASSAGES)
     return docnos

@@ -22,7 +22,9 @@ QUERY_RELATIONS = {
     RELEVANT: "qrels=",
     GENERATED: "generated=",
 }  # of a query graph, and the argument of build() that makes its edges
-DOCUMENT = "document"  # not a relation of a graph; in folds, it leads from a passage to its document
+DOCUMENT = (
+    "document"  # not a relation of a graph; in folds, it leads from a passage to its document
+)
 SELF = "SELF"  # the relation of a node to itself in Albarede et al. 2023
 OWN = "own"  # in explanations, the passage whose score is explained
 INVERSE = "_i"
@@ -52,7 +54,9 @@ def relation_names(named: Iterable[str]) -> tuple[str, ...]:
 
 def paper_relations(graph: HeteroGraph) -> tuple[str, ...]:
     """All relations of a graph except ``title`` and its inverse, which the paper does not have."""
-    return tuple(relation for relation in graph.relations if relation not in (TITLE, inverse(TITLE)))
+    return tuple(
+        relation for relation in graph.relations if relation not in (TITLE, inverse(TITLE))
+    )
 
 
 def check_relation_name(relation: str) -> None:
@@ -61,7 +65,9 @@ def check_relation_name(relation: str) -> None:
         allowed = f"allowed are lower-case letters, digits and '_'; names ending in '{INVERSE}' are those of inverses"
         raise ValueError(f"a relation cannot be called {relation!r}: {allowed}")
     if relation in (ORDER, STRUCTURAL, TITLE, TITLES, *QUERY_RELATIONS, DOCUMENT):
-        raise ValueError(f"the name {relation!r} is taken; give the relation of your documents another name")
+        raise ValueError(
+            f"the name {relation!r} is taken; give the relation of your documents another name"
+        )
 
 
 def check_relations(graph: HeteroGraph, relations: Iterable[str] | str) -> list[str]:
@@ -75,21 +81,31 @@ def check_relations(graph: HeteroGraph, relations: Iterable[str] | str) -> list[
         for relation in path.split(STEP):
             if relation not in graph.relations:
                 place = "" if relation == path else f" of the path {path!r}"
-                raise ValueError(f"the graph has no relation {relation!r}{place}; it has {', '.join(graph.relations)}")
+                raise ValueError(
+                    f"the graph has no relation {relation!r}{place}; it has {', '.join(graph.relations)}"
+                )
     return paths
 
 
-def check_graphs(relations: Sequence[str], graph: HeteroGraph | None, query_graph: QueryPassageGraph | None) -> None:
+def check_graphs(
+    relations: Sequence[str], graph: HeteroGraph | None, query_graph: QueryPassageGraph | None
+) -> None:
     """Raises ValueError if a relation lacks its graph, or the graph does not have the relation."""
     queries = [name for name in relations if name in QUERY_RELATIONS]
     others = [name for name in relations if name not in QUERY_RELATIONS]
     if queries and query_graph is None:
-        raise ValueError(f"{', '.join(queries)} are relations of queries: give query_graph=QueryPassageGraph(...)")
+        raise ValueError(
+            f"{', '.join(queries)} are relations of queries: give query_graph=QueryPassageGraph(...)"
+        )
     for name in queries:
         if query_graph is not None and name not in query_graph.edge_types:
-            raise ValueError(f"{query_graph!r} has no {name!r} edges: build it with {QUERY_RELATIONS[name]}")
+            raise ValueError(
+                f"{query_graph!r} has no {name!r} edges: build it with {QUERY_RELATIONS[name]}"
+            )
     if others and graph is None:
-        raise ValueError(f"{', '.join(others)} are relations of documents: give graph=DocumentGraph(...)")
+        raise ValueError(
+            f"{', '.join(others)} are relations of documents: give graph=DocumentGraph(...)"
+        )
     if graph is not None:
         check_relations(graph, others)
 

@@ -52,20 +52,34 @@ class Edges(NamedTuple):
 
 
 def attend_along_edges(
-    queries: TokenStates, keys: TokenStates, values: TokenStates, edges: Edges, *, heads: int, dropout: float = 0.0
+    queries: TokenStates,
+    keys: TokenStates,
+    values: TokenStates,
+    edges: Edges,
+    *,
+    heads: int,
+    dropout: float = 0.0,
 ) -> Tensor:
     """Each node's tokens attend to the tokens of each of its neighbors; returns the sums over the neighbors, float32.
 
     ``queries`` are projected states of ``edges.nodes``; ``keys`` and ``values`` those of ``edges.neighbors``.
     """
-    pairs = edges.pairs[:, (queries.lengths[edges.pairs[0]] > 0) & (keys.lengths[edges.pairs[1]] > 0)]
+    pairs = edges.pairs[
+        :, (queries.lengths[edges.pairs[0]] > 0) & (keys.lengths[edges.pairs[1]] > 0)
+    ]
     longest = torch.maximum(queries.lengths[pairs[0]], keys.lengths[pairs[1]])
     parts = []
     for some in _batches(longest):
         query_rows, query_mask = _padded_rows(queries, pairs[0, some])
         key_rows, key_mask = _padded_rows(keys, pairs[1, some])
-        q, k, v = queries.values[query_rows], keys.values[key_rows], values.values[key_rows]  # (pairs, tokens, d)
-        parts.append((query_rows[query_mask], _attend(q, k, v, key_mask, heads, dropout)[query_mask].float()))
+        q, k, v = (
+            queries.values[query_rows],
+            keys.values[key_rows],
+            values.values[key_rows],
+        )  # (pairs, tokens, d)
+        parts.append(
+            (query_rows[query_mask], _attend(q, k, v, key_mask, heads, dropout)[query_mask].float())
+        )
     total = torch.zeros_like(queries.values, dtype=torch.float32)
     if not parts:
         return total
@@ -76,7 +90,9 @@ def attend_along_edges(
 def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, heads: int, dropout: float) -> Tensor:
     """Attention in a batch of matrices of shape (tokens, d); the mask, shape (batch, tokens), marks the keys."""
     q, k, v = (tensor.unflatten(2, (heads, -1)).transpose(1, 2) for tensor in (q, k, v))
-    weights = _weights(k @ (q * q.shape[-1] ** -0.5).transpose(2, 3), mask[:, None, :, None], dropout)
+    weights = _weights(
+        k @ (q * q.shape[-1] ** -0.5).transpose(2, 3), mask[:, None, :, None], dropout
+    )
     return (v.transpose(2, 3) @ weights).permute(0, 3, 1, 2).flatten(2)
 
 
@@ -113,7 +129,9 @@ class Hop(NamedTuple):
     """The work of one layer: new states are computed from the states of the layer before."""
 
     previous: Tensor  # for each new state the earlier state of the same node, shape (states,)
-    edges: dict[str, Edges]  # per relation and SELF: new states, and the earlier ones that they attend to
+    edges: dict[
+        str, Edges
+    ]  # per relation and SELF: new states, and the earlier ones that they attend to
     without_self: Tensor  # whether a new state is that of a target that does not attend to itself (Eq. 8), (states,)
 
 
@@ -129,13 +147,20 @@ class Propagation(NamedTuple):
 
 
 def plan_propagation(
-    graph: HeteroGraph, targets: np.ndarray, relations: Sequence[str], config: HGATConfig, layers: int
+    graph: HeteroGraph,
+    targets: np.ndarray,
+    relations: Sequence[str],
+    config: HGATConfig,
+    layers: int,
 ) -> Propagation:
     """Works backwards from the targets, which are node numbers, to the encoded texts; relations are without SELF."""
     no_out, no_self = config.no_out, config.no_self
     unique, position = np.unique(np.asarray(targets, dtype=np.int64), return_inverse=True)
     target_dependent = no_out or no_self
-    node, target = unique, np.arange(len(unique)) if target_dependent else np.full(len(unique), ALL_TARGETS)
+    node, target = (
+        unique,
+        np.arange(len(unique)) if target_dependent else np.full(len(unique), ALL_TARGETS),
+    )
     states = _States(graph, unique, relations, layers if target_dependent else 0)
     hops: list[Hop] = []
     for layer in range(layers, 0, -1):
@@ -155,21 +180,30 @@ def plan_propagation(
         previous, *sources = np.split(index, np.cumsum([len(part) for part in needed])[:-1])
         without_self = (node == target_node) & no_self
         with_self = np.flatnonzero(~without_self)
-        pairs = [(SELF, with_self, previous[with_self]), *zip(relations, rows, sources, strict=True)]
+        pairs = [
+            (SELF, with_self, previous[with_self]),
+            *zip(relations, rows, sources, strict=True),
+        ]
         edges = {name: Edges.of(row, source) for name, row, source in pairs if len(row)}
         hops.append(Hop(torch.from_numpy(previous), edges, torch.from_numpy(without_self)))
         node, target = numbers % graph.num_nodes, numbers // graph.num_nodes - 1
     inputs = np.searchsorted(node, unique)[position]
-    return Propagation(node, tuple(reversed(hops)), torch.from_numpy(position), torch.from_numpy(inputs))
+    return Propagation(
+        node, tuple(reversed(hops)), torch.from_numpy(position), torch.from_numpy(inputs)
+    )
 
 
 class _States:
     """Numbers the states (node, target), and decides which of them depend on the target. ``targets`` ascend."""
 
-    def __init__(self, graph: HeteroGraph, targets: np.ndarray, relations: Sequence[str], hops: int) -> None:
+    def __init__(
+        self, graph: HeteroGraph, targets: np.ndarray, relations: Sequence[str], hops: int
+    ) -> None:
         self.num_nodes = graph.num_nodes
         front = np.arange(len(targets)) * self.num_nodes + targets
-        self.within = [front]  # by distance: the sorted keys of nodes that a message of the target can reach
+        self.within = [
+            front
+        ]  # by distance: the sorted keys of nodes that a message of the target can reach
         for _ in range(1, hops):
             target, node = np.divmod(front, self.num_nodes)
             reached = [self.within[-1]]

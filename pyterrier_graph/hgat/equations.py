@@ -59,7 +59,13 @@ from pyterrier_graph.graph_maxsim.reranker import TITLES_AND_NEIGHBORS
 from pyterrier_graph.graphs.csr import ranges
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.relations import SELF
-from pyterrier_graph.hgat.attention import Edges, Hop, Propagation, attend_along_edges, plan_propagation
+from pyterrier_graph.hgat.attention import (
+    Edges,
+    Hop,
+    Propagation,
+    attend_along_edges,
+    plan_propagation,
+)
 
 Variant = Literal["BASE", "NO", "LB", "NS", "NO_LB", "NO_NS", "LB_NS", "NO_LB_NS"]
 
@@ -117,7 +123,9 @@ class HGATConfig:
         check_fields(self, layers=1, heads=1, dimension=1, seed=0)
         check_number("dropout", self.dropout, 0, 1, below=True)
         if self.framework is None:
-            object.__setattr__(self, "framework", "late" if self.variant in ("NO_NS", "NO_LB_NS") else "standard")
+            object.__setattr__(
+                self, "framework", "late" if self.variant in ("NO_NS", "NO_LB_NS") else "standard"
+            )
         if self.relations is not None:
             names = (self.relations,) if isinstance(self.relations, str) else tuple(self.relations)
             object.__setattr__(self, "relations", names)
@@ -131,7 +139,13 @@ class HGATConfig:
     @classmethod
     def paper(cls, variant: Variant = "NO_LB", **options: Any) -> HGATConfig:
         """The publication's shape (Sect. 5.2.1): three layers, eight heads, dropout 0.7, and a random start."""
-        published: dict[str, Any] = {"layers": 3, "heads": 8, "dropout": 0.7, "init": "random", "aggregation": "sum"}
+        published: dict[str, Any] = {
+            "layers": 3,
+            "heads": 8,
+            "dropout": 0.7,
+            "init": "random",
+            "aggregation": "sum",
+        }
         return cls(variant, **published | {"relations": None} | options)
 
     @property
@@ -160,7 +174,9 @@ class NarrowAttention(nn.Module):
 
     def __init__(self, dimension: int, inner: int) -> None:
         super().__init__()
-        self.in_proj_weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(3 * inner, dimension)))
+        self.in_proj_weight = nn.Parameter(
+            nn.init.xavier_uniform_(torch.empty(3 * inner, dimension))
+        )
         self.in_proj_bias = nn.Parameter(torch.zeros(3 * inner))
         self.out_proj = nn.Linear(inner, dimension)
         nn.init.zeros_(self.out_proj.bias)
@@ -173,13 +189,17 @@ class HGATLayer(nn.Module):
     that a node attends to (``j != tgt`` of Eq. 2, 7 and 8).
     """
 
-    def __init__(self, config: HGATConfig, dimension: int, relations: Sequence[str], positions: int) -> None:
+    def __init__(
+        self, config: HGATConfig, dimension: int, relations: Sequence[str], positions: int
+    ) -> None:
         super().__init__()
         self.config = config
         names = [SELF, *relations]
         inner = min(config.dimension or dimension, dimension)
         if inner % config.heads:
-            raise ValueError(f"{config.heads} heads do not divide {inner} dimensions: use HGATConfig(heads=...)")
+            raise ValueError(
+                f"{config.heads} heads do not divide {inner} dimensions: use HGATConfig(heads=...)"
+            )
         wide = partial(nn.MultiheadAttention, dimension, config.heads, batch_first=True)
         make = wide if inner == dimension else partial(NarrowAttention, dimension, inner)
         self.attention: Any = nn.ModuleDict({r: make() for r in names})
@@ -200,9 +220,15 @@ class HGATLayer(nn.Module):
             # Values are the neighbors' token vectors, as they are or on random directions. Queries and keys are random:
             # with equal projections each position would attend to the tokens most like its own, which add nothing new.
             inner = len(attention.in_proj_weight) // 3
-            values = torch.eye(dimension) if inner == dimension else nn.init.orthogonal_(torch.empty(inner, dimension))
+            values = (
+                torch.eye(dimension)
+                if inner == dimension
+                else nn.init.orthogonal_(torch.empty(inner, dimension))
+            )
             with torch.no_grad():
-                attention.in_proj_weight.copy_(torch.cat([torch.randn(2 * inner, dimension), values]))
+                attention.in_proj_weight.copy_(
+                    torch.cat([torch.randn(2 * inner, dimension), values])
+                )
                 attention.out_proj.weight.copy_(values.T if gated else torch.zeros_like(values.T))
         for weight in self.weight.values():
             # each position aggregates along one relation, instead of the mean of all
@@ -213,7 +239,9 @@ class HGATLayer(nn.Module):
     def unchanged(self) -> bool:
         """Whether lambda is 0, and SELF adds nothing: a layer that starts as the identity, and was not trained."""
         adds = self.attention[SELF].out_proj
-        return self.lambda_ is not None and not (self.lambda_.any() or adds.weight.any() or adds.bias.any())
+        return self.lambda_ is not None and not (
+            self.lambda_.any() or adds.weight.any() or adds.bias.any()
+        )
 
     def relation_weights(self) -> dict[str, Tensor]:
         """Softmax of W over the relations, at each position; shape (positions,) per relation.
@@ -245,7 +273,9 @@ class HGATLayer(nn.Module):
         if self.lambda_ is None:
             return own.with_values(share[SELF][position, None] * content + context)  # Eq. 1, 2
         # Eq. 3, 7; Eq. 8 has no lambda, content of 0 there
-        scale = torch.where(without_self, 1.0, self.lambda_) if self.config.no_self else self.lambda_
+        scale = (
+            torch.where(without_self, 1.0, self.lambda_) if self.config.no_self else self.lambda_
+        )
         return own.with_values((1 - self.lambda_) * content + scale * context)
 
     def _messages(
@@ -260,10 +290,15 @@ class HGATLayer(nn.Module):
         sources, targets = states.select(edges.neighbors), own.select(edges.nodes)
         parts = sources.values, targets.values
         source_values, target_values = (part.detach() for part in parts) if linear else parts
-        queries = targets.with_values(nn.functional.linear(target_values, weights[0], biases[0]))  # (tokens, d)
+        queries = targets.with_values(
+            nn.functional.linear(target_values, weights[0], biases[0])
+        )  # (tokens, d)
         keys = sources.with_values(nn.functional.linear(source_values, weights[1], biases[1]))
         values = sources.with_values(nn.functional.linear(sources.values, weights[2], biases[2]))
-        options: dict[str, Any] = {"heads": self.config.heads, "dropout": self.config.dropout if self.training else 0.0}
+        options: dict[str, Any] = {
+            "heads": self.config.heads,
+            "dropout": self.config.dropout if self.training else 0.0,
+        }
         attended = targets.with_values(attend_along_edges(queries, keys, values, edges, **options))
         number = edges.sum(sources.lengths > 0)[attended.row_index, None]
         message = nn.functional.linear(attended.values, attention.out_proj.weight).float()
@@ -298,13 +333,19 @@ class NeighborMatches(nn.Module):
         self.by_token = nn.Parameter(torch.zeros(len(weights), dimension))  # b_r
         self.importance = nn.Parameter(torch.zeros(dimension))  # a
 
-    def plan(self, graph: HeteroGraph, targets: np.ndarray, propagation: Propagation) -> Propagation:
+    def plan(
+        self, graph: HeteroGraph, targets: np.ndarray, propagation: Propagation
+    ) -> Propagation:
         """Returns a propagation for these targets that has their neighbors among its nodes, too."""
         unique = np.unique(np.asarray(targets, dtype=np.int64))
         edges = [graph.neighbors(unique, relation) for relation in self.relations]
-        nodes = pd.unique(np.concatenate([propagation.nodes, *(neighbor for _, neighbor in edges)]))  # in this order
+        nodes = pd.unique(
+            np.concatenate([propagation.nodes, *(neighbor for _, neighbor in edges)])
+        )  # in this order
         place_of = pd.Index(nodes).get_indexer
-        matches = ((torch.from_numpy(row), torch.from_numpy(place_of(neighbor))) for row, neighbor in edges)
+        matches = (
+            (torch.from_numpy(row), torch.from_numpy(place_of(neighbor))) for row, neighbor in edges
+        )
         return propagation._replace(nodes=nodes, matches=tuple(matches))
 
     def maxima(self, query: Tensor, inputs: TokenStates, propagation: Propagation) -> Tensor:
@@ -313,7 +354,9 @@ class NeighborMatches(nn.Module):
         ``inputs`` are the texts of ``propagation.nodes``, as encoded.
         """
         count = int(propagation.targets.max()) + 1  # of the distinct targets
-        found = neighbor_maxima(token_maxima(query, inputs), inputs.lengths, propagation.matches, count)
+        found = neighbor_maxima(
+            token_maxima(query, inputs), inputs.lengths, propagation.matches, count
+        )
         return found[propagation.targets]
 
     def forward(self, query: Tensor, own: Tensor, context: Tensor) -> Tensor:
@@ -323,7 +366,9 @@ class NeighborMatches(nn.Module):
         relations, query tokens) of ``context``, those in neighbors, minus infinity where there are none.
         """
         with full_precision(query):
-            weights = (self.weights[:, None] + self.by_token @ query.T).clamp(min=0)  # (relations, query tokens)
+            weights = (self.weights[:, None] + self.by_token @ query.T).clamp(
+                min=0
+            )  # (relations, query tokens)
             importance = (query @ self.importance).clamp(-LARGEST, LARGEST).exp()  # (query tokens,)
             return graph_maxima(own, context, weights) @ importance
 
@@ -351,7 +396,9 @@ class HGAT(nn.Module):
         ValueError: If the heads do not divide the dimension of attention.
     """
 
-    def __init__(self, config: HGATConfig, *, dimension: int, relations: Sequence[str], positions: int) -> None:
+    def __init__(
+        self, config: HGATConfig, *, dimension: int, relations: Sequence[str], positions: int
+    ) -> None:
         super().__init__()
         self.config, self.dimension, self.positions = config, dimension, positions
         self.relations = tuple(relations)
@@ -372,7 +419,9 @@ class HGAT(nn.Module):
         """Whether the layers are known to change nothing but the lengths of vectors: those of no training."""
         return self.config.init == "identity" and all(layer.unchanged() for layer in self.layers)
 
-    def plan(self, graph: HeteroGraph, targets: np.ndarray, *, complete: bool = False) -> Propagation:
+    def plan(
+        self, graph: HeteroGraph, targets: np.ndarray, *, complete: bool = False
+    ) -> Propagation:
         """Plans which states have to be computed to represent some targets, which are node numbers of the graph.
 
         A ``complete`` plan has layers that change nothing, too, and the neighbors that are matched directly.
@@ -383,7 +432,9 @@ class HGAT(nn.Module):
             return propagation
         return self.matches.plan(graph, targets, propagation)
 
-    def forward(self, inputs: TokenStates, propagation: Propagation, *, linear: bool = False) -> TokenStates:
+    def forward(
+        self, inputs: TokenStates, propagation: Propagation, *, linear: bool = False
+    ) -> TokenStates:
         """Represents the targets of a propagation in their context: token vectors of unit length, as Eq. 6 needs them.
 
         ``inputs`` are the encoded texts of ``propagation.nodes``. With ``linear``, gradients take attention weights and
@@ -396,7 +447,11 @@ class HGAT(nn.Module):
         return normalized(states, linear=linear).select(propagation.targets)
 
     def score(
-        self, query: Tensor, content: TokenStates, in_context: TokenStates, neighbors: Tensor | None = None
+        self,
+        query: Tensor,
+        content: TokenStates,
+        in_context: TokenStates,
+        neighbors: Tensor | None = None,
     ) -> Tensor:
         """Scores of passages, shape (passages,), for the token vectors E_q of one query, shape (query tokens, d).
 
@@ -408,7 +463,9 @@ class HGAT(nn.Module):
             return self.matches(query, token_maxima(query, in_context), neighbors)
         if self.alpha is None:
             return maxsim(query, in_context)  # Eq. 4
-        return (1 - self.alpha) * maxsim(query, content) + self.alpha * maxsim(query, in_context)  # Eq. 5
+        return (1 - self.alpha) * maxsim(query, content) + self.alpha * maxsim(
+            query, in_context
+        )  # Eq. 5
 
     def relation_weights(self) -> dict[str, list[float]]:
         """Importance of each relation per layer (Table 6): the softmax of W, whose mean over positions is taken first.

@@ -156,11 +156,20 @@ class HGATReranker(GraphReranker):
     @contextualized.setter
     def contextualized(self, store: TokenStore | None) -> None:
         if store is not None:
-            check_type("contextualized", store, TokenStore, "what reranker.contextualize(path) returns")
+            check_type(
+                "contextualized", store, TokenStore, "what reranker.contextualize(path) returns"
+            )
             if self.graph is None or store.meta.get("graph_sha256") != self.graph.fingerprint():
-                raise ValueError(f"{store!r} holds representations of other passages than those of {self.graph!r}")
-            if (store.meta.get("model_sha256"), store.meta.get("titles")) != (self._digest(), self._with_titles):
-                raise ValueError(f"{store!r} was computed with other weights or titles: contextualize again")
+                raise ValueError(
+                    f"{store!r} holds representations of other passages than those of {self.graph!r}"
+                )
+            if (store.meta.get("model_sha256"), store.meta.get("titles")) != (
+                self._digest(),
+                self._with_titles,
+            ):
+                raise ValueError(
+                    f"{store!r} was computed with other weights or titles: contextualize again"
+                )
         self._contextualized = store
 
     def _check(self) -> None:
@@ -173,7 +182,9 @@ class HGATReranker(GraphReranker):
         """Scores passages, as ``GraphMaxSim.transform``; warns if looking up representations would be much faster."""
         out = super().transform(inp)
         passages = out["docno"].nunique()
-        computed = self.graph is not None and self.contextualized is None and not self.network.unchanged()
+        computed = (
+            self.graph is not None and self.contextualized is None and not self.network.unchanged()
+        )
         if computed and passages > MANY_PASSAGES:
             self._warn_once(
                 "speed",
@@ -187,11 +198,19 @@ class HGATReranker(GraphReranker):
     def weights(self) -> dict[str, float]:  # type: ignore[override]
         """The weights of relations whose neighbors are matched directly, where the query does not change them."""
         matches = self.network.matches
-        return {} if matches is None else dict(zip(matches.relations, matches.weights.tolist(), strict=True))
+        return (
+            {}
+            if matches is None
+            else dict(zip(matches.relations, matches.weights.tolist(), strict=True))
+        )
 
     def searched_tokens(self) -> TokenStore:
         """Returns what an index can contain: the tokens, or the representations if neighbors are not matched."""
-        stored, name = (self.tokens, "tokens") if self.config.matches else (self.contextualized, "contextualized")
+        stored, name = (
+            (self.tokens, "tokens")
+            if self.config.matches
+            else (self.contextualized, "contextualized")
+        )
         if stored is None:
             raise ValueError(f"{self!r} has nothing stored to search: give it {name}=")
         return stored
@@ -223,9 +242,16 @@ class HGATReranker(GraphReranker):
                 with torch.inference_mode():
                     if (matches := self.network.matches) is not None:
                         own = nodes[position[members]]
-                        _, neighbors = best_matches(work, vectors, own, matches.relations, own=False)
+                        _, neighbors = best_matches(
+                            work, vectors, own, matches.relations, own=False
+                        )
                     represented = content.select(passages), in_context.select(passages)
-                yield rows[members], vectors, *represented, neighbors  # not in inference mode, which would last
+                yield (
+                    rows[members],
+                    vectors,
+                    *represented,
+                    neighbors,
+                )  # not in inference mode, which would last
 
     def _chunks(self, nodes: np.ndarray) -> list[np.ndarray]:
         return np.array_split(nodes, max(1, -(-len(nodes) // self.batch_size)))
@@ -260,19 +286,28 @@ class HGATReranker(GraphReranker):
                     warnings.simplefilter("ignore", QualityWarning)
                 log = self._learn_matches(training, measure, options, identity)
             with warnings.catch_warnings():
-                if any(entry.get("share", 0) for entry in log):  # training has improved the ranking already
+                if any(
+                    entry.get("share", 0) for entry in log
+                ):  # training has improved the ranking already
                     warnings.simplefilter("ignore", QualityWarning)
                 if options.epochs:
                     last = {name: log[-1][name] if log else 0 for name in ("epoch", "step")}
                     more = self._learn_layers(training, measure, options, identity)
-                    log += [entry | {name: entry[name] + before for name, before in last.items()} for entry in more]
+                    log += [
+                        entry | {name: entry[name] + before for name, before in last.items()}
+                        for entry in more
+                    ]
             self.training_log, self.contextualized = log, None  # a store is of the weights before
         except BaseException:
             self.network.load_state_dict(start)
             raise
 
     def _learn_matches(
-        self, training: Judged, measure: Validation | None, options: HGATTraining, identity: dict[str, Any]
+        self,
+        training: Judged,
+        measure: Validation | None,
+        options: HGATTraining,
+        identity: dict[str, Any],
     ) -> list[dict[str, float]]:
         """Trains the weights of direct matches, where there are such, and returns the log."""
         matches = self.network.matches
@@ -281,11 +316,15 @@ class HGATReranker(GraphReranker):
         run, qrels = training
         qids = run["qid"].unique()
         if options.max_triples is not None and options.max_triples < len(qids):
-            drawn = np.random.default_rng(options.seed).choice(qids, options.max_triples, replace=False)
+            drawn = np.random.default_rng(options.seed).choice(
+                qids, options.max_triples, replace=False
+            )
             run = run[run["qid"].isin(drawn)].reset_index(drop=True)
         labels = labels_of(run, qrels)
         found = [(one, torch.from_numpy(labels[one.rows] > 0)) for one in self._candidates(run)]
-        lists = [(*one[1:], relevant) for one, relevant in found if relevant.any() and not relevant.all()]
+        lists = [
+            (*one[1:], relevant) for one, relevant in found if relevant.any() and not relevant.all()
+        ]
         if not lists:
             return []
         validate: Callable[[], np.ndarray] | None = None
@@ -296,7 +335,9 @@ class HGATReranker(GraphReranker):
                 scores = np.zeros(len(measure.run))
                 with torch.inference_mode():
                     for rows, *matched in candidates:
-                        scores[rows] = matches(*(part.to(self._device) for part in matched)).cpu().numpy()
+                        scores[rows] = (
+                            matches(*(part.to(self._device) for part in matched)).cpu().numpy()
+                        )
                 return measure.per_query(scores)
 
             validate = measured
@@ -314,15 +355,24 @@ class HGATReranker(GraphReranker):
                 with torch.inference_mode():
                     own = token_maxima(vectors, in_context)
                 assert neighbors is not None
-                part = Candidates(work.rows[rows], *(matched.cpu().clone() for matched in (vectors, own, neighbors)))
+                part = Candidates(
+                    work.rows[rows],
+                    *(matched.cpu().clone() for matched in (vectors, own, neighbors)),
+                )
                 parts.setdefault(work.query[rows[0]], []).append(part)
             for some in parts.values():
                 rows, (vectors, *_), own, neighbors = zip(*some, strict=True)
-                found.append(Candidates(np.concatenate(rows), vectors, torch.cat(own), torch.cat(neighbors)))
+                found.append(
+                    Candidates(np.concatenate(rows), vectors, torch.cat(own), torch.cat(neighbors))
+                )
         return found
 
     def _learn_layers(
-        self, training: Judged, measure: Validation | None, options: HGATTraining, identity: dict[str, Any]
+        self,
+        training: Judged,
+        measure: Validation | None,
+        options: HGATTraining,
+        identity: dict[str, Any],
     ) -> list[dict[str, float]]:
         """Trains the layers, and the encoder where it learns, on triples, and returns the log."""
         validate: Callable[[], np.ndarray] | None = None
@@ -336,12 +386,19 @@ class HGATReranker(GraphReranker):
 
             validate = measured
         queries, graphs, triples = draw_triples(*training, self.graph, options)
-        encoder = copy_to_train(self.encoder, options.frozen_encoder_layers) if learned else self.encoder
+        encoder = (
+            copy_to_train(self.encoder, options.frozen_encoder_layers) if learned else self.encoder
+        )
         identity = identity | {  # the weights of an encoder that learns are in the checkpoints
             "encoder": encoder.name if learned else encoder.fingerprint(),
-            "training triples": hashlib.sha256(json.dumps(queries).encode() + triples.tobytes()).hexdigest(),
+            "training triples": hashlib.sha256(
+                json.dumps(queries).encode() + triples.tobytes()
+            ).hexdigest(),
         }
-        before = {name: getattr(self, name) for name in ("encoder", "config", "titles", "tokens", "_contextualized")}
+        before = {
+            name: getattr(self, name)
+            for name in ("encoder", "config", "titles", "tokens", "_contextualized")
+        }
         self.contextualized = None  # of the weights that now change
         if learned:
             self.encoder, self.titles, self.tokens = encoder, self._with_titles, None
@@ -357,16 +414,24 @@ class HGATReranker(GraphReranker):
             self._keep_tokens = not learned
             tokens = [(graph, self._tokens_of(graph)) for graph in graphs]
             given = self._run(validate, identity)
-            return train_on_triples(self.network, encoder, tokens, queries, triples, options, **given)
+            return train_on_triples(
+                self.network, encoder, tokens, queries, triples, options, **given
+            )
         except BaseException:  # the trainer has given the network its weights back
             self.__dict__.update(before)
             raise
         finally:
             del self._keep_tokens  # that of the class is True
 
-    def _run(self, validate: Callable[[], np.ndarray] | None, identity: dict[str, Any]) -> dict[str, Any]:
+    def _run(
+        self, validate: Callable[[], np.ndarray] | None, identity: dict[str, Any]
+    ) -> dict[str, Any]:
         """The arguments of a training besides its options."""
-        about: dict[str, Any] = {"device": self._device, "dtype": self.dtype, "verbose": self.verbose}
+        about: dict[str, Any] = {
+            "device": self._device,
+            "dtype": self.dtype,
+            "verbose": self.verbose,
+        }
         return about | {"validate": validate, "identity": identity, "tied": not self.random_start}
 
     def contextualize(self, path: str | os.PathLike[str], *, workers: Workers = 1) -> TokenStore:
@@ -384,7 +449,9 @@ class HGATReranker(GraphReranker):
             ValueError: If the reranker has no document graph.
         """
         if self.graph is None:
-            raise ValueError("only the passages of a document graph can be contextualized in advance")
+            raise ValueError(
+                "only the passages of a document graph can be contextualized in advance"
+            )
         graph, tokens = self.graph, self.tokens
 
         def prepare(place: Path) -> None:
@@ -400,7 +467,9 @@ class HGATReranker(GraphReranker):
             with torch.inference_mode(), precision(self.dtype, self._device):
                 chunks = self._chunks(nodes[is_passage.numpy()])
                 parts = [self._in_context(graph, tokens, chunk)[1] for chunk in chunks]
-            lengths = torch.zeros(len(nodes), dtype=torch.long)  # other nodes have no representation
+            lengths = torch.zeros(
+                len(nodes), dtype=torch.long
+            )  # other nodes have no representation
             lengths[is_passage] = torch.cat([part.lengths.cpu() for part in parts])
             return TokenStates(torch.cat([part.values.cpu() for part in parts]), offsets(lengths))
 
@@ -450,14 +519,21 @@ class HGATReranker(GraphReranker):
         query_vectors = self.encoder.encode_queries([query]).to(self._device)[0]
         matches = self.network.matches
         neighbors = None if matches is None else matches.maxima(query_vectors, states, propagation)
-        score = self.network.score(query_vectors, states.select(propagation.inputs), in_context, neighbors)
+        score = self.network.score(
+            query_vectors, states.select(propagation.inputs), in_context, neighbors
+        )
         # a No self target without neighbors does not depend on any of them
         (gradient,) = torch.autograd.grad(score.sum() + 0 * vectors.sum(), vectors)
         relation_of = {int(target[0]): OWN}
         for relation in dict.fromkeys((*self.relations, *(self.config.matches or ()))):
-            relation_of = dict.fromkeys(graph.neighbors(target, relation)[1].tolist(), relation) | relation_of
+            relation_of = (
+                dict.fromkeys(graph.neighbors(target, relation)[1].tolist(), relation) | relation_of
+            )
         nodes = propagation.nodes[inputs.row_index.cpu().numpy()]
-        pieces = [self.encoder.tokens(text) if text.strip() else [] for text in tokens.texts(propagation.nodes)]
+        pieces = [
+            self.encoder.tokens(text) if text.strip() else []
+            for text in tokens.texts(propagation.nodes)
+        ]
         frame = pd.DataFrame(
             {
                 "relation": [relation_of.get(node, "") for node in nodes.tolist()],
@@ -471,7 +547,9 @@ class HGATReranker(GraphReranker):
         return frame.sort_values("score", ascending=False, kind="stable", ignore_index=True)
 
     def _write(self, folder: Path) -> dict[str, Any]:
-        save_file({k: v.contiguous() for k, v in self.network.state_dict().items()}, folder / WEIGHTS)
+        save_file(
+            {k: v.contiguous() for k, v in self.network.state_dict().items()}, folder / WEIGHTS
+        )
         return super()._write(folder) | {"config": asdict(self.config)}
 
     @classmethod
@@ -483,4 +561,6 @@ class HGATReranker(GraphReranker):
         return reranker
 
     def _digest(self) -> str:
-        return weights_sha256(self.network, before=self.encoder.fingerprint(), after=json.dumps(asdict(self.config)))
+        return weights_sha256(
+            self.network, before=self.encoder.fingerprint(), after=json.dumps(asdict(self.config))
+        )

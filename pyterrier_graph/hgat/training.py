@@ -91,7 +91,14 @@ class HGATTraining(StartOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_fields(self, repeats=1, max_triples=1, match_epochs=0, match_learning_rate=0, frozen_encoder_layers=0)
+        check_fields(
+            self,
+            repeats=1,
+            max_triples=1,
+            match_epochs=0,
+            match_learning_rate=0,
+            frozen_encoder_layers=0,
+        )
 
     @classmethod
     def paper(cls, **options: Any) -> Self:
@@ -100,8 +107,17 @@ class HGATTraining(StartOptions):
         One learning rate of 1e-3, one of 3e-6 for the encoder above its first six layers, ``mixed`` negatives drawn
         1000 times. The paper does not report epochs and batch size: here 10 and 32.
         """
-        published: dict[str, Any] = {"learning_rate": 1e-3, "encoder_learning_rate": 3e-6, "frozen_encoder_layers": 6}
-        published |= {"negatives": "mixed", "repeats": 1000, "max_triples": None, "scalar_learning_rate": None}
+        published: dict[str, Any] = {
+            "learning_rate": 1e-3,
+            "encoder_learning_rate": 3e-6,
+            "frozen_encoder_layers": 6,
+        }
+        published |= {
+            "negatives": "mixed",
+            "repeats": 1000,
+            "max_triples": None,
+            "scalar_learning_rate": None,
+        }
         published |= {"l2_sp": 0.0}
         return cls(**published | {"epochs": 10, "batch_size": 32, "patience": 3} | options)
 
@@ -151,9 +167,13 @@ class NegativeSampler:
             assert candidates is not None
             candidates = candidates[candidates["qid"].isin(self.qids)]
             row = np.searchsorted(self.qids, candidates["qid"].astype(str))
-            self._candidates = CSR.group(row, graph.nodes_of(candidates["docno"].tolist()), len(self.qids))
+            self._candidates = CSR.group(
+                row, graph.nodes_of(candidates["docno"].tolist()), len(self.qids)
+            )
         self._passages = graph._document_passages
-        self._relevant_documents = CSR.distinct(self._query, graph.document[self._positive], len(self.qids))
+        self._relevant_documents = CSR.distinct(
+            self._query, graph.document[self._positive], len(self.qids)
+        )
         if strategy in ("shared_codes", "mixed"):
             self._codes = self._numbers_of(codes)
             # in front of each pair of a query and a code: the number of documents of all codes before
@@ -178,19 +198,33 @@ class NegativeSampler:
         if self.strategy == "mixed":
             # Each pair keeps its strategy when a draw is rejected; else the pairs would drift to the larger pool.
             by_document = self.random.random(len(negative)) < MIXED_RELEVANT_DOCS
-            for chosen in (by_document, ~by_document):  # the second round is for pairs that the first found nothing for
-                for strategy, pairs in (("relevant_docs", chosen), ("shared_codes", ~chosen & bool(self._before[-1]))):
-                    self._fill(negative, np.flatnonzero(pairs & (negative < 0)), strategy, MIXED_ATTEMPTS)
+            for chosen in (
+                by_document,
+                ~by_document,
+            ):  # the second round is for pairs that the first found nothing for
+                for strategy, pairs in (
+                    ("relevant_docs", chosen),
+                    ("shared_codes", ~chosen & bool(self._before[-1])),
+                ):
+                    self._fill(
+                        negative, np.flatnonzero(pairs & (negative < 0)), strategy, MIXED_ATTEMPTS
+                    )
         else:
             self._fill(negative, np.arange(len(negative)), self.strategy, ATTEMPTS)
         found = negative >= 0
         if not found.any():
-            advice = "" if self.strategy == "candidates" else "; negatives='candidates' draws from the run's passages"
+            advice = (
+                ""
+                if self.strategy == "candidates"
+                else "; negatives='candidates' draws from the run's passages"
+            )
             raise ValueError(
                 f"negatives={self.strategy!r} finds no passage that is judged lower than a relevant one{advice}"
             )
         if not found.all():
-            logger.info("%d of %d pairs have no negative by %r", (~found).sum(), len(found), self.strategy)
+            logger.info(
+                "%d of %d pairs have no negative by %r", (~found).sum(), len(found), self.strategy
+            )
         return np.column_stack([self._query, self._positive, negative])[found]
 
     def _fill(self, negative: np.ndarray, pairs: np.ndarray, strategy: str, attempts: int) -> None:
@@ -199,7 +233,9 @@ class NegativeSampler:
             if not len(pairs):
                 break
             drawn = self._draw(strategy, pairs)
-            found = (drawn >= 0) & (self._label_of(self._query[pairs], drawn) < self._positive_label[pairs])
+            found = (drawn >= 0) & (
+                self._label_of(self._query[pairs], drawn) < self._positive_label[pairs]
+            )
             negative[pairs[found]] = drawn[found]
             pairs = pairs[~found]
 
@@ -232,9 +268,13 @@ class NegativeSampler:
             place = self.random.integers(start[rows], end[rows])
             pair = np.searchsorted(self._before, place, side="right") - 1
             code = codes.indices[pair]
-            document = listed.indices[listed.indptr[code] + place - self._before[pair]].astype(np.int64)
+            document = listed.indices[listed.indptr[code] + place - self._before[pair]].astype(
+                np.int64
+            )
             position, other = self.graph._codes_of(document)
-            before = (other < code[position]) & np.isin(self._key(query[rows][position], other), self._code_keys)
+            before = (other < code[position]) & np.isin(
+                self._key(query[rows][position], other), self._code_keys
+            )
             accepted = np.bincount(position[before], minlength=len(rows)) == 0
             drawn[rows[accepted]] = document[accepted]
             rows = rows[~accepted]
@@ -250,7 +290,9 @@ class NegativeSampler:
             row = self._relevant_documents.row_index[position]
         else:
             number_of = {code: number for number, code in enumerate(self.graph._code_names)}
-            given = [(row, code) for row, qid in enumerate(self.qids) for code in codes.get(qid, ())]
+            given = [
+                (row, code) for row, qid in enumerate(self.qids) for code in codes.get(qid, ())
+            ]
             pairs = [(row, number_of[code]) for row, code in given if code in number_of]
             row, number = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
         found = CSR.distinct(row, number, len(self.qids))
@@ -283,10 +325,18 @@ def draw_triples(
         sources = list(_learnable(run, qrels))
     else:
         advice = "use HGATTraining(negatives='candidates')"
-        raise ValueError(f"without a document graph, negatives are each query's own passages: {advice}")
+        raise ValueError(
+            f"without a document graph, negatives are each query's own passages: {advice}"
+        )
     if not sources:
-        raise ValueError("no training query has both a relevant passage among its own and one that is judged lower")
-    codes = run.drop_duplicates("qid").set_index("qid")["codes"].to_dict() if "codes" in run.columns else None
+        raise ValueError(
+            "no training query has both a relevant passage among its own and one that is judged lower"
+        )
+    codes = (
+        run.drop_duplicates("qid").set_index("qid")["codes"].to_dict()
+        if "codes" in run.columns
+        else None
+    )
     drawn = []
     for number, (source, labels, candidates) in enumerate(sources):
         given = {"candidates": candidates, "codes": codes, "seed": options.seed + number}
@@ -294,10 +344,16 @@ def draw_triples(
         for _ in range(options.repeats):
             query, positive, negative = sampler.sample().T  # each of shape (triples of this graph,)
             graphs = np.full(len(query), number)
-            drawn.append(np.column_stack([graphs, texts.index.get_indexer(sampler.qids[query]), positive, negative]))
+            drawn.append(
+                np.column_stack(
+                    [graphs, texts.index.get_indexer(sampler.qids[query]), positive, negative]
+                )
+            )
     triples = np.concatenate(drawn)
     if options.max_triples is not None and options.max_triples < len(triples):
-        triples = np.random.default_rng(options.seed).choice(triples, options.max_triples, replace=False)
+        triples = np.random.default_rng(options.seed).choice(
+            triples, options.max_triples, replace=False
+        )
     return texts.tolist(), [source for source, *_ in sources], triples
 
 
@@ -308,7 +364,9 @@ def labels_of(run: pd.DataFrame, qrels: pd.DataFrame) -> np.ndarray:
     return labels.reindex(pairs, fill_value=0).to_numpy()
 
 
-def _learnable(run: pd.DataFrame, qrels: pd.DataFrame) -> Iterator[tuple[HeteroGraph, pd.DataFrame, pd.DataFrame]]:
+def _learnable(
+    run: pd.DataFrame, qrels: pd.DataFrame
+) -> Iterator[tuple[HeteroGraph, pd.DataFrame, pd.DataFrame]]:
     """Graph, judgments and passages of each query whose own passages are not all equally relevant."""
     run = run.assign(label=labels_of(run, qrels))
     for rows in run.groupby("qid", sort=False).indices.values():
@@ -324,7 +382,9 @@ class Group:
     queries: TokenStates | list[str]  # token vectors, or texts if the encoder learns, too
     inputs: TokenStates | list[str]  # the same for the nodes of the propagation
     propagation: Propagation
-    triples: Tensor  # query, p+ and p- (positions in the targets of the propagation), shape (triples, 3)
+    triples: (
+        Tensor  # query, p+ and p- (positions in the targets of the propagation), shape (triples, 3)
+    )
 
 
 class TripleCollator:
@@ -333,14 +393,21 @@ class TripleCollator:
     Without an encoder, which then learns, too, batches have texts.
     """
 
-    def __init__(self, hgat: HGAT, graphs: Graphs, queries: Sequence[str], encoder: TokenEncoder | None) -> None:
+    def __init__(
+        self, hgat: HGAT, graphs: Graphs, queries: Sequence[str], encoder: TokenEncoder | None
+    ) -> None:
         self.hgat, self.graphs, self.queries = hgat, graphs, queries
         self.encoded = None if encoder is None else encoder.encode_queries(queries).to("cpu")
 
     def __call__(self, triples: Sequence[np.ndarray]) -> dict[str, list[Group]]:
         """Returns the arguments of :meth:`TripleModel.forward`."""
         rows = np.stack(triples)  # (triples, 4)
-        return {"groups": [self._group(number, rows[rows[:, 0] == number]) for number in dict.fromkeys(rows[:, 0])]}
+        return {
+            "groups": [
+                self._group(number, rows[rows[:, 0] == number])
+                for number in dict.fromkeys(rows[:, 0])
+            ]
+        }
 
     def _group(self, number: int, rows: np.ndarray) -> Group:
         graph, tokens = self.graphs[number]
@@ -349,7 +416,12 @@ class TripleCollator:
         propagation = self.hgat.plan(graph, passages, complete=True)
         triples = torch.from_numpy(np.column_stack([query, passage.reshape(-1, 2)]))
         if self.encoded is None:
-            return Group([self.queries[q] for q in queries], tokens.texts(propagation.nodes), propagation, triples)
+            return Group(
+                [self.queries[q] for q in queries],
+                tokens.texts(propagation.nodes),
+                propagation,
+                triples,
+            )
         encoded = self.encoded.select(torch.from_numpy(queries))
         return Group(encoded, tokens.states(propagation.nodes), propagation, triples)
 
@@ -357,7 +429,9 @@ class TripleCollator:
 class TripleModel(nn.Module):
     """An HGAT with its loss on triples, its penalty, and with the encoder if the encoder learns, too."""
 
-    def __init__(self, hgat: HGAT, encoder: TokenEncoder | None = None, *, l2_sp: float | None = 0.0) -> None:
+    def __init__(
+        self, hgat: HGAT, encoder: TokenEncoder | None = None, *, l2_sp: float | None = 0.0
+    ) -> None:
         super().__init__()
         self.hgat, self.encoder, self.penalty = hgat, encoder, L2SP(hgat, l2_sp)
         self.network = encoder.network if encoder is not None else None
@@ -372,7 +446,10 @@ class TripleModel(nn.Module):
         device = next(self.hgat.parameters()).device
         given: tuple[Any, Any] = (group.queries, group.inputs)
         if self.encoder is not None:
-            queries, inputs = self.encoder.forward_queries(given[0]), self.encoder.forward_passages(given[1])
+            queries, inputs = (
+                self.encoder.forward_queries(given[0]),
+                self.encoder.forward_passages(given[1]),
+            )
         else:
             queries, inputs = (states.to(device) for states in given)
         propagation = send_to_device(group.propagation, device)
@@ -380,8 +457,12 @@ class TripleModel(nn.Module):
         matches, scores = self.hgat.matches, []
         for query, *passages in group.triples.tolist():
             pair, vectors = torch.tensor(passages, device=device), queries[query]
-            neighbors = None if matches is None else matches.maxima(vectors, inputs, propagation)[pair]
-            scores.append(self.hgat.score(vectors, content.select(pair), in_context.select(pair), neighbors))  # (2,)
+            neighbors = (
+                None if matches is None else matches.maxima(vectors, inputs, propagation)[pair]
+            )
+            scores.append(
+                self.hgat.score(vectors, content.select(pair), in_context.select(pair), neighbors)
+            )  # (2,)
         return torch.stack(scores)
 
 
@@ -414,14 +495,19 @@ class MatchModel(nn.Module):
 
 
 def train_matches(
-    matches: NeighborMatches, lists: Sequence[tuple[Tensor, ...]], options: HGATTraining, **arguments: Any
+    matches: NeighborMatches,
+    lists: Sequence[tuple[Tensor, ...]],
+    options: HGATTraining,
+    **arguments: Any,
 ) -> list[dict[str, float]]:
     """Trains the weights of direct matches in place; for the lists see :class:`MatchModel`, else train_on_triples."""
     folder = options.output_dir and f"{options.output_dir}/matches"
     options = replace(options, epochs=options.match_epochs, patience=3, output_dir=folder)
     model = MatchModel(matches)
     rates = [([*model.parameters()], options.match_learning_rate)]
-    return train(model, cast(Dataset, lists), lambda some: {"lists": some}, options, rates=rates, **arguments)
+    return train(
+        model, cast(Dataset, lists), lambda some: {"lists": some}, options, rates=rates, **arguments
+    )
 
 
 def train_on_triples(
@@ -439,14 +525,25 @@ def train_on_triples(
     those of :func:`pyterrier_graph.training.trainer.train`.
     """
     scalars = hgat.scalars()
-    others = [weight for layer in hgat.layers for weight in layer.parameters() if all(weight is not s for s in scalars)]
-    scalar_rate = options.learning_rate if options.scalar_learning_rate is None else options.scalar_learning_rate
+    others = [
+        weight
+        for layer in hgat.layers
+        for weight in layer.parameters()
+        if all(weight is not s for s in scalars)
+    ]
+    scalar_rate = (
+        options.learning_rate
+        if options.scalar_learning_rate is None
+        else options.scalar_learning_rate
+    )
     rates = [(others, options.learning_rate), (scalars, scalar_rate)]
     learned = options.encoder_learning_rate is not None
     if options.encoder_learning_rate is not None:
         trained = [p for p in encoder.network.parameters() if p.requires_grad]
         rates.append((trained, options.encoder_learning_rate))
-    model = TripleModel(hgat, encoder if learned else None, l2_sp=options.l2_sp if arguments["tied"] else 0.0)
+    model = TripleModel(
+        hgat, encoder if learned else None, l2_sp=options.l2_sp if arguments["tied"] else 0.0
+    )
     collator = TripleCollator(hgat, graphs, queries, None if learned else encoder)
     return train(model, cast(Dataset, triples), collator, options, rates=rates, **arguments)
 
@@ -458,12 +555,17 @@ def copy_to_train(encoder: TokenEncoder, frozen: int) -> TokenEncoder:
     if not frozen:
         return copied
     modules = [*copied.network.named_modules()]
-    layers = max((module for _, module in modules if isinstance(module, nn.ModuleList)), key=len, default=())
+    layers = max(
+        (module for _, module in modules if isinstance(module, nn.ModuleList)), key=len, default=()
+    )
     if frozen >= len(layers):
         raise ValueError(
             f"encoder_learning_rate has no effect: the encoder has {len(layers)} layers, and frozen_encoder_layers="
             f"{frozen} freezes all of them. Use HGATTraining(frozen_encoder_layers=...) with less than {len(layers)}"
         )
-    for module in [*(module for name, module in modules if name.rpartition(".")[2] == "embeddings"), *layers[:frozen]]:
+    for module in [
+        *(module for name, module in modules if name.rpartition(".")[2] == "embeddings"),
+        *layers[:frozen],
+    ]:
         module.requires_grad_(False)
     return copied

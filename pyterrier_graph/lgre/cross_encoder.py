@@ -15,7 +15,15 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
-from pyterrier_graph.checks import View, check_count, check_frame, check_type, is_unicode, progress, query_texts
+from pyterrier_graph.checks import (
+    View,
+    check_count,
+    check_frame,
+    check_type,
+    is_unicode,
+    progress,
+    query_texts,
+)
 from pyterrier_graph.encoders.checkpoints import (
     SAFE_WEIGHTS,
     DType,
@@ -63,7 +71,9 @@ class TextReranker(Reranker):
         verbose: bool,
     ) -> None:
         pt.Artifact.__init__(self, pt.Artifact.NO_PATH)
-        name = "the name or the folder of a checkpoint, such as 'cross-encoder/ms-marco-MiniLM-L6-v2'"
+        name = (
+            "the name or the folder of a checkpoint, such as 'cross-encoder/ms-marco-MiniLM-L6-v2'"
+        )
         check_type("encoder", encoder, (str, os.PathLike), name)
         check_type("text_field", text_field, str, "the name of a column")
         check_count("max_tokens", max_tokens, 4)
@@ -78,10 +88,14 @@ class TextReranker(Reranker):
             self.tokenizer = AutoTokenizer.from_pretrained(self.checkpoint, padding_side="right")
             shape = AutoConfig.from_pretrained(self.checkpoint)
         if not self.tokenizer.is_fast:
-            raise ValueError(f"{self.encoder!r} needs a fast tokenizer, which separates tokens of query and document")
+            raise ValueError(
+                f"{self.encoder!r} needs a fast tokenizer, which separates tokens of query and document"
+            )
         limit = min(self.tokenizer.model_max_length, positions_of(shape) or max_tokens)
         if max_tokens > limit:
-            raise ValueError(f"{self.encoder!r} reads at most {limit} tokens: max_tokens={max_tokens} is more")
+            raise ValueError(
+                f"{self.encoder!r} reads at most {limit} tokens: max_tokens={max_tokens} is more"
+            )
         # the number of labels for which the checkpoint has a trained head; 0 if it is an encoder without such a head
         classifies = any("ForSequenceClassification" in name for name in shape.architectures or ())
         self._labels: int = shape.num_labels if classifies else 0
@@ -110,13 +124,22 @@ class TextReranker(Reranker):
         return self._compute(self._scores_of, self._texts(run), np.zeros(len(run)))
 
     def _compute(
-        self, function: Callable[[Batch], Tensor], texts: tuple[list[str], list[str]], out: np.ndarray
+        self,
+        function: Callable[[Batch], Tensor],
+        texts: tuple[list[str], list[str]],
+        out: np.ndarray,
     ) -> np.ndarray:
         """Fills ``out`` with a function of tokenized pairs. Texts of similar length are in the same batch."""
         queries, documents = texts
-        lengths = np.array([len(pair[0]) + len(pair[1]) for pair in zip(queries, documents, strict=True)], dtype=int)
+        lengths = np.array(
+            [len(pair[0]) + len(pair[1]) for pair in zip(queries, documents, strict=True)],
+            dtype=int,
+        )
         order = np.argsort(-lengths, kind="stable")
-        batches = [order[start : start + self.batch_size] for start in range(0, len(order), self.batch_size)]
+        batches = [
+            order[start : start + self.batch_size]
+            for start in range(0, len(order), self.batch_size)
+        ]
         for rows in progress(batches, len({*queries}), "batch", verbose=self.verbose):
             batch = self._tokens([queries[row] for row in rows], [documents[row] for row in rows])
             with torch.inference_mode(), precision(self.dtype, self._device):
@@ -133,7 +156,9 @@ class TextReranker(Reranker):
         documents = run[self.text_field].tolist()
         for docno, document in zip(run["docno"], documents, strict=True):
             if not isinstance(document, str) or not is_unicode(document):
-                raise ValueError(f"document {docno!r} has no text in column {self.text_field!r}: {document!r:.60}")
+                raise ValueError(
+                    f"document {docno!r} has no text in column {self.text_field!r}: {document!r:.60}"
+                )
         return queries, documents
 
     def _learn(self, training: Judged, validation: Judged | None) -> None:
@@ -151,13 +176,20 @@ class TextReranker(Reranker):
         judgments = pd.MultiIndex.from_arrays([run["qid"], judged_ids(run["docno"], qrels)])
         label = labels.reindex(judgments, fill_value=0).to_numpy()
         queries_of, grades = run["qid"].factorize()[0], options.grades(label)
-        pairs = QueryPairs(queries_of, grades, options.pairs_per_epoch, options.seed, options.negatives)
+        pairs = QueryPairs(
+            queries_of, grades, options.pairs_per_epoch, options.seed, options.negatives
+        )
         examples = pd.DataFrame({"query": queries, "document": documents, "label": label})
         digest = hashlib.sha256(pd.util.hash_pandas_object(examples).to_numpy().tobytes())
         self.training_log = train(
             PairModel(self.network, options),
             pairs,
-            PairCollator(partial(tokenize_pairs, self.tokenizer, self.max_tokens), queries, documents, label > 0),
+            PairCollator(
+                partial(tokenize_pairs, self.tokenizer, self.max_tokens),
+                queries,
+                documents,
+                label > 0,
+            ),
             options,
             rates=self._rates(),
             validate=validate,
@@ -178,7 +210,9 @@ class TextReranker(Reranker):
         rate = self.training.encoder_learning_rate
         encoder = [*self.network.base_model.requires_grad_(rate is not None).parameters()]
         inside = {id(parameter) for parameter in encoder}
-        others = [parameter for parameter in self.network.parameters() if id(parameter) not in inside]
+        others = [
+            parameter for parameter in self.network.parameters() if id(parameter) not in inside
+        ]
         return [(others, self.training.learning_rate), *([] if rate is None else [(encoder, rate)])]
 
 
@@ -225,15 +259,21 @@ class CrossEncoderReranker(TextReranker):
         dtype: DType = "auto",
         verbose: bool = True,
     ) -> None:
-        super().__init__(encoder, training, max_tokens, text_field, batch_size, device, dtype, verbose)
+        super().__init__(
+            encoder, training, max_tokens, text_field, batch_size, device, dtype, verbose
+        )
         self.probabilities = probabilities
         if self._labels > 1:
-            raise ValueError(f"{self.encoder!r} must be a cross-encoder with one label, it has {self._labels}")
+            raise ValueError(
+                f"{self.encoder!r} must be a cross-encoder with one label, it has {self._labels}"
+            )
         self.random_start = not self._labels
         with torch.random.fork_rng(), loading(self.encoder):
             torch.manual_seed(self.training.seed)
             kind = AutoModelForSequenceClassification
-            self.network = kind.from_pretrained(self.checkpoint, num_labels=1, **SAFE_WEIGHTS).eval()
+            self.network = kind.from_pretrained(
+                self.checkpoint, num_labels=1, **SAFE_WEIGHTS
+            ).eval()
         score_in_full_precision(self.network)
         self.network.to(self._device)
 
@@ -253,10 +293,16 @@ class CrossEncoderReranker(TextReranker):
             return self.network.base_model(**batch).last_hidden_state[:, 0].float()
 
         shape = (len(queries), self.network.config.hidden_size)
-        return self._compute(state, (list(queries), list(documents)), np.zeros(shape, dtype=np.float32))
+        return self._compute(
+            state, (list(queries), list(documents)), np.zeros(shape, dtype=np.float32)
+        )
 
     def _write(self, folder: Path) -> dict[str, Any]:
-        activation = "torch.nn.modules.activation.Sigmoid" if self.probabilities else "torch.nn.modules.linear.Identity"
+        activation = (
+            "torch.nn.modules.activation.Sigmoid"
+            if self.probabilities
+            else "torch.nn.modules.linear.Identity"
+        )
         self.network.config.sentence_transformers = {"activation_fn": activation}
         self.network.save_pretrained(folder / CHECKPOINT)
         self.tokenizer.save_pretrained(folder / CHECKPOINT)

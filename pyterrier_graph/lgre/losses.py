@@ -64,9 +64,13 @@ class LGReLoss:
             sign = 1 - 2 * relevant.flatten().float()
             distances.append((1 + sign * similarity(output.states, segments)).mean())
         if self.distance in ("pair", "triangle"):  # Eq. 12, by the deepest graph: (lists, n)
-            cosines = _cosines(output.states[:, 0], relevant) + _cosines(output.representations[:, -1], relevant)
+            cosines = _cosines(output.states[:, 0], relevant) + _cosines(
+                output.representations[:, -1], relevant
+            )
             pairs = relevant[:, :1].bool() & ~relevant[:, 1:].bool()
-            shares = pairs / pairs.sum(1, keepdim=True).clamp(min=1)  # of a pair in the mean over its list
+            shares = pairs / pairs.sum(1, keepdim=True).clamp(
+                min=1
+            )  # of a pair in the mean over its list
             distances.append(_mean((2 + cosines) / 2, shares))
         for distance in distances:  # Eq. 14
             loss = loss + self.weight * distance

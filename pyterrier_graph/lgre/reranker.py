@@ -13,7 +13,13 @@ from torch import Tensor
 from transformers import AutoModel, AutoModelForSequenceClassification
 
 from pyterrier_graph.checks import check_type
-from pyterrier_graph.encoders.checkpoints import SAFE_WEIGHTS, DType, loading, precision, score_in_full_precision
+from pyterrier_graph.encoders.checkpoints import (
+    SAFE_WEIGHTS,
+    DType,
+    loading,
+    precision,
+    score_in_full_precision,
+)
 from pyterrier_graph.encoders.model import options_from
 from pyterrier_graph.encoders.names import checkpoint_name
 from pyterrier_graph.lgre.cross_encoder import TextReranker
@@ -33,7 +39,9 @@ class LearnedWordGraph:
     """
 
     tokens: list[str]  # the word pieces, special tokens included
-    segments: np.ndarray  # 0 for the query's words, 1 for the document's, -1 for special tokens; shape (tokens,)
+    segments: (
+        np.ndarray
+    )  # 0 for the query's words, 1 for the document's, -1 for special tokens; shape (tokens,)
     layers: tuple[int, ...]  # the hidden states that have a graph
     adjacency: np.ndarray  # shape (layers, tokens, tokens)
     layer_scores: np.ndarray  # s_l, shape (layers,)
@@ -93,9 +101,16 @@ class LGReReranker(TextReranker):
         dtype: DType = "auto",
         verbose: bool = True,
     ) -> None:
-        super().__init__(encoder, training, max_tokens, text_field, batch_size, device, dtype, verbose)
+        super().__init__(
+            encoder, training, max_tokens, text_field, batch_size, device, dtype, verbose
+        )
         self.config = LGReConfig() if config is None else config
-        check_type("config", self.config, LGReConfig, "an LGReConfig, such as LGReConfig(word_graph='full')")
+        check_type(
+            "config",
+            self.config,
+            LGReConfig,
+            "an LGReConfig, such as LGReConfig(word_graph='full')",
+        )
         with_head = self._labels == 1 and self.config.init != "random"
         with torch.random.fork_rng(), loading(self.encoder):
             torch.manual_seed(self.config.seed)
@@ -140,12 +155,16 @@ class LGReReranker(TextReranker):
         self.network.encoder.save_pretrained(folder / ENCODER)
         self.tokenizer.save_pretrained(folder / ENCODER)
         weights = self.network.state_dict().items()
-        own = {name: tensor.contiguous() for name, tensor in weights if not name.startswith("encoder.")}
+        own = {
+            name: tensor.contiguous() for name, tensor in weights if not name.startswith("encoder.")
+        }
         save_file(own, folder / WEIGHTS)
         return {"config": dataclasses.asdict(self.network.config)}
 
     @classmethod
     def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
-        reranker = cls(folder / ENCODER, config=options_from(LGReConfig, about["config"]), **options)
+        reranker = cls(
+            folder / ENCODER, config=options_from(LGReConfig, about["config"]), **options
+        )
         reranker.network.load_state_dict(load_file(folder / WEIGHTS), strict=False)
         return reranker

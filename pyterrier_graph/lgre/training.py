@@ -55,8 +55,18 @@ class PairTraining(HeadOptions, ABC):
     @classmethod
     def paper(cls, **changes: Any) -> Self:
         """The options of Dong and Niu 2021, Sect. 4.1, and of the authors' code; ``changes`` replace some of them."""
-        options: dict[str, Any] = {"epochs": 20, "batch_size": 32, "learning_rate": 5e-5, "encoder_learning_rate": 1e-5}
-        options |= {"measure": "nDCG@20", "patience": None, "pairs_per_epoch": 512, "validation_candidates": None}
+        options: dict[str, Any] = {
+            "epochs": 20,
+            "batch_size": 32,
+            "learning_rate": 5e-5,
+            "encoder_learning_rate": 1e-5,
+        }
+        options |= {
+            "measure": "nDCG@20",
+            "patience": None,
+            "pairs_per_epoch": 512,
+            "validation_candidates": None,
+        }
         options |= {"attention_dropout": True}
         return cls(**options | changes)
 
@@ -105,7 +115,9 @@ class CrossEncoderTraining(PairTraining):
         """See :meth:`PairTraining.pair_loss`."""
         scores = pair_logits(network, inputs)
         if self.ranking == "pointwise":
-            return functional.binary_cross_entropy_with_logits(scores, relevant.flatten().to(scores.dtype))
+            return functional.binary_cross_entropy_with_logits(
+                scores, relevant.flatten().to(scores.dtype)
+            )
         scores = scores.view(relevant.shape)
         if self.ranking == "listwise":
             return -scores.log_softmax(1)[:, 0].mean()
@@ -124,17 +136,23 @@ class QueryPairs(Dataset):
     the number of distinct ones.
     """
 
-    def __init__(self, query: np.ndarray, label: np.ndarray, pairs: int, seed: int = 0, negatives: int = 1) -> None:
+    def __init__(
+        self, query: np.ndarray, label: np.ndarray, pairs: int, seed: int = 0, negatives: int = 1
+    ) -> None:
         self.seed, self.negatives = seed, negatives
         self._order = np.lexsort((label, query))  # by query, the least relevant documents first
         query, label = query[self._order], label[self._order]
         _, first, size = np.unique(query, return_index=True, return_counts=True)
         start, end = np.repeat(first, size), np.repeat(first + size, size)
         changes = np.flatnonzero(np.diff(label, prepend=np.nan) != 0)  # where another label begins
-        lower = np.maximum(changes[np.searchsorted(changes, np.arange(len(label)), "right") - 1], start)
+        lower = np.maximum(
+            changes[np.searchsorted(changes, np.arange(len(label)), "right") - 1], start
+        )
         positive = np.flatnonzero((label > 0) & (lower > start))
         if not len(positive):
-            raise ValueError("no training query has both a relevant document among its own and one judged lower")
+            raise ValueError(
+                "no training query has both a relevant document among its own and one judged lower"
+            )
         pairs = min(pairs, 2 * int((lower - start)[positive].sum()))
         self.lists = -(-pairs // negatives)
         # d+ is among the last documents of a query, d- between its first document and the first with the label of d+
@@ -154,7 +172,9 @@ class QueryPairs(Dataset):
         queries = len(self._positives[0])
         turn, offset = divmod(epoch * self.lists, queries)
         turns = range(turn, turn + -(-(offset + self.lists) // queries))
-        self._drawn = np.concatenate([self._turn(number) for number in turns])[offset : offset + self.lists]
+        self._drawn = np.concatenate([self._turn(number) for number in turns])[
+            offset : offset + self.lists
+        ]
 
     def _turn(self, number: int) -> np.ndarray:
         """A pair or list of each query, shape (queries, 1 + negatives)."""
@@ -173,12 +193,22 @@ class QueryPairs(Dataset):
 
 
 def tokenize_pairs(
-    tokenizer: PreTrainedTokenizerBase, max_tokens: int, queries: Sequence[str], documents: Sequence[str]
+    tokenizer: PreTrainedTokenizerBase,
+    max_tokens: int,
+    queries: Sequence[str],
+    documents: Sequence[str],
 ) -> Batch:
     """Arguments of :meth:`LGRe.forward` for each query with its document; the longer one of both is cut."""
-    options = {"padding": True, "truncation": "longest_first", "max_length": max_tokens, "return_tensors": "pt"}
+    options = {
+        "padding": True,
+        "truncation": "longest_first",
+        "max_length": max_tokens,
+        "return_tensors": "pt",
+    }
     encoding = tokenized(tokenizer, list(queries), list(documents), **options)
-    sides = np.array([pair.sequence_ids for pair in encoding.encodings], dtype=float)  # NaN for special tokens
+    sides = np.array(
+        [pair.sequence_ids for pair in encoding.encodings], dtype=float
+    )  # NaN for special tokens
     return {**encoding, "segments": torch.from_numpy(np.nan_to_num(sides, nan=-1).astype(np.int64))}
 
 
@@ -186,7 +216,9 @@ def tokenize_pairs(
 class PairCollator:
     """Makes batches of pairs."""
 
-    tokenize: Callable[[Sequence[str], Sequence[str]], Batch]  # tokenize_pairs with its first two arguments
+    tokenize: Callable[
+        [Sequence[str], Sequence[str]], Batch
+    ]  # tokenize_pairs with its first two arguments
     queries: Sequence[str]  # the text of each document's query
     documents: Sequence[str]
     relevant: np.ndarray  # whether each document is relevant, shape (documents,)
@@ -194,7 +226,9 @@ class PairCollator:
     def __call__(self, pairs: Sequence[tuple[int, ...]]) -> Batch:
         """The arguments of :class:`PairModel`."""
         rows = [row for pair in pairs for row in pair]
-        batch = self.tokenize([self.queries[row] for row in rows], [self.documents[row] for row in rows])
+        batch = self.tokenize(
+            [self.queries[row] for row in rows], [self.documents[row] for row in rows]
+        )
         batch["relevant"] = torch.from_numpy(self.relevant[rows])
         return {name: tensor.unflatten(0, (len(pairs), -1)) for name, tensor in batch.items()}
 
@@ -230,4 +264,6 @@ class PairModel(nn.Module):
 
 def pair_logits(model: PreTrainedModel, inputs: Batch) -> Tensor:
     """Scores by a model for sequence classification with one label, which does not use ``segments``."""
-    return model(**{name: tensor for name, tensor in inputs.items() if name != "segments"}).logits[:, 0]
+    return model(**{name: tensor for name, tensor in inputs.items() if name != "segments"}).logits[
+        :, 0
+    ]

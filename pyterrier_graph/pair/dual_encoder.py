@@ -84,7 +84,9 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         dtype: DType = "auto",
         verbose: bool = True,
     ) -> None:
-        check_type("miner", miner, (HardNegativeMiner, NoneType), "a HardNegativeMiner(retriever, texts)")
+        check_type(
+            "miner", miner, (HardNegativeMiner, NoneType), "a HardNegativeMiner(retriever, texts)"
+        )
         pt.Artifact.__init__(self, pt.Artifact.NO_PATH)
         SentenceEncoder.__init__(
             self,
@@ -135,7 +137,9 @@ class DualEncoder(LearnedModel, SentenceEncoder):
                 diverges.
         """
         if (miner := self.miner) is None:
-            raise ValueError(f"{self!r} has no miner: give DualEncoder(miner=HardNegativeMiner(...)), or fit_examples")
+            raise ValueError(
+                f"{self!r} has no miner: give DualEncoder(miner=HardNegativeMiner(...)), or fit_examples"
+            )
         run, qrels_tr = self._validation_run(topics_or_res_va), checked_qrels(qrels_tr, self)
         topics = checked_topics(topics_or_res_tr, self)
         # with several processes, the first one mines while the others wait
@@ -146,7 +150,9 @@ class DualEncoder(LearnedModel, SentenceEncoder):
                 try:
                     pseudo = miner.pseudo_labeled(topics, qrels_tr).dataset
                 except ValueError as error:  # any other problem would have shown in labeled()
-                    warnings.warn(f"labeled queries have no pseudo-labels: {error}", DataWarning, stacklevel=2)
+                    warnings.warn(
+                        f"labeled queries have no pseudo-labels: {error}", DataWarning, stacklevel=2
+                    )
                 else:
                     examples = concatenate_datasets([examples, pseudo])
         return self.fit_examples(examples, run, qrels_va, pretraining_examples=pretraining_examples)
@@ -173,9 +179,18 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         run = self._validation_run(topics_or_res_va)
         kinds = "the result of HardNegativeMiner(...).labeled(topics, qrels), or a datasets.Dataset"
         check_type("examples", examples, (Dataset, TrainingExamples), kinds)
-        check_type("pretraining_examples", pretraining_examples, (Dataset, TrainingExamples, NoneType), kinds)
+        check_type(
+            "pretraining_examples",
+            pretraining_examples,
+            (Dataset, TrainingExamples, NoneType),
+            kinds,
+        )
         by_stage = {"pretraining": pretraining_examples, "training": examples}
-        datasets = {stage: getattr(data, "dataset", data) for stage, data in by_stage.items() if data is not None}
+        datasets = {
+            stage: getattr(data, "dataset", data)
+            for stage, data in by_stage.items()
+            if data is not None
+        }
         digests = {stage: check_examples(data) for stage, data in datasets.items()}
         self._start_fit()
         names = ("encoder", "similarity", "max_query_tokens", "max_passage_tokens")
@@ -185,8 +200,12 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         with self._recorded(), restored_on_error(self.network):
             for stage, data in datasets.items():
                 options = stages[stage]
-                folder = None if options.output_dir is None else os.path.join(options.output_dir, stage)
-                validation = None if run is None else Validation(run, qrels_va, options.measure, self)
+                folder = (
+                    None if options.output_dir is None else os.path.join(options.output_dir, stage)
+                )
+                validation = (
+                    None if run is None else Validation(run, qrels_va, options.measure, self)
+                )
                 logs[stage] = train_dual_encoder(
                     self.network,
                     data,

@@ -60,7 +60,9 @@ def pair_loss(
         A scalar in float32 or float64.
     """
     # half precision has steps of 1 where dot products are above 128 (bfloat16), and ends at 65504 (float16)
-    dtype = reduce(torch.promote_types, (queries.dtype, positives.dtype, negatives.dtype), torch.float32)
+    dtype = reduce(
+        torch.promote_types, (queries.dtype, positives.dtype, negatives.dtype), torch.float32
+    )
     with full_precision(queries):
         q, positive, negative = (vectors.to(dtype) for vectors in (queries, positives, negatives))
         passages = torch.cat([positive, negative])  # (batch + negatives, d)
@@ -113,12 +115,16 @@ class PAIRLoss(CachedLossMixin, nn.Module):
         self.mini_batch_size = mini_batch_size
         self.uses_gradient_cache = mini_batch_size is not None  # losses that wrap this one read it
 
-    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Tensor:
+    def forward(
+        self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None
+    ) -> Tensor:
         """The loss of a batch, a scalar, by the tokens of each column; ``labels`` are not used."""
         columns = list(sentence_features)
         if self.uses_gradient_cache:
             return self.forward_cached(columns)
-        return self.calculate_loss([[self.model(features)["sentence_embedding"]] for features in columns])
+        return self.calculate_loss(
+            [[self.model(features)["sentence_embedding"]] for features in columns]
+        )
 
     def calculate_loss(
         self, reps: list[list[Tensor]], labels: Tensor | None = None, *, with_backward: bool = False

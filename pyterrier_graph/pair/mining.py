@@ -27,7 +27,13 @@ from datasets import Dataset
 
 from pyterrier_graph.checks import check_count, check_fields, check_frame, check_number, check_type
 from pyterrier_graph.graphs.hetero_graph import judged_ids
-from pyterrier_graph.storage.artifact import file_sha256, frame_sha256, json_sha256, pipeline_identity, sync
+from pyterrier_graph.storage.artifact import (
+    file_sha256,
+    frame_sha256,
+    json_sha256,
+    pipeline_identity,
+    sync,
+)
 from pyterrier_graph.storage.writer import Workers, check_workers, kept, read_table, stored_table
 from pyterrier_graph.training.validation import checked_qrels, checked_topics
 
@@ -64,7 +70,9 @@ class MiningConfig:
     def __post_init__(self) -> None:
         check_fields(self, hard_negatives=0, depth=1, seed=0)
         check_number("positive_threshold", self.positive_threshold, 0, 1)
-        check_number("negative_threshold", self.negative_threshold, 0, self.positive_threshold, below=True)
+        check_number(
+            "negative_threshold", self.negative_threshold, 0, self.positive_threshold, below=True
+        )
 
     @classmethod
     def paper(cls, **options: Any) -> Self:
@@ -134,16 +142,33 @@ class HardNegativeMiner:
 
     def __post_init__(self) -> None:
         check_type("candidates", self.candidates, pt.Transformer, "a retriever, such as bm25 % 200")
-        check_type("texts", self.texts, pt.Transformer, "a loader of texts, such as pt.text.get_text(dataset)")
-        check_type("teacher", self.teacher, (pt.Transformer, NoneType), "a reranker, such as CrossEncoderReranker(...)")
-        check_type("config", self.config, MiningConfig, "a MiningConfig, such as MiningConfig(hard_negatives=4)")
+        check_type(
+            "texts",
+            self.texts,
+            pt.Transformer,
+            "a loader of texts, such as pt.text.get_text(dataset)",
+        )
+        check_type(
+            "teacher",
+            self.teacher,
+            (pt.Transformer, NoneType),
+            "a reranker, such as CrossEncoderReranker(...)",
+        )
+        check_type(
+            "config",
+            self.config,
+            MiningConfig,
+            "a MiningConfig, such as MiningConfig(hard_negatives=4)",
+        )
         check_count("batch_size", self.batch_size)
         self._temporary = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_temporary"}
 
-    def labeled(self, topics: pd.DataFrame, qrels: pd.DataFrame, *, workers: Workers = 1) -> TrainingExamples:
+    def labeled(
+        self, topics: pd.DataFrame, qrels: pd.DataFrame, *, workers: Workers = 1
+    ) -> TrainingExamples:
         """Examples whose positives are judged relevant, one row for each of them, whatever its score.
 
         The teacher denoises the negatives only, as in RocketQA, and no relevant document is a negative of its query. If
@@ -172,7 +197,9 @@ class HardNegativeMiner:
         no pseudo-label, and are not negatives either.
         """
         if self.teacher is None:
-            raise ValueError("pseudo-labels come from a teacher: give HardNegativeMiner(..., teacher=...)")
+            raise ValueError(
+                "pseudo-labels come from a teacher: give HardNegativeMiner(..., teacher=...)"
+            )
         return self._mine(topics, qrels, workers, pseudo=True)
 
     def _mine(
@@ -209,8 +236,15 @@ class HardNegativeMiner:
                 for arrays in writer.read():
                     out.write_table(read_table(arrays["examples"]))
                     became = read_table(arrays["outcomes"]).to_pandas()
-                    outcomes.update({(of, outcome): count for of, outcome, count in became.itertuples(index=False)})
-            report = pd.DataFrame({"count": outcomes}).rename_axis(index=["of", "outcome"]).sort_index()
+                    outcomes.update(
+                        {
+                            (of, outcome): count
+                            for of, outcome, count in became.itertuples(index=False)
+                        }
+                    )
+            report = (
+                pd.DataFrame({"count": outcomes}).rename_axis(index=["of", "outcome"]).sort_index()
+            )
             if not outcomes["positives", "kept"]:
                 raise ValueError(f"there are no training examples:\n{report.to_string()}")
             # named by its content, so that a file in use is never overwritten, and the same file is not stored twice
@@ -220,22 +254,34 @@ class HardNegativeMiner:
                 partial.rename(path)
                 sync(folder)
         examples = Dataset.from_file(str(path))
-        made = TrainingExamples(examples.select_columns(texts), examples.select_columns(ids), report)
-        vars(made)["_temporary"] = self._temporary  # a folder that is deleted with the last reference to it
+        made = TrainingExamples(
+            examples.select_columns(texts), examples.select_columns(ids), report
+        )
+        vars(made)["_temporary"] = (
+            self._temporary
+        )  # a folder that is deleted with the last reference to it
         return made
 
     def _identity(self, topics: pd.DataFrame, relevant: pd.DataFrame) -> dict[str, Any]:
         """Everything that the examples depend on."""
-        pipelines = {name: pipeline_identity(getattr(self, name)) for name in ("candidates", "texts", "teacher")}
+        pipelines = {
+            name: pipeline_identity(getattr(self, name))
+            for name in ("candidates", "texts", "teacher")
+        }
         identity = asdict(self.config) | pipelines | {"batch_size": self.batch_size}
-        return identity | {"topics_sha256": frame_sha256(topics), "relevant_sha256": frame_sha256(relevant)}
+        return identity | {
+            "topics_sha256": frame_sha256(topics),
+            "relevant_sha256": frame_sha256(relevant),
+        }
 
     def _mined(
         self, topics: pd.DataFrame, relevant: pd.DataFrame, schema: pa.Schema, *, pseudo: bool
     ) -> dict[str, np.ndarray]:
         """The examples of some queries and the outcomes of their documents, as they are stored."""
         documents = self._documents(topics, relevant, pseudo)
-        positives, negatives, outcomes = choose(documents, topics.index, self.teacher, self.config, pseudo=pseudo)
+        positives, negatives, outcomes = choose(
+            documents, topics.index, self.teacher, self.config, pseudo=pseudo
+        )
         qid, query, docno, text = (documents[name].to_numpy(dtype=object) for name in PAIR)
         chosen = [positives, *negatives.T]
         texts, ids = [text[at] for at in chosen], [docno[at] for at in chosen]
@@ -246,16 +292,22 @@ class HardNegativeMiner:
         }
         return {name: stored_table(table) for name, table in tables.items()}
 
-    def _documents(self, topics: pd.DataFrame, relevant: pd.DataFrame, pseudo: bool) -> pd.DataFrame:
+    def _documents(
+        self, topics: pd.DataFrame, relevant: pd.DataFrame, pseudo: bool
+    ) -> pd.DataFrame:
         """The documents of each query with their texts: relevant ones, then candidates in their order."""
         found = relevant
         if pseudo or self.config.hard_negatives:
             retrieved = self._retrieved(topics, drawing=not pseudo)
             judged = judged_ids(retrieved["docno"], relevant, getattr(self.texts, "graph", None))
-            if len(relevant) and not judged.equals(retrieved["docno"]):  # passages of judged documents
+            if len(relevant) and not judged.equals(
+                retrieved["docno"]
+            ):  # passages of judged documents
                 pairs = pd.MultiIndex.from_arrays([retrieved["qid"], judged])
                 is_relevant = pairs.isin(pd.MultiIndex.from_frame(relevant[["qid", "docno"]]))
-                relevant = retrieved[is_relevant & (retrieved["source"] == TOP)].assign(source=RELEVANT)
+                relevant = retrieved[is_relevant & (retrieved["source"] == TOP)].assign(
+                    source=RELEVANT
+                )
                 retrieved = retrieved[~is_relevant]
             found = pd.concat([relevant, retrieved]).sort_index(kind="stable")
         return found.assign(text=self._texts_of(found))
@@ -263,26 +315,47 @@ class HardNegativeMiner:
     def _retrieved(self, topics: pd.DataFrame, drawing: bool) -> pd.DataFrame:
         """The first documents of each ranking, then documents drawn from its rest."""
         found = frame_from(self.candidates, topics, ["qid", "docno", "score"], "candidates")
-        found = check_frame(found[["qid", "docno", "score"]].astype({"qid": str}), "candidates", numbers=("score",))
-        found = found.sort_values("score", ascending=False, kind="stable").drop_duplicates(["qid", "docno"])
-        found = topics[["qid", "query"]].reset_index(names="number").merge(found, on="qid").set_index("number")
+        found = check_frame(
+            found[["qid", "docno", "score"]].astype({"qid": str}), "candidates", numbers=("score",)
+        )
+        found = found.sort_values("score", ascending=False, kind="stable").drop_duplicates(
+            ["qid", "docno"]
+        )
+        found = (
+            topics[["qid", "query"]]
+            .reset_index(names="number")
+            .merge(found, on="qid")
+            .set_index("number")
+        )
         top = found.groupby(level=0).cumcount() < self.config.depth
         if not drawing:
             return found[top].assign(source=TOP)[DOCUMENT_COLUMNS]
         rest, key = found[~top], f"{self.config.seed:016d}"[-16:]
         # by their hashes, so that the batch that a query is in has no effect
-        order = pd.util.hash_pandas_object(rest[["qid", "docno"]], index=False, hash_key=key).to_numpy().argsort()
+        order = (
+            pd.util.hash_pandas_object(rest[["qid", "docno"]], index=False, hash_key=key)
+            .to_numpy()
+            .argsort()
+        )
         drawn = rest.iloc[order].groupby(level=0).head(self.config.hard_negatives)
-        return pd.concat([found[top].assign(source=TOP), drawn.assign(source=DRAWN)])[DOCUMENT_COLUMNS]
+        return pd.concat([found[top].assign(source=TOP), drawn.assign(source=DRAWN)])[
+            DOCUMENT_COLUMNS
+        ]
 
     def _texts_of(self, documents: pd.DataFrame) -> pd.Series:
         pairs = documents[["qid", "query", "docno"]].drop_duplicates("docno")
         if not len(pairs):
             return pd.Series(dtype=object)
-        loaded = check_frame(frame_from(self.texts, pairs, ["docno", "text"], "texts"), "texts", texts=("text",))
-        texts = loaded.drop_duplicates("docno").set_index("docno")["text"].reindex(documents["docno"])
+        loaded = check_frame(
+            frame_from(self.texts, pairs, ["docno", "text"], "texts"), "texts", texts=("text",)
+        )
+        texts = (
+            loaded.drop_duplicates("docno").set_index("docno")["text"].reindex(documents["docno"])
+        )
         if (unknown := texts.isna()).any():
-            raise KeyError(f"texts does not know document {texts.index[unknown][0]!r} of candidates or qrels")
+            raise KeyError(
+                f"texts does not know document {texts.index[unknown][0]!r} of candidates or qrels"
+            )
         return texts.set_axis(documents.index)
 
 
@@ -293,10 +366,16 @@ def relevant_documents(topics: pd.DataFrame, qrels: pd.DataFrame | None) -> pd.D
     qrels = checked_qrels(qrels, "HardNegativeMiner")
     relevant = qrels.loc[qrels["label"] > 0, ["qid", "docno"]].drop_duplicates()
     relevant = relevant.merge(topics[["qid", "query"]].reset_index(names="number"), on="qid")
-    return relevant.set_index("number").sort_index(kind="stable").assign(source=RELEVANT)[DOCUMENT_COLUMNS]
+    return (
+        relevant.set_index("number")
+        .sort_index(kind="stable")
+        .assign(source=RELEVANT)[DOCUMENT_COLUMNS]
+    )
 
 
-def frame_from(stage: pt.Transformer, inp: pd.DataFrame, columns: list[str], name: str) -> pd.DataFrame:
+def frame_from(
+    stage: pt.Transformer, inp: pd.DataFrame, columns: list[str], name: str
+) -> pd.DataFrame:
     """The result of a pipeline; raises ValueError if it lacks one of these columns."""
     made = cast(pd.DataFrame, stage(inp))
     if missing := [column for column in columns if column not in made.columns]:
@@ -307,9 +386,13 @@ def frame_from(stage: pt.Transformer, inp: pd.DataFrame, columns: list[str], nam
 
 def probabilities(teacher: pt.Transformer, pairs: pd.DataFrame) -> np.ndarray:
     """The teacher's scores of pairs (``qid, query, docno, text``), shape (pairs,); each must be from 0 to 1."""
-    scored = frame_from(teacher, pairs[PAIR].reset_index(drop=True), ["qid", "docno", "score"], "the teacher")
+    scored = frame_from(
+        teacher, pairs[PAIR].reset_index(drop=True), ["qid", "docno", "score"], "the teacher"
+    )
     by_pair = scored.drop_duplicates(["qid", "docno"]).set_index(["qid", "docno"])["score"]
-    scores = by_pair.reindex(pd.MultiIndex.from_frame(pairs[["qid", "docno"]])).to_numpy(dtype=float)
+    scores = by_pair.reindex(pd.MultiIndex.from_frame(pairs[["qid", "docno"]])).to_numpy(
+        dtype=float
+    )
     wrong = np.flatnonzero(~((scores >= 0) & (scores <= 1)))
     if len(wrong):
         pair = pairs.iloc[wrong[0]]
@@ -322,7 +405,12 @@ def probabilities(teacher: pt.Transformer, pairs: pd.DataFrame) -> np.ndarray:
 
 
 def choose(
-    documents: pd.DataFrame, queries: pd.Index, teacher: pt.Transformer | None, config: MiningConfig, *, pseudo: bool
+    documents: pd.DataFrame,
+    queries: pd.Index,
+    teacher: pt.Transformer | None,
+    config: MiningConfig,
+    *,
+    pseudo: bool,
 ) -> tuple[np.ndarray, np.ndarray, Counter[tuple[str, str]]]:
     """Chooses positives and negatives of all queries, and counts the outcomes of documents.
 
@@ -337,11 +425,15 @@ def choose(
     judged = (documents["source"] == RELEVANT).to_numpy()
 
     # why a document cannot be a negative or a pseudo-labeled positive
-    again = documents.duplicated(["qid", "docno"]).to_numpy() & ~judged  # relevant ones precede candidates
+    again = (
+        documents.duplicated(["qid", "docno"]).to_numpy() & ~judged
+    )  # relevant ones precede candidates
     blank = (documents["text"].str.strip() == "").to_numpy()
     repeated = documents.duplicated(["qid", "text"]).to_numpy()
     reasons = ["judged relevant", "no text", "same text as another", RELEVANT]
-    state = np.select([again, blank, repeated, judged], reasons, default=NOT_USED).astype(object)  # (documents,)
+    state = np.select([again, blank, repeated, judged], reasons, default=NOT_USED).astype(
+        object
+    )  # (documents,)
     candidate = state == NOT_USED
     if teacher is not None and candidate.any():
         scores = probabilities(teacher, documents[candidate])
@@ -361,16 +453,26 @@ def choose(
 
     # outcomes
     none_found = f"no {sure}" if pseudo else "no relevant document"
-    of_positives = np.select([positive_kept, positive], ["kept", TOO_FEW], state)[positive if pseudo else judged]
+    of_positives = np.select([positive_kept, positive], ["kept", TOO_FEW], state)[
+        positive if pseudo else judged
+    ]
     drawn = (documents["source"] == DRAWN).to_numpy()
     of_candidates = np.select(
-        [positive_kept, negative_kept & drawn, negative_kept], ["positive", "negative, drawn", "negative"], state
+        [positive_kept, negative_kept & drawn, negative_kept],
+        ["positive", "negative, drawn", "negative"],
+        state,
     )[~judged]
     of_queries = np.select([kept, ~found], ["kept", none_found], TOO_FEW)
     outcomes = Counter[tuple[str, str]]()
-    for of, states in (("queries", of_queries), ("positives", of_positives), ("candidates", of_candidates)):
+    for of, states in (
+        ("queries", of_queries),
+        ("positives", of_positives),
+        ("candidates", of_candidates),
+    ):
         outcomes.update((of, name) for name in states.tolist())
 
     rows = np.flatnonzero(positive_kept)
-    negatives = np.flatnonzero(negative_kept).reshape(kept.sum(), config.hard_negatives)  # (queries kept, n)
+    negatives = np.flatnonzero(negative_kept).reshape(
+        kept.sum(), config.hard_negatives
+    )  # (queries kept, n)
     return rows, negatives[(np.cumsum(kept) - 1)[query[rows]]], outcomes

@@ -7,15 +7,30 @@ from typing import Any, Self
 
 import pandas as pd
 from datasets import Dataset
-from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers import (
+    SentenceTransformer,
+    SentenceTransformerTrainer,
+    SentenceTransformerTrainingArguments,
+)
 from sentence_transformers.sentence_transformer.training_args import BatchSamplers
 from transformers import TrainerCallback
 
 from pyterrier_graph.checks import check_fields, check_number
-from pyterrier_graph.encoders.sentence_encoder import is_normalized, load_sentence_transformer, prompts_of, scale_of
+from pyterrier_graph.encoders.sentence_encoder import (
+    is_normalized,
+    load_sentence_transformer,
+    prompts_of,
+    scale_of,
+)
 from pyterrier_graph.pair.losses import PAIRLoss
 from pyterrier_graph.pair.mining import QUERY, example_columns
-from pyterrier_graph.training.trainer import RankingTrainer, Redraw, Run, TrainerOptions, run_trainer
+from pyterrier_graph.training.trainer import (
+    RankingTrainer,
+    Redraw,
+    Run,
+    TrainerOptions,
+    run_trainer,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +70,11 @@ class DualEncoderTraining(TrainerOptions):
 
     def first_stage(self) -> "DualEncoderTraining":
         """The options of pre-training."""
-        first = replace(self, alpha=0.1, pretraining=None) if self.pretraining is None else self.pretraining
+        first = (
+            replace(self, alpha=0.1, pretraining=None)
+            if self.pretraining is None
+            else self.pretraining
+        )
         return replace(first, output_dir=first.output_dir or self.output_dir)
 
     @classmethod
@@ -65,7 +84,13 @@ class DualEncoderTraining(TrainerOptions):
         The paper has batches of 512 on up to 8 GPUs. On MSMARCO it uses LAMB, else Adam; the trainer uses AdamW without
         weight decay.
         """
-        settings = {"epochs": 10, "batch_size": 512, "learning_rate": 3e-5, "warmup": 0.1, "patience": None}
+        settings = {
+            "epochs": 10,
+            "batch_size": 512,
+            "learning_rate": 3e-5,
+            "warmup": 0.1,
+            "patience": None,
+        }
         return cls(**{**settings, "measure": "RR@10", **options})
 
 
@@ -88,7 +113,9 @@ def check_examples(examples: Dataset) -> str:
     for batch in examples.with_format("arrow").iter(10_000):
         frame = batch.to_pandas()
         if (lacking := frame.isna().any()).any():
-            raise ValueError(f"an example has no {lacking.idxmax()}: all examples need the same number of negatives")
+            raise ValueError(
+                f"an example has no {lacking.idxmax()}: all examples need the same number of negatives"
+            )
         digest.update(pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes())
     return digest.hexdigest()
 
@@ -115,7 +142,9 @@ def train_dual_encoder(
             model=network,
             args=settings,
             train_dataset=examples,
-            eval_dataset=None if about.validate is None else examples,  # required, but not used by evaluate()
+            eval_dataset=None
+            if about.validate is None
+            else examples,  # required, but not used by evaluate()
             loss=PAIRLoss(
                 network,
                 options.alpha,
@@ -140,10 +169,16 @@ def train_dual_encoder(
     arguments = partial(
         SentenceTransformerTrainingArguments,
         batch_sampler=BatchSamplers.NO_DUPLICATES,
-        accelerator_config={"split_batches": True},  # else only the batch of each process is without duplicates
+        accelerator_config={
+            "split_batches": True
+        },  # else only the batch of each process is without duplicates
         warmup_steps=options.warmup,
         router_mapping=tasks,
         prompts={name: prompts[task] for name, task in tasks.items() if prompts[task]},
     )
-    load = lambda folder: network.load_state_dict(load_sentence_transformer(str(folder), "cpu").state_dict())  # noqa: E731
+
+    def load(folder: str) -> None:
+        """Takes the weights of a checkpoint."""
+        network.load_state_dict(load_sentence_transformer(str(folder), "cpu").state_dict())
+
     return run_trainer(network, make, arguments, load, options, about)[0]

@@ -16,7 +16,13 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.checks import WithSignature, check_frame, check_number, check_training, check_weights
+from pyterrier_graph.checks import (
+    WithSignature,
+    check_frame,
+    check_number,
+    check_training,
+    check_weights,
+)
 from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph, documents_of
 from pyterrier_graph.graphs.relations import DOCUMENT, check_relations, inverse_path
 from pyterrier_graph.training.grid_search import Tuning, coordinate_search
@@ -29,7 +35,10 @@ SHARES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)  # of neighbors
 class Evidence(WithSignature, pt.Transformer):
     """A :class:`DocumentEvidence` whose weights do not change when a pipeline that contains it is trained."""
 
-    schematic = {"label": "DocumentEvidence", "help_url": "https://pypi.org/project/pyterrier-graph/"}
+    schematic = {
+        "label": "DocumentEvidence",
+        "help_url": "https://pypi.org/project/pyterrier-graph/",
+    }
 
     def __init__(
         self,
@@ -63,25 +72,37 @@ class Evidence(WithSignature, pt.Transformer):
         inp = check_frame(inp, self, numbers=("score",))
         pt.validate.result_frame(inp, extra_columns=["score"], context=self)
         scores = inp["score"] + self.evidence(inp) @ pd.Series(self.weights, dtype=float)
-        return pt.model.add_ranks(inp.drop(columns=["score", "rank"], errors="ignore").assign(score=scores))
+        return pt.model.add_ranks(
+            inp.drop(columns=["score", "rank"], errors="ignore").assign(score=scores)
+        )
 
     def evidence(self, run: pd.DataFrame) -> pd.DataFrame:
         """The evidence of a run's rows, before weights: a column ``document``, and one for each relation."""
-        best = run["score"].groupby([run["qid"], documents_of(run["docno"], self.graph)]).transform("max")
+        best = (
+            run["score"]
+            .groupby([run["qid"], documents_of(run["docno"], self.graph)])
+            .transform("max")
+        )
         found = pd.DataFrame({DOCUMENT: best}, index=run.index)
         if not self.relations or self.graph is None:
             return found
         graph, (code, docnos) = self.graph, run["docno"].factorize()
         nodes = graph.nodes_of(docnos.tolist())[code]
         above = (run["score"] - run.groupby("qid")["score"].transform("min")).to_numpy(float)
-        first = run["qid"].factorize()[0].astype(np.int64) * graph.num_nodes  # a row's key: its query and its node
+        first = (
+            run["qid"].factorize()[0].astype(np.int64) * graph.num_nodes
+        )  # a row's key: its query and its node
         order = np.argsort(first + nodes)
         keys = (first + nodes)[order]
         for relation in self.relations:
             ways = (graph.neighbors(nodes, path) for path in (relation, inverse_path(relation)))
-            pairs = np.unique(np.concatenate([row * graph.num_nodes + neighbor for row, neighbor in ways]))
+            pairs = np.unique(
+                np.concatenate([row * graph.num_nodes + neighbor for row, neighbor in ways])
+            )
             row, neighbor = np.divmod(pairs, graph.num_nodes)
-            row, neighbor = (part[graph.node_type[neighbor] == PASSAGE_TYPE] for part in (row, neighbor))
+            row, neighbor = (
+                part[graph.node_type[neighbor] == PASSAGE_TYPE] for part in (row, neighbor)
+            )
             place = np.searchsorted(keys, first[row] + neighbor)
             place[place == len(keys)] = 0
             retrieved = keys[place] == first[row] + neighbor if len(keys) else place.astype(bool)

@@ -52,7 +52,10 @@ class FolderFiles(DocumentFiles):
         return digest.hexdigest()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        state, empty = self.state(), True  # a file that changes from here on is read again by the next call
+        state, empty = (
+            self.state(),
+            True,
+        )  # a file that changes from here on is read again by the next call
         for record in super().__iter__():
             nodes = [Node(*node) for node in record["nodes"]]
             if not nodes[0].text.strip():
@@ -79,7 +82,11 @@ def skipped_text(skipped: Mapping[str, int]) -> str:
         return ""
     parts = [f"{count:,} {suffix}" for suffix, count in skipped.items()]
     needed = [suffix for suffix in skipped if suffix in FORMATS["office"]]
-    extra = f"; {', '.join(needed)} need{'s' * (len(needed) == 1)} pyterrier_graph[office]" if needed else ""
+    extra = (
+        f"; {', '.join(needed)} need{'s' * (len(needed) == 1)} pyterrier_graph[office]"
+        if needed
+        else ""
+    )
     total = sum(skipped.values())
     return f"{total:,} file{'s' * (total != 1)} not read: {', '.join(parts)}{extra}"
 

@@ -16,9 +16,15 @@ from pyterrier_graph.search.hybrid import ALPHA, ALPHAS, Fusion, weighted
 from pyterrier_graph.training.grid_search import Numbers, Tuning, coordinate_search
 from pyterrier_graph.training.validation import Validation, judged
 
-SETTINGS: Mapping[str, Any] = {"alpha": ALPHA, "evidence": {DOCUMENT: 0.0, ORDER: 0.0}}  # before any query is judged
+SETTINGS: Mapping[str, Any] = {
+    "alpha": ALPHA,
+    "evidence": {DOCUMENT: 0.0, ORDER: 0.0},
+}  # before any query is judged
 RESULTS = 1000  # of each pipeline, for a query that chooses the settings
-FOLDS, ENOUGH = 5, 500  # of answered queries; how many are left out of the context at most, to be measured
+FOLDS, ENOUGH = (
+    5,
+    500,
+)  # of answered queries; how many are left out of the context at most, to be measured
 KEPT = 100  # results of each pipeline for a query that are measured
 
 Parts = tuple[pd.DataFrame, np.ndarray]
@@ -35,7 +41,11 @@ def measured_parts(hybrid: Fusion, topics: pd.DataFrame, qrels: pd.DataFrame) ->
 
 
 def left_out(
-    make: Callable[[pd.DataFrame], Fusion], topics: pd.DataFrame, qrels: pd.DataFrame, *, verbose: bool
+    make: Callable[[pd.DataFrame], Fusion],
+    topics: pd.DataFrame,
+    qrels: pd.DataFrame,
+    *,
+    verbose: bool,
 ) -> Iterator[Parts]:
     """The parts of answered queries, in folds, each in the hybrid whose context does not have the fold's queries.
 
@@ -45,7 +55,9 @@ def left_out(
     topics = topics[topics["qid"].isin(relevant)].reset_index(drop=True)
     fold = np.random.default_rng(0).permutation(len(topics)) % FOLDS
     count = 0
-    for number in pt.tqdm(range(FOLDS), desc="answered queries left out", unit="fold", disable=not verbose):
+    for number in pt.tqdm(
+        range(FOLDS), desc="answered queries left out", unit="fold", disable=not verbose
+    ):
         if count >= ENOUGH or len(topics) < FOLDS:
             break
         yield measured_parts(make(topics[fold != number]), topics[fold == number], qrels)

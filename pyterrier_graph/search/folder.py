@@ -68,17 +68,26 @@ def open_folder(
     path = Path(folder)
     files = FolderFiles(path, workers=workers, verbose=verbose)
     place = _place_of(path) if cache is None else Path(cache)
-    with locked(place, lambda: logger.warning("Another process works in %s. This one waits until it is done.", place)):
+    with locked(
+        place,
+        lambda: logger.warning(
+            "Another process works in %s. This one waits until it is done.", place
+        ),
+    ):
         (place / ".gitignore").write_text("*\n", encoding="utf-8")
         name = hashlib.sha256(f"{checkpoint_state(encoder)} {lexical}".encode()).hexdigest()[:16]
-        index = GraphIndex(place / name, encoder=os.fspath(encoder), lexical=lexical, verbose=verbose)
+        index = GraphIndex(
+            place / name, encoder=os.fspath(encoder), lexical=lexical, verbose=verbose
+        )
         if index.built() and index.meta["source"]["state"] == files.state():
             return index
         if index.path.exists() and not index.built():  # damaged, or of a call that was killed
             for entry in index.path.iterdir():
                 if entry.name != ENCODED:
                     shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-        index._encoder = compiled_checkpoint(os.fspath(encoder))  # also for later calls, which need not load torch
+        index._encoder = compiled_checkpoint(
+            os.fspath(encoder)
+        )  # also for later calls, which need not load torch
         return index.index(files, overwrite=True, titled=1)
 
 

@@ -106,7 +106,9 @@ class GraphIndex(Shown, StoredIndex):
             raise FileExistsError(f"{str(self.path)!r} exists already: {advice}")
         about = {"passage_words": passage_words, "windows": windows, "titled": titled}
         answered = _checked(answered)
-        Change(self, docs, document, about, keep_others=False, answered=answered, workers=workers).write()
+        Change(
+            self, docs, document, about, keep_others=False, answered=answered, workers=workers
+        ).write()
         return self
 
     def update(
@@ -173,7 +175,9 @@ class GraphIndex(Shown, StoredIndex):
                 [parts], self.graph, qrels, meta["settings"], self.training, verbose=self.verbose
             )
             if read_meta(self.path, kind_of(self))["number"] != meta["number"]:
-                raise ValueError(f"{self!r} was changed by another process: open it again and repeat the call")
+                raise ValueError(
+                    f"{self!r} was changed by another process: open it again and repeat the call"
+                )
             commit(self, meta)
         return self._reopened()
 
@@ -194,7 +198,9 @@ class GraphIndex(Shown, StoredIndex):
         """
         return self._with_texts(self._parts(num_results)[0], per)
 
-    def dense(self, num_results: int = 1000, *, per: Per = "passage", exact: bool = False) -> pt.Transformer:
+    def dense(
+        self, num_results: int = 1000, *, per: Per = "passage", exact: bool = False
+    ) -> pt.Transformer:
         """Finds passages by their vectors with context. Columns and other arguments are those of :meth:`bm25`.
 
         With ``exact=True`` all vectors are compared, also in an index of a million passages or more: see
@@ -202,13 +208,17 @@ class GraphIndex(Shown, StoredIndex):
         """
         return self._with_texts(self._parts(num_results, exact)[1], per)
 
-    def hybrid(self, num_results: int = 1000, *, per: Per = "passage", exact: bool = False) -> pt.Transformer:
+    def hybrid(
+        self, num_results: int = 1000, *, per: Per = "passage", exact: bool = False
+    ) -> pt.Transformer:
         """Finds passages by both BM25 and vectors. Columns and arguments are those of :meth:`dense`."""
         evidence = self._evidence
         found = self._fusion(num_results, exact)
         return self._with_texts(found if evidence is None else found >> evidence, per)
 
-    def search(self, question: str, num_results: int = 10, *, per: Per | None = None) -> pd.DataFrame:
+    def search(
+        self, question: str, num_results: int = 10, *, per: Per | None = None
+    ) -> pd.DataFrame:
         """Finds the best passages for a question.
 
         Args:
@@ -243,9 +253,16 @@ class GraphIndex(Shown, StoredIndex):
         ranking = fusion.transform(pd.DataFrame({"qid": ["1"], "query": [query]}))
         values = evidence.evidence(ranking)[ranking["docno"] == docno].sum()
         added = pd.DataFrame(
-            {"relation": values.index, "source": docno, "text": "", "weight": evidence.weights.values()}
+            {
+                "relation": values.index,
+                "source": docno,
+                "text": "",
+                "weight": evidence.weights.values(),
+            }
         )
-        added = added.assign(score=added["weight"] * values.to_numpy(), normalized=values.to_numpy())
+        added = added.assign(
+            score=added["weight"] * values.to_numpy(), normalized=values.to_numpy()
+        )
         return pd.concat([explained, added[added["weight"] > 0]], ignore_index=True)
 
     def _view(self) -> View:
@@ -262,7 +279,10 @@ class GraphIndex(Shown, StoredIndex):
 
     def _package_files(self) -> Iterator[tuple[str, str]]:
         """The files of the present version, for ``to_hf`` and others."""
-        for name in [*read_meta(self.path, kind_of(self))[SIZES], META]:  # with a card that was written since
+        for name in [
+            *read_meta(self.path, kind_of(self))[SIZES],
+            META,
+        ]:  # with a card that was written since
             yield name, str(self.path / name)
 
 
@@ -272,4 +292,6 @@ def _checked(answered: Any) -> Answered | None:
         return None
     check_type("answered", answered, tuple, "a pair of topics and qrels")
     topics, qrels = answered
-    return checked_topics(topics, "answered"), checked_qrels(qrels, "answered")[["qid", "docno", "label"]]
+    return checked_topics(topics, "answered"), checked_qrels(qrels, "answered")[
+        ["qid", "docno", "label"]
+    ]

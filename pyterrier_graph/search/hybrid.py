@@ -60,7 +60,12 @@ class Fusion(Retrieves, pt.Transformer):
         verbose: bool = True,
     ) -> None:
         for name, pipeline in (("lexical", lexical), ("dense", dense)):
-            check_type(name, pipeline, pt.Transformer, "a pipeline that retrieves, such as bm25 or index.retriever()")
+            check_type(
+                name,
+                pipeline,
+                pt.Transformer,
+                "a pipeline that retrieves, such as bm25 or index.retriever()",
+            )
         check_number("alpha", alpha, 0, 1)
         check_count("num_results", num_results)
         self.lexical, self.dense = lexical, dense
@@ -94,13 +99,20 @@ class Fusion(Retrieves, pt.Transformer):
         merged, parts = self._parts(pd.DataFrame({"qid": ["1"], "query": [query]}))
         found = np.flatnonzero(merged.docno == docno)
         if not len(found):
-            raise KeyError(f"{docno!r} is not among the {len(parts)} results of the pipelines for {query!r}")
+            raise KeyError(
+                f"{docno!r} is not among the {len(parts)} results of the pipelines for {query!r}"
+            )
         row, names = found[0], [*map(pipeline_name, self.pipelines)]
-        labels = [f"{name} ({number})" if names.count(name) > 1 else name for number, name in enumerate(names, 1)]
+        labels = [
+            f"{name} ({number})" if names.count(name) > 1 else name
+            for number, name in enumerate(names, 1)
+        ]
         text = merged.others["text"][row] if "text" in merged.others else ""
         frame = pd.DataFrame({"relation": labels, "source": docno, "text": text})
         share = _shares(parts[[row]], self.alpha)[0]
-        return frame.assign(weight=share, score=np.nan_to_num(parts[row]) * share, normalized=parts[row])
+        return frame.assign(
+            weight=share, score=np.nan_to_num(parts[row]) * share, normalized=parts[row]
+        )
 
     def _found(self, topics: pd.DataFrame) -> Found:
         return self._ranked(topics)[0]
@@ -122,7 +134,9 @@ class Fusion(Retrieves, pt.Transformer):
         pt.validate.result_frame(run, extra_columns=["score"], context=self)
         row = pd.Index([*map(str, topics["qid"].tolist())]).get_indexer(run["qid"].astype(str))
         if (row < 0).any():
-            raise ValueError(f"{pipeline} has results of query {run['qid'][row < 0].iloc[0]!r}, which is not asked")
+            raise ValueError(
+                f"{pipeline} has results of query {run['qid'][row < 0].iloc[0]!r}, which is not asked"
+            )
         known = {"qid", "docno", "docid", "score", "rank", *topics.columns}
         others = {str(name): column.array for name, column in run.items() if name not in known}
         return Found(row, run["docno"].to_numpy(object), run["score"].to_numpy(float), others)
@@ -136,31 +150,53 @@ class Fusion(Retrieves, pt.Transformer):
         asked = np.sort(np.unique(qids, return_index=True)[1])  # the first row of each query
         topics = topics if len(asked) == len(topics) else topics.iloc[asked]
         runs = [self._run(pipeline, topics) for pipeline in self.pipelines]
-        kinds = {split_passage_id(run.docno[0])[1] is not None: run.docno[0] for run in runs if len(run.docno)}
+        kinds = {
+            split_passage_id(run.docno[0])[1] is not None: run.docno[0]
+            for run in runs
+            if len(run.docno)
+        }
         if len(kinds) > 1:
             raise ValueError(
                 f"one pipeline ranks passages ({kinds[True]!r}) and another documents ({kinds[False]!r}): put "
                 "graph.passages() behind the one or pt.text.max_passage() behind the other"
             )
-        query, docno, score = map(np.concatenate, zip(*((run.row, run.docno, run.score) for run in runs), strict=True))
+        query, docno, score = map(
+            np.concatenate, zip(*((run.row, run.docno, run.score) for run in runs), strict=True)
+        )
         docno, docnos = pd.factorize(docno)
         pair = pd.factorize(query * len(docnos) + docno)[0]  # of each row, numbered as they appear
         first = np.unique(pair, return_index=True)[1]
         others: dict[str, Any] = {}
         if any(run.others for run in runs):
-            added = pd.concat([pd.DataFrame(run.others, index=range(len(run.row))) for run in runs], ignore_index=True)
+            added = pd.concat(
+                [pd.DataFrame(run.others, index=range(len(run.row))) for run in runs],
+                ignore_index=True,
+            )
             # a column that only one pipeline adds is taken from there
-            added = added.groupby(pair).first() if added.isna().any(axis=None) else added.iloc[first]
+            added = (
+                added.groupby(pair).first() if added.isna().any(axis=None) else added.iloc[first]
+            )
             others = {str(name): column.array for name, column in added.items()}
         found = Found(asked[query[first]], docnos[docno[first]], np.zeros(len(first)), others)
         side = np.repeat(np.arange(len(runs)), [len(run.row) for run in runs])
-        once = np.sort(np.unique(pair * len(runs) + side, return_index=True)[1])  # without those that come twice
-        pair, side, score, group = pair[once], side[once], score[once], (query * len(runs) + side)[once]
+        once = np.sort(
+            np.unique(pair * len(runs) + side, return_index=True)[1]
+        )  # without those that come twice
+        pair, side, score, group = (
+            pair[once],
+            side[once],
+            score[once],
+            (query * len(runs) + side)[once],
+        )
         low = np.full(len(asked) * len(runs), np.inf)
         np.minimum.at(low, group, score)
         above = score - low[group]
-        count, total, squares = (np.bincount(group, values, len(low)) for values in (above >= 0, above, above**2))
-        spread = np.sqrt(np.maximum(squares[group] / count[group] - (total[group] / count[group]) ** 2, 0))
+        count, total, squares = (
+            np.bincount(group, values, len(low)) for values in (above >= 0, above, above**2)
+        )
+        spread = np.sqrt(
+            np.maximum(squares[group] / count[group] - (total[group] / count[group]) ** 2, 0)
+        )
         same = spread == 0  # then all have 1
         # a pipeline's score of what it did not retrieve is 0, for queries that it retrieved something for
         parts = np.where(count.reshape(-1, len(runs))[query[first]], 0, np.nan)
@@ -225,13 +261,17 @@ class Hybrid(Fusion, pt.Estimator):
         pt.validate.query_frame(topics, extra_columns=["query"], context=self)
         run, qrels = judged(topics, qrels, self)
         merged, parts = self._parts(run)
-        validation = Validation(self._frame(run, merged)[["qid", "docno"]], qrels, self.training.measure, self)
+        validation = Validation(
+            self._frame(run, merged)[["qid", "docno"]], qrels, self.training.measure, self
+        )
 
         def measure(numbers: Numbers) -> np.ndarray:
             return validation.per_query(weighted(parts, numbers["alpha"]).sum(1))
 
         grid = [{"alpha": alpha} for alpha in ALPHAS]
-        found = coordinate_search({"alpha": self.alpha}, grid, measure, desc="Hybrid.fit", verbose=self.verbose)
+        found = coordinate_search(
+            {"alpha": self.alpha}, grid, measure, desc="Hybrid.fit", verbose=self.verbose
+        )
         self.alpha = found["alpha"]
         return self
 
@@ -245,5 +285,7 @@ def _shares(parts: np.ndarray, alpha: float) -> np.ndarray:
     """The weight of each pipeline in each score; one that retrieved nothing leaves its weight to the other."""
     found = ~np.isnan(parts)
     shares = found * np.array([1 - alpha, alpha])
-    shares = np.where(shares.any(1, keepdims=True), shares, found)  # if only pipelines of weight 0 retrieved something
+    shares = np.where(
+        shares.any(1, keepdims=True), shares, found
+    )  # if only pipelines of weight 0 retrieved something
     return shares / shares.sum(1, keepdims=True)

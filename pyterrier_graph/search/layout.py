@@ -19,7 +19,12 @@ from pyterrier_graph.storage.artifact import META
 
 TABLES, ENCODER, ENCODED = "tables", "encoder", "encoded"  # folders of all versions
 DOCUMENTS, PASSAGES = "documents", "passages"  # tables
-GRAPH, QUERIES, VECTORS, LINES = "graph", "queries", "vectors.flex", "lines.npy"  # in the folder of a version
+GRAPH, QUERIES, VECTORS, LINES = (
+    "graph",
+    "queries",
+    "vectors.flex",
+    "lines.npy",
+)  # in the folder of a version
 TOPICS, QRELS = "topics.json", "qrels.json"
 BM25 = "bm25."  # and the engine: the index of PISA or Terrier
 VERSION = re.compile(r"v\d+")

@@ -12,7 +12,12 @@ import pyterrier as pt
 
 
 def bm25(
-    records: Iterable[dict[str, Any]], engine: str, path: Path, num_results: int = 1000, *, docno_length: int = 100
+    records: Iterable[dict[str, Any]],
+    engine: str,
+    path: Path,
+    num_results: int = 1000,
+    *,
+    docno_length: int = 100,
 ) -> pt.Transformer:
     """BM25 over records with ``docno`` and ``text``, by ``'pisa'`` or ``'terrier'``; builds the index if there is none.
 
@@ -20,7 +25,9 @@ def bm25(
         ImportError: If PISA is asked for and is not installed.
     """
     if engine == "pisa" and not (find_spec("pyterrier_pisa") and find_spec("wurlitzer")):
-        raise ImportError("PISA is not installed: pip install pyterrier-pisa wurlitzer (for x86-64 Linux)")
+        raise ImportError(
+            "PISA is not installed: pip install pyterrier-pisa wurlitzer (for x86-64 Linux)"
+        )
     if not path.exists():
         unfinished = path.with_name(f"{path.name}.unfinished")
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -29,9 +36,13 @@ def bm25(
 
             with pipes():  # PISA prints its log without Python
                 _pisa(unfinished).index(records)
-                _pisa_bm25(unfinished, 1).search("bm25")  # the first search builds the index of BM25's scores
+                _pisa_bm25(unfinished, 1).search(
+                    "bm25"
+                )  # the first search builds the index of BM25's scores
         else:
-            pt.terrier.TerrierIndex(str(unfinished.absolute())).indexer(meta={"docno": docno_length}).index(records)
+            pt.terrier.TerrierIndex(str(unfinished.absolute())).indexer(
+                meta={"docno": docno_length}
+            ).index(records)
         unfinished.rename(path)
     if engine == "pisa":
         return _pisa_bm25(path, num_results)

@@ -13,7 +13,14 @@ from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.graphs.passages import Step
 from pyterrier_graph.graphs.relations import DOCUMENT, OWN, STRUCTURAL
 from pyterrier_graph.search.fitting import RESULTS
-from pyterrier_graph.search.snippets import check_question, content_stems, distinct, snippet, stems, warn_of_no_answer
+from pyterrier_graph.search.snippets import (
+    check_question,
+    content_stems,
+    distinct,
+    snippet,
+    stems,
+    warn_of_no_answer,
+)
 from pyterrier_graph.search.stored_index import StoredIndex
 
 Per = Literal["passage", "section", "document"]
@@ -38,7 +45,9 @@ class Lines(Step):
         """Adds the columns."""
         pt.validate.columns(inp, includes=["docno"], context=self)
         nodes = self.graph.nodes_of(inp["docno"].tolist())
-        files = pd.Series(self.graph.docnos_of(self.graph.document[nodes]), dtype="str", index=inp.index)
+        files = pd.Series(
+            self.graph.docnos_of(self.graph.document[nodes]), dtype="str", index=inp.index
+        )
         lines = self.lines[np.searchsorted(self.graph.passage_nodes, nodes)].astype(np.int64)
         return inp.assign(file=files, line=lines)
 
@@ -77,16 +86,28 @@ def results(index: StoredIndex, question: str, num_results: int, per: Per | None
         found["docno"] = found["passage"]
     if files:
         around = _around(index.graph, found["docno"].tolist())
-        found = found.iloc[distinct(found["text"].tolist(), around, found["file"].tolist(), num_results)]
+        found = found.iloc[
+            distinct(found["text"].tolist(), around, found["file"].tolist(), num_results)
+        ]
     else:
         found = found.head(num_results)
     wanted = content_stems(question)
     shares = np.stack([*parts.values()], axis=1)[found["place"]]
     new: dict[str, Any] = {"snippet": [snippet(text, wanted) for text in found["text"]]}
     new["why"] = _reasons(index, found, wanted, vector[0], [*parts], shares)
-    names = ["title", *(["file", "line"] if files else []), "snippet", "why", "score", "docno", "text"]
+    names = [
+        "title",
+        *(["file", "line"] if files else []),
+        "snippet",
+        "why",
+        "score",
+        "docno",
+        "text",
+    ]
     found = pd.DataFrame({name: new[name] if name in new else found[name].array for name in names})
-    if files and not any(wanted <= {*stems(text)} for text in (found["title"] + " " + found["text"]).tolist()):
+    if files and not any(
+        wanted <= {*stems(text)} for text in (found["title"] + " " + found["text"]).tolist()
+    ):
         nearby = index._similarities([question])[0]
         if nearby < index._unrelated:
             found.attrs["weak"] = warn_of_no_answer(question, nearby, index._unrelated)
@@ -103,19 +124,32 @@ def _around(graph: DocumentGraph, passages: list[str]) -> list[str]:
 
 
 def _reasons(
-    index: StoredIndex, found: pd.DataFrame, wanted: set[str], vector: np.ndarray, names: list[str], shares: np.ndarray
+    index: StoredIndex,
+    found: pd.DataFrame,
+    wanted: set[str],
+    vector: np.ndarray,
+    names: list[str],
+    shares: np.ndarray,
 ) -> list[str]:
     """A text per result: the parts that add up to its score, and the words of the question that its titles have."""
     relations, sums = index._contextual._sums(vector, found["docno"].tolist())
     reasons = []
     for title, share, similar in zip(found["title"], shares.tolist(), sums.tolist(), strict=True):
         parts = zip(names, share, strict=True)
-        shown = [f"{name} {value:.2f}" for name, value in parts if value >= SHOWN or name in ("words", "meaning")]
+        shown = [
+            f"{name} {value:.2f}"
+            for name, value in parts
+            if value >= SHOWN or name in ("words", "meaning")
+        ]
         reason = f"{' + '.join(shown)}; similarity {sum(similar):.2f}"
         row = dict(zip(relations, similar, strict=True))
-        added = [(name, value) for name, value in row.items() if name != OWN and abs(value) >= SHOWN]
+        added = [
+            (name, value) for name, value in row.items() if name != OWN and abs(value) >= SHOWN
+        ]
         if added:
-            terms = [f"{'+' if value > 0 else '-'} {name} {abs(value):.2f}" for name, value in added]
+            terms = [
+                f"{'+' if value > 0 else '-'} {name} {abs(value):.2f}" for name, value in added
+            ]
             reason += f" = passage {row[OWN]:.2f} {' '.join(terms)}"
         shared = [word for word in dict.fromkeys(title.split()) if wanted.intersection(stems(word))]
         if shared:

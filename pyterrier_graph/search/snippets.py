@@ -21,7 +21,9 @@ COPIED, SHINGLE = 0.6, 3  # share of a text's sequences of so many words that an
 def _stem(word: str) -> str:
     import snowballstemmer
 
-    return snowballstemmer.stemmer("english").stemWord(word)  # a stemmer has state, which threads must not share
+    return snowballstemmer.stemmer("english").stemWord(
+        word
+    )  # a stemmer has state, which threads must not share
 
 
 @lru_cache(maxsize=1)
@@ -29,7 +31,9 @@ def _stop_words() -> frozenset[str]:
     """``ENGLISH_STOP_WORDS`` of scikit-learn, of which only this file is run: importing all takes a second."""
     package = find_spec("sklearn")
     assert package is not None and package.origin is not None
-    return run_path(str(Path(package.origin).parent / "feature_extraction" / "_stop_words.py"))["ENGLISH_STOP_WORDS"]
+    return run_path(str(Path(package.origin).parent / "feature_extraction" / "_stop_words.py"))[
+        "ENGLISH_STOP_WORDS"
+    ]
 
 
 def stems(text: str) -> list[str]:
@@ -49,7 +53,9 @@ def snippet(text: str, wanted: set[str], words: int = 40) -> str:
     Dots stand for what is left out.
     """
     parts = text.split()
-    stem_of = {word: stem for word in {*WORD.findall(text)} if (stem := _stem(word.casefold())) in wanted}
+    stem_of = {
+        word: stem for word in {*WORD.findall(text)} if (stem := _stem(word.casefold())) in wanted
+    }
     found = [{stem_of[word] for word in WORD.findall(part) if word in stem_of} for part in parts]
     counts: Counter[str] = Counter()
     best, last = (0, 0), -1
@@ -63,7 +69,9 @@ def snippet(text: str, wanted: set[str], words: int = 40) -> str:
         if score > best:
             best, last = score, place
     first = next((place for place in range(max(0, last - words + 1), last + 1) if found[place]), 0)
-    before = (words - (last + 1 - first)) // 2  # as many words before the first match as after the last
+    before = (
+        words - (last + 1 - first)
+    ) // 2  # as many words before the first match as after the last
     start = max(0, min(first - before, len(parts) - words)) if last >= 0 else 0
     shown = " ".join(parts[start : start + words])
     return f"{'… ' * (start > 0)}{shown}{' …' * (start + words < len(parts))}"
@@ -74,7 +82,9 @@ def matching_words(text: str, wanted: set[str]) -> list[tuple[int, int]]:
     return [match.span() for match in WORD.finditer(text) if wanted.intersection(stems(match[0]))]
 
 
-def distinct(texts: Sequence[str], around: Sequence[str], files: Sequence[str], most: int) -> list[int]:
+def distinct(
+    texts: Sequence[str], around: Sequence[str], files: Sequence[str], most: int
+) -> list[int]:
     """The numbers of the first texts, the best first, that are not copies of an earlier one; ``most`` of them at most.
 
     ``around`` has each text with those next to it in its file, since another file may be cut elsewhere.
@@ -92,13 +102,19 @@ def distinct(texts: Sequence[str], around: Sequence[str], files: Sequence[str], 
 
 def _shingles(text: str) -> set[tuple[str, ...]]:
     words = [word.casefold() for word in WORD.findall(text)]
-    return {tuple(words[start : start + SHINGLE]) for start in range(max(1, len(words) - SHINGLE + 1))}
+    return {
+        tuple(words[start : start + SHINGLE]) for start in range(max(1, len(words) - SHINGLE + 1))
+    }
 
 
 def warn_of_no_answer(question: str, best: float, unrelated: float) -> str:
     """Warns that the best similarity is that of random words, and returns the reason."""
     reason = f"the best similarity is {best:.2f}, and random words have {unrelated:.2f}"
-    warnings.warn(f"no passage answers {question!r:.60}: {reason}; ask in other words", QualityWarning, stacklevel=4)
+    warnings.warn(
+        f"no passage answers {question!r:.60}: {reason}; ask in other words",
+        QualityWarning,
+        stacklevel=4,
+    )
     return reason
 
 

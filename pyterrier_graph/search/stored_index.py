@@ -17,7 +17,12 @@ from pyterrier_graph.checks import WithSignature, check_choice, check_count, che
 from pyterrier_graph.encoders.compiled import find_compiled
 from pyterrier_graph.encoders.names import checkpoint_name, checkpoint_state
 from pyterrier_graph.encoders.stored_vectors import TITLED, encoder_name
-from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, ContextualRetriever, encoder_of, nearest
+from pyterrier_graph.graph_mean.contextual_index import (
+    ContextualIndex,
+    ContextualRetriever,
+    encoder_of,
+    nearest,
+)
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.search import layout
@@ -37,7 +42,11 @@ if TYPE_CHECKING:
 
 Lexical = Literal["lance", "pisa", "terrier"]
 
-SAMPLE, MEANINGLESS, WORDS = 2000, 64, 6  # passages; questions of random words from them, and words of each
+SAMPLE, MEANINGLESS, WORDS = (
+    2000,
+    64,
+    6,
+)  # passages; questions of random words from them, and words of each
 
 
 class StoredIndex(WithSignature, BuiltArtifact):
@@ -63,22 +72,33 @@ class StoredIndex(WithSignature, BuiltArtifact):
         if isinstance(encoder, (str, os.PathLike)):
             self.encoder: Any = os.fspath(encoder)
         else:
-            self.encoder = encoder if encoder is None or is_contextual(encoder) else encoder_of(encoder)
+            self.encoder = (
+                encoder if encoder is None or is_contextual(encoder) else encoder_of(encoder)
+            )
         self.lexical = lexical
         self.verbose = verbose
         if self.built() and isinstance(lexical, str) and lexical != self.meta["lexical"]:
-            raise ValueError(f"{self!r} was made with lexical={self.meta['lexical']!r}, got {lexical!r}")
+            raise ValueError(
+                f"{self!r} was made with lexical={self.meta['lexical']!r}, got {lexical!r}"
+            )
         if self.built() and self.encoder is not None:
             about = self.meta["encoder"]
-            named = isinstance(self.encoder, str) and checkpoint_name(self.encoder) == about["checkpoint"]
+            named = (
+                isinstance(self.encoder, str)
+                and checkpoint_name(self.encoder) == about["checkpoint"]
+            )
             if not named and about["name"] != (found := encoder_name(bi_encoder(self._encoder))):
                 raise ValueError(f"{self!r} was made with encoder={about['name']}, got {found}")
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({str(self.path) if self.store is None else self.store.url!r})"
+        return (
+            f"{type(self).__name__}({str(self.path) if self.store is None else self.store.url!r})"
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        options: dict[str, Any] = {name: getattr(self, name) for name in ("encoder", "lexical", "training", "verbose")}
+        options: dict[str, Any] = {
+            name: getattr(self, name) for name in ("encoder", "lexical", "training", "verbose")
+        }
         place: Any = self.path if self.store is None else self.store
         return partial(type(self), place, **options), ()
 
@@ -102,9 +122,13 @@ class StoredIndex(WithSignature, BuiltArtifact):
 
     @property
     def _folder(self) -> Path:
-        folder = self._open(lambda path: path / f"v{int(self.meta['number'])}")  # ValueError if the index was removed
+        folder = self._open(
+            lambda path: path / f"v{int(self.meta['number'])}"
+        )  # ValueError if the index was removed
         if not folder.is_dir():
-            raise ValueError(f"{self!r} was changed several times after it had been opened: open it again")
+            raise ValueError(
+                f"{self!r} was changed several times after it had been opened: open it again"
+            )
         return folder
 
     @cached_property
@@ -141,24 +165,37 @@ class StoredIndex(WithSignature, BuiltArtifact):
             return self.encoder
         about: Any = self.meta["encoder"] if self.built() else {"checkpoint": None}
         if checkpoint := self.encoder or about["checkpoint"]:
-            known = about.get("state") == checkpoint_state(checkpoint)  # loading it to see its name takes seconds
+            known = about.get("state") == checkpoint_state(
+                checkpoint
+            )  # loading it to see its name takes seconds
             return (find_compiled(about["name"]) if known else None) or encoder_of(checkpoint)
         if not (self.path / layout.ENCODER).is_dir():
             raise ValueError(f"{about['name']} is not part of {self!r}: give encoder=")
         return pt.Artifact.load(str(self.path / layout.ENCODER))
 
     def _model(
-        self, graph: DocumentGraph, queries: QueryPassageGraph | None, about: Mapping[str, Any], *, verbose: bool
+        self,
+        graph: DocumentGraph,
+        queries: QueryPassageGraph | None,
+        about: Mapping[str, Any],
+        *,
+        verbose: bool,
     ) -> ContextualEncoder:
         """The model that computes the vectors of a graph, for an index with this ``pt_meta.json``."""
-        options: dict[str, Any] = {"query_graph": queries, "folder": self.path / layout.ENCODED, "verbose": verbose}
+        options: dict[str, Any] = {
+            "query_graph": queries,
+            "folder": self.path / layout.ENCODED,
+            "verbose": verbose,
+        }
         if not is_contextual(encoder := self._encoder):
             from pyterrier_graph.graph_mean.graph_mean import GraphMean
 
             model = GraphMean(graph, encoder, **options)
             model.titled = about.get("titled", TITLED)
             return model
-        return type(encoder).load(self.path / layout.ENCODER, graph=graph, encoder=encoder.encoder, **options)
+        return type(encoder).load(
+            self.path / layout.ENCODER, graph=graph, encoder=encoder.encoder, **options
+        )
 
     # --- pipelines
 
@@ -180,7 +217,9 @@ class StoredIndex(WithSignature, BuiltArtifact):
         name, version = layout.table_of(self.meta, layout.PASSAGES)
         return FullText(self.path / layout.TABLES, name, version or 0, label="BM25 with context")
 
-    def _parts(self, num_results: int, exact: bool = False) -> tuple[pt.Transformer, pt.Transformer]:
+    def _parts(
+        self, num_results: int, exact: bool = False
+    ) -> tuple[pt.Transformer, pt.Transformer]:
         """The lexical and the dense pipeline, without texts."""
         check_count("num_results", num_results)
         dense = ContextualRetriever(self._contextual, num_results, exact=exact)
@@ -189,7 +228,9 @@ class StoredIndex(WithSignature, BuiltArtifact):
             raise ValueError(f"{self!r} was made with a pipeline as lexical=: give it again")
         return self._lexical(engine, self._folder, self._full_text, num_results), dense
 
-    def _lexical(self, engine: Any, folder: Path, full_text: FullText, num_results: int) -> pt.Transformer:
+    def _lexical(
+        self, engine: Any, folder: Path, full_text: FullText, num_results: int
+    ) -> pt.Transformer:
         """The pipeline that finds passages by words, in the files of an engine."""
         if isinstance(self.lexical, pt.Transformer):
             return self.lexical % num_results

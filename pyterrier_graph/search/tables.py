@@ -48,7 +48,9 @@ def spaced(text: str) -> str:
 def _lancedb() -> Any:
     """LanceDB without the client of remote catalogs, whose import takes two thirds of the time of its first module."""
     if not {CLIENT, "lancedb"}.intersection(sys.modules) and (spec := find_spec(CLIENT)):
-        sys.modules[CLIENT] = module_from_spec(spec)  # its modules can be imported, it is not run itself
+        sys.modules[CLIENT] = module_from_spec(
+            spec
+        )  # its modules can be imported, it is not run itself
         with suppress(ImportError):  # of a version that needs it
             import lancedb
         del sys.modules[CLIENT]  # whoever needs it imports it
@@ -83,7 +85,9 @@ def write_table(
     import pyarrow as pa
 
     database = _lancedb().connect(folder)
-    types = pa.schema({"key": pa.int64(), "digest": pa.int64(), "docno": pa.string(), "text": pa.string()})
+    types = pa.schema(
+        {"key": pa.int64(), "digest": pa.int64(), "docno": pa.string(), "text": pa.string()}
+    )
     if version is None:
         rmtree(folder / f"{name}.lance", ignore_errors=True)  # what a killed process has left
         table = database.create_table(name, schema=types)
@@ -105,15 +109,21 @@ def write_table(
         known = np.isin(key, keys)
         changed = known.copy()
         changed[known] = digests[np.searchsorted(keys, key[known])] != digest[known]
-        first = np.isin(np.arange(len(key)), np.unique(key, return_index=True)[1])  # a second one is refused below
+        first = np.isin(
+            np.arange(len(key)), np.unique(key, return_index=True)[1]
+        )  # a second one is refused below
         if (changed & first).any():
-            table.merge_insert("key").when_matched_update_all().execute(block.filter(pa.array(changed & first)))
+            table.merge_insert("key").when_matched_update_all().execute(
+                block.filter(pa.array(changed & first))
+            )
         if not known.all():
             table.add(block.filter(pa.array(~known)))
         seen.append(key)
     values, counts = np.unique(np.concatenate(seen), return_counts=True)
     if (counts > 1).any():
-        twice = table.search().where(f"key = {values[counts > 1][0]}").limit(1).to_arrow()["docno"][0]
+        twice = (
+            table.search().where(f"key = {values[counts > 1][0]}").limit(1).to_arrow()["docno"][0]
+        )
         raise ValueError(f"docno {twice.as_py()!r} comes twice")
     gone = _hashes(deleted)
     if not keep_others:
@@ -126,7 +136,9 @@ def write_table(
             from lancedb.index import FTS
 
             # not updated, since an updated index still counts the words of rows that are gone
-            table.create_index("text", config=FTS(language="English", stem=True, remove_stop_words=True))
+            table.create_index(
+                "text", config=FTS(language="English", stem=True, remove_stop_words=True)
+            )
     return table.version
 
 
@@ -153,11 +165,15 @@ class FullText(Retrieves, pt.Transformer):
 
     schematic = {"label": "BM25", "help_url": "https://pypi.org/project/pyterrier-graph/"}
 
-    def __init__(self, folder: Path, name: str, version: int, num_results: int = 1000, label: str = "BM25") -> None:
+    def __init__(
+        self, folder: Path, name: str, version: int, num_results: int = 1000, label: str = "BM25"
+    ) -> None:
         check_count("num_results", num_results)
         self.folder, self.name, self.version, self.num_results = folder, name, version, num_results
         self.label = label
-        self._open: dict[int, Table] = {}  # the table at its version, for all copies with other numbers of results
+        self._open: dict[
+            int, Table
+        ] = {}  # the table at its version, for all copies with other numbers of results
 
     def __repr__(self) -> str:
         return f"BM25({str(self.folder.parent)!r}, {self.num_results})"
@@ -173,8 +189,12 @@ class FullText(Retrieves, pt.Transformer):
             raise ValueError(f"{self}: a query is not valid Unicode")
         rankings = [self._ranking(query) for query in topics["query"]]
         counts = [len(ranking) for ranking in rankings]
-        docnos = np.array([docno for ranking in rankings for docno in ranking["docno"].to_pylist()], dtype=object)
-        scores = np.concatenate([np.empty(0), *(ranking["_score"].to_numpy() for ranking in rankings)])
+        docnos = np.array(
+            [docno for ranking in rankings for docno in ranking["docno"].to_pylist()], dtype=object
+        )
+        scores = np.concatenate(
+            [np.empty(0), *(ranking["_score"].to_numpy() for ranking in rankings)]
+        )
         return Found(np.repeat(np.arange(len(counts)), counts), docnos, scores, {})
 
     def _ranking(self, query: str) -> Any:
@@ -184,7 +204,9 @@ class FullText(Retrieves, pt.Transformer):
                 self._open[self.version] = open_table(self.folder, self.name, self.version)
             words: Any = _lancedb().query.MatchQuery
             search = self._open[self.version].search(words(spaced(query), "text"), query_type="fts")
-            return search.select(["docno", "_score"]).limit(min(self.num_results, 1 << 31)).to_arrow()
+            return (
+                search.select(["docno", "_score"]).limit(min(self.num_results, 1 << 31)).to_arrow()
+            )
         except (ValueError, RuntimeError) as error:
             if (self.folder / f"{self.name}.lance").is_dir():
                 raise

@@ -23,8 +23,13 @@ def new_axes(width: float, height: float) -> Axes:
 
 def new_grid(rows: int, columns: int, width: float, height: float, **options: Any) -> list[Axes]:
     """Axes of a new figure, row by row."""
-    size: dict[str, Any] = {"figsize": (min(width, WIDEST), height), "dpi": max(DPI, plt.rcParams["figure.dpi"])}
-    return [*plt.subplots(rows, columns, layout="constrained", squeeze=False, **size, **options)[1].flat]
+    size: dict[str, Any] = {
+        "figsize": (min(width, WIDEST), height),
+        "dpi": max(DPI, plt.rcParams["figure.dpi"]),
+    }
+    return [
+        *plt.subplots(rows, columns, layout="constrained", squeeze=False, **size, **options)[1].flat
+    ]
 
 
 def with_path(relation: str) -> str:
@@ -37,7 +42,9 @@ def right_legend(ax: Axes, colors: Mapping[str, str] | None = None, handles: Any
     """A legend to the right of the axes: of names and their colors, of given handles, or of what was drawn."""
     if colors is not None:
         handles = [Line2D([], [], color=color, lw=6, label=name) for name, color in colors.items()]
-    legend = ax.legend(handles=handles, fontsize=TEXT, loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0)
+    legend = ax.legend(
+        handles=handles, fontsize=TEXT, loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0
+    )
     for text in legend.get_texts():
         text.set_parse_math(False)
 

@@ -44,25 +44,43 @@ def compare(
     given = {"qid": "1", "query": query} if isinstance(query, str) else query
     topic = {name: str(given[name]) for name in ("qid", "query")}
     check_count("num_results", num_results)
-    names = [str(name) for name in names] if names is not None else [pipeline_name(pipeline) for pipeline in pipelines]
+    names = (
+        [str(name) for name in names]
+        if names is not None
+        else [pipeline_name(pipeline) for pipeline in pipelines]
+    )
     if len(pipelines) < 2 or len(names) != len(pipelines):
-        raise ValueError(f"compare needs two pipelines or more, and a name for each: got {len(pipelines)}, {names}")
+        raise ValueError(
+            f"compare needs two pipelines or more, and a name for each: got {len(pipelines)}, {names}"
+        )
     labels = _labels(qrels, topic)
-    found = [pipeline.transform(pd.DataFrame([topic])).astype({"docno": str}) for pipeline in pipelines]
-    runs = [run.sort_values("score", ascending=False, kind="stable").head(num_results) for run in found]
+    found = [
+        pipeline.transform(pd.DataFrame([topic])).astype({"docno": str}) for pipeline in pipelines
+    ]
+    runs = [
+        run.sort_values("score", ascending=False, kind="stable").head(num_results) for run in found
+    ]
     texts: dict[str, str] = {}
     for run in runs:
         if "text" in run.columns:
             texts = dict(zip(run["docno"], run["text"].fillna("").astype(str), strict=True)) | texts
     ranked = [run["docno"].tolist() for run in runs]
-    places = {docno: [one.index(docno) if docno in one else None for one in ranked] for one in ranked for docno in one}
+    places = {
+        docno: [one.index(docno) if docno in one else None for one in ranked]
+        for one in ranked
+        for docno in one
+    }
     wanted = content_stems(topic["query"])
     columns = []
     for number, (name, docnos) in enumerate(zip(names, ranked, strict=True)):
         cells = []
         for place, docno in enumerate(docnos):
             ranks = zip(names, places[docno], strict=True)
-            others = [f"{of} {rank + 1}" for at, (of, rank) in enumerate(ranks) if rank is not None and at != number]
+            others = [
+                f"{of} {rank + 1}"
+                for at, (of, rank) in enumerate(ranks)
+                if rank is not None and at != number
+            ]
             cells.append(_cell(place, docno, texts.get(docno, ""), wanted, labels, others))
         head = f'<div class="title one-line">{escape(shortened(name))}</div>'
         empty = "" if cells else "<div>no results</div>"
@@ -79,7 +97,9 @@ def _labels(qrels: pd.DataFrame | None, topic: dict[str, str]) -> dict[str, int]
     if "qid" in qrels.columns:
         own = qrels[qrels["qid"].astype(str) == topic["qid"]]
         if not len(own) and qrels["qid"].nunique() > 1:
-            raise ValueError(f"qrels have no query {topic['qid']!r}: give the query as a row of topics, with its qid")
+            raise ValueError(
+                f"qrels have no query {topic['qid']!r}: give the query as a row of topics, with its qid"
+            )
         qrels = own if len(own) else qrels
     return dict(zip(qrels["docno"].astype(str), qrels["label"].astype(int), strict=True))
 
@@ -93,7 +113,14 @@ def _judged(label: int | None) -> str:
     return "" if label is None else f"{RELEVANT} ({label})" if label > 0 else "✗ not relevant"
 
 
-def _cell(place: int, docno: str, text: str, wanted: set[str], labels: Mapping[str, int], others: Sequence[str]) -> str:
+def _cell(
+    place: int,
+    docno: str,
+    text: str,
+    wanted: set[str],
+    labels: Mapping[str, int],
+    others: Sequence[str],
+) -> str:
     label = _label_of(docno, labels)
     color = COLORS[2] if label is not None and label > 0 else NEUTRAL
     kind, style = ("", "") if label is None else (" judged", f' style="border-left-color: {color}"')
@@ -108,9 +135,14 @@ def _cell(place: int, docno: str, text: str, wanted: set[str], labels: Mapping[s
     )
 
 
-def _as_text(topic: dict[str, str], names: Sequence[str], ranked: list[list[str]], labels: Mapping[str, int]) -> str:
+def _as_text(
+    topic: dict[str, str], names: Sequence[str], ranked: list[list[str]], labels: Mapping[str, int]
+) -> str:
     lines = [f"query: {topic['query']}"]
     for name, docnos in zip(names, ranked, strict=True):
         judged = [f"{docno} {_judged(_label_of(docno, labels))}".strip() for docno in docnos]
-        lines.append(f"{name}: " + ("; ".join(f"{place} {text}" for place, text in enumerate(judged, 1)) or "nothing"))
+        lines.append(
+            f"{name}: "
+            + ("; ".join(f"{place} {text}" for place, text in enumerate(judged, 1)) or "nothing")
+        )
     return "\n".join(lines)

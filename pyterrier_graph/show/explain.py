@@ -17,7 +17,17 @@ from pyterrier_graph.encoders.checkpoints import tokenized
 from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, ContextualRetriever
 from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph
 from pyterrier_graph.graphs.relations import OWN
-from pyterrier_graph.html import COLORS, NEUTRAL, bar, colors_of, in_words, marked, pipeline_name, relation, styled
+from pyterrier_graph.html import (
+    COLORS,
+    NEUTRAL,
+    bar,
+    colors_of,
+    in_words,
+    marked,
+    pipeline_name,
+    relation,
+    styled,
+)
 from pyterrier_graph.search.hybrid import Fusion
 from pyterrier_graph.search.snippets import check_question
 
@@ -34,14 +44,20 @@ Spans = list[tuple[int, int, float]]  # start and end of a word, and what it add
 WORD = re.compile(r"\w+")
 NOTHING = 0.0005  # is shown as +0.000
 CLOSE = 0.02  # difference of similarities up to which token vectors explain a vector: encoding may be in half precision
-EXPLAINED = "GraphMean, GNNEncoder, their index or its retriever, GraphMaxSim, HGATReranker, or Hybrid"
+EXPLAINED = (
+    "GraphMean, GNNEncoder, their index or its retriever, GraphMaxSim, HGATReranker, or Hybrid"
+)
 COMMON = ["relation", "source", "text", "weight", "score"]
-SUMS = "The vectors of this index are sums: to see their parts, explain the GraphMean or GNNEncoder."
+SUMS = (
+    "The vectors of this index are sums: to see their parts, explain the GraphMean or GNNEncoder."
+)
 WORDS = "The part of a word is computed from the encoder's own token vectors and scaled to the part of its text."
 NORMALIZED = "The scores of each pipeline are normalized for the query before they are added up."
 
 
-def explain(pipeline: pt.Transformer, query: str, docno: str, *, graph: HeteroGraph | None = None) -> Explanation:
+def explain(
+    pipeline: pt.Transformer, query: str, docno: str, *, graph: HeteroGraph | None = None
+) -> Explanation:
     """Shows the parts of a passage's score: its text, titles and neighbors, and what each of their words adds.
 
     ::
@@ -72,7 +88,9 @@ def explainable(pipeline: Any) -> Any:
     found = [*_explainable(pipeline)]
     if not found:
         name = pipeline_name(pipeline)
-        raise ValueError(f"{name} cannot be explained: give {EXPLAINED}, or a pipeline with one of them")
+        raise ValueError(
+            f"{name} cannot be explained: give {EXPLAINED}, or a pipeline with one of them"
+        )
     return found[-1]
 
 
@@ -93,9 +111,15 @@ def _explanation(model: Any, query: str, docno: str, graph: HeteroGraph | None) 
         return _hybrid(model, query, docno, graph)
     graph = graph if graph is not None else model.graph
     if graph is None:
-        raise ValueError(f"{pipeline_name(model)} has no graph, which has the texts: explain(..., graph=graph)")
+        raise ValueError(
+            f"{pipeline_name(model)} has no graph, which has the texts: explain(..., graph=graph)"
+        )
     frame, node = _passage(model, query, docno, graph)
-    about: dict[str, Any] = {"query": query, "docno": graph.ids_of(node)[0], "model": pipeline_name(model)}
+    about: dict[str, Any] = {
+        "query": query,
+        "docno": graph.ids_of(node)[0],
+        "model": pipeline_name(model),
+    }
     about["titles"] = graph.titles(node)[0]
     if "position" in frame.columns:
         frame, words = _by_token(model, frame, graph)
@@ -105,7 +129,9 @@ def _explanation(model: Any, query: str, docno: str, graph: HeteroGraph | None) 
     return Explanation(frame=frame, words=words, notes=(WORDS, *[SUMS] * summed), **about)
 
 
-def _passage(model: Any, query: str, docno: str, graph: HeteroGraph) -> tuple[pd.DataFrame, np.ndarray]:
+def _passage(
+    model: Any, query: str, docno: str, graph: HeteroGraph
+) -> tuple[pd.DataFrame, np.ndarray]:
     """The parts of a passage's score and its node; of a document, the passage with the highest score."""
     nodes = graph._find([docno])
     if nodes[0] < 0 or graph.node_type[nodes[0]] != PASSAGE_TYPE:
@@ -117,18 +143,26 @@ def _passage(model: Any, query: str, docno: str, graph: HeteroGraph) -> tuple[pd
         raise KeyError(f"the document {docno!r} has no passage")
     frames = [model.explain(query, name, graph=graph) for name in graph.ids_of(nodes)]
     best = int(np.argmax([frame["score"].sum() for frame in frames]))
-    return (frames[best] if "position" in frames[best].columns else _ordered(frames[best])), nodes[best : best + 1]
+    return (frames[best] if "position" in frames[best].columns else _ordered(frames[best])), nodes[
+        best : best + 1
+    ]
 
 
 def _ordered(frame: pd.DataFrame) -> pd.DataFrame:
     """The passage itself comes first, then the relations and sources that change the score most."""
     part = frame.groupby("relation")["score"].transform("sum").abs()
-    keys = pd.DataFrame({"own": frame["relation"] != OWN, "part": -part, "score": -frame["score"].abs()})
-    order = keys.assign(relation=frame["relation"]).sort_values(["own", "part", "relation", "score"], kind="stable")
+    keys = pd.DataFrame(
+        {"own": frame["relation"] != OWN, "part": -part, "score": -frame["score"].abs()}
+    )
+    order = keys.assign(relation=frame["relation"]).sort_values(
+        ["own", "part", "relation", "score"], kind="stable"
+    )
     return frame.loc[order.index, COMMON].reset_index(drop=True)
 
 
-def _by_token(model: Any, tokens: pd.DataFrame, graph: HeteroGraph) -> tuple[pd.DataFrame, dict[int, Spans]]:
+def _by_token(
+    model: Any, tokens: pd.DataFrame, graph: HeteroGraph
+) -> tuple[pd.DataFrame, dict[int, Spans]]:
     """Sums up the parts of tokens by text, and by the words of a text."""
     frame = tokens.groupby(["relation", "source"], sort=False, as_index=False)["score"].sum()
     nodes = graph.nodes_of(frame["source"].tolist())
@@ -136,7 +170,9 @@ def _by_token(model: Any, tokens: pd.DataFrame, graph: HeteroGraph) -> tuple[pd.
     frame = _ordered(frame)
     words = {}
     for row in frame.groupby("relation", sort=False).head(SHOWN).itertuples():
-        spans = token_spans(model.encoder.network.tokenizer, row.text, model.encoder.token_ids(row.text).tolist())
+        spans = token_spans(
+            model.encoder.network.tokenizer, row.text, model.encoder.token_ids(row.text).tolist()
+        )
         own = tokens[(tokens["relation"] == row.relation) & (tokens["source"] == row.source)]
         own = own[own["position"] >= 0]
         words[row.Index] = word_parts(row.text, [spans[at] for at in own["position"]], own["score"])
@@ -168,14 +204,18 @@ def _hybrid(model: Fusion, query: str, docno: str, graph: HeteroGraph | None) ->
         except (KeyError, ValueError):
             continue
     found = frame["source"].iloc[0]
-    return Explanation(query, found, "Hybrid", frame[COMMON], notes=(NORMALIZED,), inner=tuple(inner))
+    return Explanation(
+        query, found, "Hybrid", frame[COMMON], notes=(NORMALIZED,), inner=tuple(inner)
+    )
 
 
 def token_spans(tokenizer: Any, text: str, ids: Iterable[int]) -> list[tuple[int, int] | None]:
     """The characters of each word piece; None for special ones, and where the tokenizer cannot tell."""
     if not text.strip() or not tokenizer.is_fast:
         return [None for _ in ids]
-    encoded = tokenized(tokenizer, text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    encoded = tokenized(
+        tokenizer, text, add_special_tokens=False, return_offsets_mapping=True, verbose=False
+    )
     spans, place = encoded["offset_mapping"], 0
     found: list[tuple[int, int] | None] = []
     for number in ids:
@@ -199,7 +239,9 @@ def word_parts(text: str, spans: Sequence[tuple[int, int] | None], parts: Iterab
             at = int(np.searchsorted(starts, span[0], side="right")) - 1
             if at >= 0 and span[0] < words[at][1]:
                 sums[at] += part
-    return [(start, end, float(part)) for (start, end), part in zip(words, sums, strict=True) if part]
+    return [
+        (start, end, float(part)) for (start, end), part in zip(words, sums, strict=True) if part
+    ]
 
 
 def similarity_words(encoder: Any, text: str, query: np.ndarray) -> Spans:
@@ -216,7 +258,11 @@ def similarity_words(encoder: Any, text: str, query: np.ndarray) -> Spans:
         if abs(one.sum() - exact) < CLOSE:
             cut = {"truncation": True, "max_length": network.max_seq_length}
             ids = tokenized(network.tokenizer, text, **cut)["input_ids"]
-            return word_parts(text, token_spans(network.tokenizer, text, ids), one) if len(ids) == len(one) else []
+            return (
+                word_parts(text, token_spans(network.tokenizer, text, ids), one)
+                if len(ids) == len(one)
+                else []
+            )
     return []
 
 
@@ -262,10 +308,14 @@ class Explanation:
         for name, part, rows in parts:
             lines.append(f"  {part:+.3f}  {in_words(name)}")
             for row in rows[:SHOWN].itertuples():
-                strongest = sorted(self.words.get(row.Index, []), key=lambda word: -abs(word[2]))[:5]
+                strongest = sorted(self.words.get(row.Index, []), key=lambda word: -abs(word[2]))[
+                    :5
+                ]
                 words = ", ".join(dict.fromkeys(row.text[start:end] for start, end, _ in strongest))
                 if text := " ".join(row.text.split()):
-                    lines.append(f"          {text[:100]}{'…' * (len(text) > 100)}{f' [{words}]' if words else ''}")
+                    lines.append(
+                        f"          {text[:100]}{'…' * (len(text) > 100)}{f' [{words}]' if words else ''}"
+                    )
         lines += [f"  {0:+.3f}  {', '.join(map(in_words, nothing))}"] * bool(nothing)
         return "\n".join([*lines, *(str(one) for one in self.inner)])
 
@@ -282,15 +332,23 @@ class Explanation:
     def _html(self) -> str:
         parts, nothing = self._parts()
         largest = max((abs(part) for _, part, _ in parts), default=0.0)
-        strongest = max((abs(number) for words in self.words.values() for *_, number in words), default=0.0)
+        strongest = max(
+            (abs(number) for words in self.words.values() for *_, number in words), default=0.0
+        )
         colors = colors_of(name for name, _, _ in parts if name != OWN)
         blocks = []
         for name, part, rows in parts:
             color = colors.get(name, NEUTRAL)
             texts = "".join(self._source(row, strongest) for row in rows[:SHOWN].itertuples())
-            more = f'<div class="quiet">and {len(rows) - SHOWN} more</div>' if len(rows) > SHOWN else ""
+            more = (
+                f'<div class="quiet">and {len(rows) - SHOWN} more</div>'
+                if len(rows) > SHOWN
+                else ""
+            )
             head = f"<div>{bar(part, largest)} {relation(name, color)}</div>"
-            blocks.append(f'<div class="block" style="border-color: {color}">{head}{texts}{more}</div>')
+            blocks.append(
+                f'<div class="block" style="border-color: {color}">{head}{texts}{more}</div>'
+            )
         if nothing:
             names = ", ".join(map(relation, nothing))
             blocks.append(f'<div class="block">{bar(0, largest)} {names}</div>')
@@ -300,7 +358,10 @@ class Explanation:
             f'<div class="title">{escape(self.query)} → {escape(self.docno)}</div>'
             f"<div>{escape(self.model)}: {self.score:.3f}</div>"
             f'<div class="quiet">{escape(self.titles)}</div>{"".join(blocks)}{notes}'
-            + "".join(f'<div class="block" style="border-color: {COLORS[1]}">{one._html()}</div>' for one in self.inner)
+            + "".join(
+                f'<div class="block" style="border-color: {COLORS[1]}">{one._html()}</div>'
+                for one in self.inner
+            )
         )
 
     def _source(self, row: Any, scale: float) -> str:

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from pyterrier_graph.lgre.reranker import LearnedWordGraph
 
 
-def document_graph(graph: HeteroGraph, docno: str, *, ax: Axes | None = None, most: int = 30) -> Axes:
+def document_graph(
+    graph: HeteroGraph, docno: str, *, ax: Axes | None = None, most: int = 30
+) -> Axes:
     """Draws the graph of one document: sections as circles, passages as squares (HGAT, Fig. 3).
 
     Reading order runs downwards, depth to the right. Referenced nodes of other documents are at the right margin. A
@@ -45,10 +47,14 @@ def document_graph(graph: HeteroGraph, docno: str, *, ax: Axes | None = None, mo
         for source, target in zip(nodes[rows].tolist(), targets.tolist(), strict=True)
     ]
     others = list(dict.fromkeys(target for _, _, target in found if not start <= target < end))
-    outside = np.array(others[:most], dtype=np.int64)  # nodes of other documents, in order of appearance
+    outside = np.array(
+        others[:most], dtype=np.int64
+    )  # nodes of other documents, in order of appearance
     docnos, ids = graph.docnos_of(graph.document[outside]), graph.ids_of(outside)
     is_root = (graph.parent[outside] < 0).tolist()
-    names = [docno if root else name for docno, name, root in zip(docnos, ids, is_root, strict=True)]
+    names = [
+        docno if root else name for docno, name, root in zip(docnos, ids, is_root, strict=True)
+    ]
     ends = {*nodes.tolist(), *outside.tolist()}
     edges = [edge for edge in found if edge[2] in ends]
     margin = max(depth) + 4
@@ -59,8 +65,15 @@ def document_graph(graph: HeteroGraph, docno: str, *, ax: Axes | None = None, mo
     ax = ax if ax is not None else new_axes(9, 1.5 + 0.3 * lines)
     colors = colors_of(graph.relations[::2])
     for relation, source, target in edges:
-        bend = 0.0 if relation == "structural" else _bend(position[source], position[target], margin)
-        style = {"arrowstyle": "->", "color": colors[relation], "shrinkB": 5, "connectionstyle": f"arc3,rad={bend}"}
+        bend = (
+            0.0 if relation == "structural" else _bend(position[source], position[target], margin)
+        )
+        style = {
+            "arrowstyle": "->",
+            "color": colors[relation],
+            "shrinkB": 5,
+            "connectionstyle": f"arc3,rad={bend}",
+        }
         ax.annotate("", position[target], position[source], arrowprops=style, zorder=2)
     passage = graph.node_type[nodes] == 0
     for node, text, is_passage in zip(nodes.tolist(), graph.texts(nodes), passage, strict=True):
@@ -70,9 +83,16 @@ def document_graph(graph: HeteroGraph, docno: str, *, ax: Axes | None = None, mo
     for node, name in zip(outside.tolist(), names, strict=True):
         _draw_node(ax, position[node], shortened(name), "o", "none", "normal")
     drawn = {relation for relation, _, _ in edges}
-    handles = [Line2D([], [], color=color, label=with_path(name)) for name, color in colors.items() if name in drawn]
+    handles = [
+        Line2D([], [], color=color, label=with_path(name))
+        for name, color in colors.items()
+        if name in drawn
+    ]
     markers = {"section": "o", "passage": "s"}
-    handles += [Line2D([], [], color=NEUTRAL, marker=markers[kind], linestyle="", label=kind) for kind in markers]
+    handles += [
+        Line2D([], [], color=NEUTRAL, marker=markers[kind], linestyle="", label=kind)
+        for kind in markers
+    ]
     right_legend(ax, handles=handles)
     cut = f", first {len(nodes)} of {end - start} nodes" if end - start > len(nodes) else ""
     cut += f", {len(outside)} of {len(others)} references" if len(others) > len(outside) else ""
@@ -83,7 +103,12 @@ def document_graph(graph: HeteroGraph, docno: str, *, ax: Axes | None = None, mo
 
 
 def word_graph(
-    explanation: LearnedWordGraph, *, layer: int = -1, ax: Axes | None = None, title: str = "", most: int = 40
+    explanation: LearnedWordGraph,
+    *,
+    layer: int = -1,
+    ax: Axes | None = None,
+    title: str = "",
+    most: int = 40,
 ) -> Axes:
     """Draws a learned word graph as a matrix: the weight of each edge from a source (column) to a target (row).
 
@@ -112,12 +137,16 @@ def word_graph(
     border, color = len(query) - 0.5, plt.rcParams["axes.edgecolor"]
     ax.axhline(border, color=color)
     ax.axvline(border, color=color)
-    for row, column in np.argwhere(np.array(names[: len(query)])[:, None] == np.array(names[len(query) :])):
+    for row, column in np.argwhere(
+        np.array(names[: len(query)])[:, None] == np.array(names[len(query) :])
+    ):
         for corner in ((border + column, row - 0.5), (row - 0.5, border + column)):
             ax.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=COLORS[4], linewidth=2))
     ax.set(xlabel="source word", ylabel="target word")
     ticks = LogLocator()
-    ax.figure.colorbar(image, ax=ax, shrink=0.7, label="weight", ticks=ticks, format="{x:g}").minorticks_off()
+    ax.figure.colorbar(
+        image, ax=ax, shrink=0.7, label="weight", ticks=ticks, format="{x:g}"
+    ).minorticks_off()
     cut = f", {len(shown)} of {len(words)} document words" if len(shown) < len(words) else ""
     titled(ax, (title or f"layer {explanation.layers[layer]}, score {explanation.score:.3g}") + cut)
     return ax
@@ -129,9 +158,20 @@ def _bend(source: tuple[float, float], target: tuple[float, float], margin: floa
     return -0.08 if target[0] == margin else float(np.copysign(0.35 / (1 + abs(rows) / 8), rows))
 
 
-def _draw_node(ax: Axes, place: tuple[float, float], name: str, marker: str, fill: Any, weight: str) -> None:
+def _draw_node(
+    ax: Axes, place: tuple[float, float], name: str, marker: str, fill: Any, weight: str
+) -> None:
     """Draws a node and its name over the lines that cross it."""
     ax.plot(*place, marker=marker, color=NEUTRAL, fillstyle=fill, markersize=8, zorder=3)
-    style: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": TEXT, "parse_math": False}
-    box = {"facecolor": plt.rcParams["axes.facecolor"], "edgecolor": "none", "pad": 1}  # over lines and arrows
+    style: dict[str, Any] = {
+        "textcoords": "offset points",
+        "va": "center",
+        "fontsize": TEXT,
+        "parse_math": False,
+    }
+    box = {
+        "facecolor": plt.rcParams["axes.facecolor"],
+        "edgecolor": "none",
+        "pad": 1,
+    }  # over lines and arrows
     ax.annotate(name, place, xytext=(9, 0), fontweight=weight, bbox=box, zorder=4, **style)

@@ -7,7 +7,12 @@ matplotlib style, light or dark. A function raises ValueError if there is nothin
 
 from pyterrier_graph.show.compare import compare
 from pyterrier_graph.show.graphs import document_graph, word_graph
-from pyterrier_graph.show.results import relation_weights, results, similarity_shift, training_curves
+from pyterrier_graph.show.results import (
+    relation_weights,
+    results,
+    similarity_shift,
+    training_curves,
+)
 
 __all__ = [
     "compare",

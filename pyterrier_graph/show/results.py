@@ -55,7 +55,9 @@ def results(
     values = values.loc[names]
     if values.isna().any(axis=None):
         system, query = values.stack(future_stack=True).isna().idxmax()
-        raise ValueError(f"{system!r} has no value for query {query!r}: all systems need the same queries")
+        raise ValueError(
+            f"{system!r} has no value for query {query!r}: all systems need the same queries"
+        )
     if isinstance(baseline, int) and -len(names) <= baseline < len(names):
         baseline = names[baseline]
     check_choice("baseline", baseline, names)
@@ -66,7 +68,9 @@ def results(
     marks = significance_marks(values, baseline)
     _draw_means(means, values, marks, baseline, measure)
     _draw_differences(differences, values, baseline)
-    means.set_yticks(range(len(names)), [shortened(name, 40) for name in names], fontsize=TEXT, parse_math=False)
+    means.set_yticks(
+        range(len(names)), [shortened(name, 40) for name in names], fontsize=TEXT, parse_math=False
+    )
     means.set_ylim(len(names) - 0.4, -0.6)
     differences.set_ylim(means.get_ylim())
     titled(means, title)
@@ -80,13 +84,22 @@ def training_curves(trainings: Any, *, title: str = "") -> list[Axes]:
         trainings: A trained model or its ``training_log``, or several of them by name.
     """
     several = isinstance(trainings, Mapping)
-    logs = {str(name): _log(training) for name, training in (trainings if several else {"": trainings}).items()}
+    logs = {
+        str(name): _log(training)
+        for name, training in (trainings if several else {"": trainings}).items()
+    }
     measures = {name: measure for name, log in logs.items() if (measure := _measure_of(log))}
     shortest = 2 if measures else 1  # a single loss is not a curve
-    losses = {name: points for name, log in logs.items() if (points := _points(log, "loss")).size >= 2 * shortest}
+    losses = {
+        name: points
+        for name, log in logs.items()
+        if (points := _points(log, "loss")).size >= 2 * shortest
+    }
     measured = {name: _points(logs[name], measure) for name, measure in measures.items()}
     validation = f"validation {' and '.join(dict.fromkeys(measures.values()))}"
-    parts = {label: curves for label, curves in (("loss", losses), (validation, measured)) if curves}
+    parts = {
+        label: curves for label, curves in (("loss", losses), (validation, measured)) if curves
+    }
     if not parts:
         raise ValueError("there is nothing to draw: the logs have neither losses nor a measure")
     axes = new_grid(len(parts), 1, 8, 2.6 * len(parts), sharex=True)
@@ -118,7 +131,13 @@ def similarity_shift(before: pd.DataFrame, after: pd.DataFrame, *, title: str = 
     for ax, name, frame in zip(axes, ("before", "after"), (before, after), strict=True):
         for (column, label), color in zip(kinds.items(), COLORS, strict=False):
             mean, deviation = frame[column].mean(), frame[column].std(ddof=0)
-            ax.hist(frame[column], bins, color=color, alpha=0.6, label=f"{label}: {mean:.3g} ± {deviation:.2g}")
+            ax.hist(
+                frame[column],
+                bins,
+                color=color,
+                alpha=0.6,
+                label=f"{label}: {mean:.3g} ± {deviation:.2g}",
+            )
             ax.axvline(mean, color=color, linewidth=2)
         share = (frame["positive_query"] > frame["positive_negative"]).mean()
         titled(ax, f"{f'{title}, ' if title else ''}{name}: s(p+, q) is larger for {share:.0%}")
@@ -128,7 +147,9 @@ def similarity_shift(before: pd.DataFrame, after: pd.DataFrame, *, title: str = 
     return axes
 
 
-def relation_weights(source: Any, *, ax: Axes | None = None, title: str = "Weights of relations") -> Axes:
+def relation_weights(
+    source: Any, *, ax: Axes | None = None, title: str = "Weights of relations"
+) -> Axes:
     """Draws the weight of each relation in a graph model; for HGATReranker, per layer (Table 6 of the paper).
 
     ``source`` is a GraphMean, GraphMaxSim, GNNEncoder or HGATReranker, a weight per relation, or what
@@ -140,8 +161,14 @@ def relation_weights(source: Any, *, ax: Axes | None = None, title: str = "Weigh
     if isinstance(source, Mapping):
         source = pd.DataFrame({"weight": source}, dtype=float)
     if not isinstance(source, pd.DataFrame) or not len(source):
-        raise ValueError(f"{source!r} has no weights: give a graph model with relations, or a weight per relation")
-    ax = ax if ax is not None else new_axes(8, max(2.5, 1 + 0.22 * len(source) * (source.shape[1] + 1)))
+        raise ValueError(
+            f"{source!r} has no weights: give a graph model with relations, or a weight per relation"
+        )
+    ax = (
+        ax
+        if ax is not None
+        else new_axes(8, max(2.5, 1 + 0.22 * len(source) * (source.shape[1] + 1)))
+    )
     colors = colors_of(source.columns)
     table = source.iloc[::-1, ::-1]  # barh draws from bottom to top
     table = table.rename(index={name: with_path(name) for name in table.index})
@@ -154,14 +181,23 @@ def relation_weights(source: Any, *, ax: Axes | None = None, title: str = "Weigh
     return ax
 
 
-def _draw_means(ax: Axes, values: pd.DataFrame, marks: dict[str, str], baseline: str, measure: str) -> None:
+def _draw_means(
+    ax: Axes, values: pd.DataFrame, marks: dict[str, str], baseline: str, measure: str
+) -> None:
     from scipy.stats import ttest_1samp
 
     for place, (name, row) in enumerate(values.iterrows()):
         mean, color = row.mean(), NEUTRAL if name == baseline else PLUS
         low, high = ttest_1samp(row, 0).confidence_interval() if row.nunique() > 1 else (mean, mean)
-        ax.errorbar(mean, place, xerr=[[mean - low], [high - mean]], color=color, fmt="o", capsize=4, lw=2)
-        style: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": TEXT, "parse_math": False}
+        ax.errorbar(
+            mean, place, xerr=[[mean - low], [high - mean]], color=color, fmt="o", capsize=4, lw=2
+        )
+        style: dict[str, Any] = {
+            "textcoords": "offset points",
+            "va": "center",
+            "fontsize": TEXT,
+            "parse_math": False,
+        }
         ax.annotate(f"{mean:.3f}{marks[str(name)]}", (high, place), xytext=(5, 0), **style)
     ax.margins(x=0.05)
     ax.locator_params(axis="x", nbins=5)
@@ -177,10 +213,21 @@ def _draw_differences(ax: Axes, values: pd.DataFrame, baseline: str) -> None:
     width = max(1e-9, high - low)
     for place, (name, row) in enumerate(values.iterrows()):
         if name == baseline:
-            ax.annotate("baseline", (0, place), xytext=(5, 0), textcoords="offset points", va="center", fontsize=TEXT)
+            ax.annotate(
+                "baseline",
+                (0, place),
+                xytext=(5, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=TEXT,
+            )
             continue
         difference = np.sort((row - values.loc[baseline]).to_numpy())
-        y = place + np.linspace(SPREAD, -SPREAD, len(difference)) if len(difference) > 1 else np.array([place])
+        y = (
+            place + np.linspace(SPREAD, -SPREAD, len(difference))
+            if len(difference) > 1
+            else np.array([place])
+        )
         color = np.where(difference > 0, PLUS, np.where(difference < 0, MINUS, NEUTRAL))
         ax.scatter(difference, y, c=color, s=9, linewidth=0, rasterized=len(difference) > 300)
         better, worse = int((difference > 0).sum()), int((difference < 0).sum())
@@ -194,7 +241,9 @@ def _draw_differences(ax: Axes, values: pd.DataFrame, baseline: str) -> None:
 def _log(training: Any) -> list[dict[str, float]]:
     log = getattr(training, "training_log", training)
     if not isinstance(log, Sequence) or not all(isinstance(entry, Mapping) for entry in log):
-        raise ValueError(f"{training!r:.80} was not trained: give a model after fit(), or its training_log")
+        raise ValueError(
+            f"{training!r:.80} was not trained: give a model after fit(), or its training_log"
+        )
     return [dict(entry) for entry in log]
 
 
@@ -211,4 +260,6 @@ def _measure_of(log: list[dict[str, float]]) -> str | None:
 
 def _points(log: list[dict[str, float]], key: str) -> np.ndarray:
     """The points of a curve, shape (2, points); an empty array if the log has none."""
-    return np.array([(entry["step"], entry[key]) for entry in log if {"step", key} <= entry.keys()], dtype=float).T
+    return np.array(
+        [(entry["step"], entry[key]) for entry in log if {"step", key} <= entry.keys()], dtype=float
+    ).T

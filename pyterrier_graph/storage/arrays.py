@@ -92,7 +92,11 @@ class KeyedRows:
     def missing(self, keys: Iterable[bytes]) -> list[bytes]:
         """The keys that have no matrix, each once."""
         for _ in range(2):  # the second time with what other processes have appended
-            absent = [key for key in dict.fromkeys(keys) if key not in self._places and key not in self._unwritten]
+            absent = [
+                key
+                for key in dict.fromkeys(keys)
+                if key not in self._places and key not in self._unwritten
+            ]
             if not absent:
                 break
             self._refresh()
@@ -101,7 +105,9 @@ class KeyedRows:
     def get(self, keys: Iterable[bytes]) -> list[np.ndarray]:
         """The matrices of keys, of which none is missing; shape (rows, width)."""
         unwritten = self._unwritten
-        return [unwritten[key] if key in unwritten else self._rows[self._places[key]] for key in keys]
+        return [
+            unwritten[key] if key in unwritten else self._rows[self._places[key]] for key in keys
+        ]
 
     def append(self, keys: Iterable[bytes], matrices: Iterable[np.ndarray]) -> OSError | None:
         """Adds matrices; returns the reason if they, and those before, could not be written."""
@@ -144,16 +150,26 @@ class KeyedRows:
         if self.folder is None:
             return
         keys, rows = self.folder / "keys", self.folder / "rows"
-        if (file := folder_id(rows)) != self._file:  # made, deleted, or replaced: a mapped file keeps its id
+        if (
+            file := folder_id(rows)
+        ) != self._file:  # made, deleted, or replaced: a mapped file keeps its id
             self._forget()
         if file is None or not keys.exists():
             return
         new = np.fromfile(keys, self.ENTRY, offset=self._entries * self.ENTRY.itemsize)
         shape = rows.stat().st_size // (self.dtype.itemsize * self.width), self.width
-        mapped = np.memmap(rows, self.dtype, mode="r", shape=shape) if shape[0] else np.empty(shape, self.dtype)
+        mapped = (
+            np.memmap(rows, self.dtype, mode="r", shape=shape)
+            if shape[0]
+            else np.empty(shape, self.dtype)
+        )
         self._rows = np.asarray(mapped)
         starts = np.append(self._end, new["end"])  # each matrix is behind the one before
-        valid = (new["start"] == starts[:-1]) & (new["start"] <= new["end"]) & (new["end"] <= len(self._rows))
+        valid = (
+            (new["start"] == starts[:-1])
+            & (new["start"] <= new["end"])
+            & (new["end"] <= len(self._rows))
+        )
         new = new[: valid.argmin() if len(valid) and not valid.all() else None]
         places = map(slice, new["start"].tolist(), new["end"].tolist())
         self._places.update(zip(new["key"].tolist(), places, strict=True))
@@ -233,7 +249,9 @@ def check_unique(ids_file: Path) -> None:
             ids = ids_of(lookup, numbers)
             twice = np.flatnonzero(numbers_of(lookup, ids) != numbers)
             if len(twice):
-                raise ValueError(f"passage {ids[twice[0]]!r} comes twice: the ids of passages must be unique")
+                raise ValueError(
+                    f"passage {ids[twice[0]]!r} comes twice: the ids of passages must be unique"
+                )
 
 
 def some(unknown: Sequence[Any], noun: str) -> str:
@@ -247,7 +265,11 @@ def some(unknown: Sequence[Any], noun: str) -> str:
 
 def flex_index(index: Any) -> tuple[Any, ...]:
     """How to open a ``FlexIndex`` again, for pickle."""
-    return type(index), (str(index.index_path),), {name: vars(index)[name] for name in ("sim_fn", "verbose", "_meta")}
+    return (
+        type(index),
+        (str(index.index_path),),
+        {name: vars(index)[name] for name in ("sim_fn", "verbose", "_meta")},
+    )
 
 
 class Flex:
@@ -313,5 +335,7 @@ class StoredGraph(BuiltArtifact):
     def _texts(self, numbers: np.ndarray) -> list[str]:
         """Stored texts by number, shape (n,)."""
         offsets, content = self._array(TEXT_OFFSETS), self._array(TEXTS)
-        texts = pa.LargeStringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(content))
+        texts = pa.LargeStringArray.from_buffers(
+            len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(content)
+        )
         return texts.take(pa.array(numbers)).to_pylist()

@@ -33,11 +33,17 @@ if TYPE_CHECKING:
 META, CARD, LOCK = "pt_meta.json", "README.md", "lock"
 NEW_META = f"{META}.new"  # before it takes the place of the former one
 SIZES, DIGESTS, OWN_DIGEST = "files", "file_sha256", "meta_sha256"
-SMALL = 1 << 20  # bytes; files up to this size are compared with their digests whenever an artifact is opened
+SMALL = (
+    1 << 20
+)  # bytes; files up to this size are compared with their digests whenever an artifact is opened
 OTHER_CONTENT = "has another content than when it was written"
 Opened = TypeVar("Opened")
-_sha256_of: WeakKeyDictionary[nn.Module, tuple[tuple[Any, ...], str]] = WeakKeyDictionary()  # with the weights' state
-LOAD = 'pt.Artifact.load("folder"'  # a card's code for loading; the name of the hub replaces it there
+_sha256_of: WeakKeyDictionary[nn.Module, tuple[tuple[Any, ...], str]] = (
+    WeakKeyDictionary()
+)  # with the weights' state
+LOAD = (
+    'pt.Artifact.load("folder"'  # a card's code for loading; the name of the hub replaces it there
+)
 
 
 def kind_of(artifact: OwnArtifact | type[OwnArtifact]) -> dict[str, Any]:
@@ -54,7 +60,10 @@ def versions() -> dict[str, str]:
     """Versions of Python and of the packages that a model's results depend on."""
     import pyterrier_graph
 
-    others = {name: version(name) for name in ("pyterrier", "torch", "transformers", "sentence-transformers")}
+    others = {
+        name: version(name)
+        for name in ("pyterrier", "torch", "transformers", "sentence-transformers")
+    }
     return {"python": python_version(), "pyterrier_graph": pyterrier_graph.__version__} | others
 
 
@@ -104,7 +113,10 @@ def weights_sha256(module: nn.Module, before: str = "", after: str = "") -> str:
     import torch
 
     weights = dict(sorted(module.state_dict().items()))
-    places = [(name, each.data_ptr(), each.is_inference() or each._version) for name, each in weights.items()]
+    places = [
+        (name, each.data_ptr(), each.is_inference() or each._version)
+        for name, each in weights.items()
+    ]
     numbers = [each.flatten()[:: each.numel() // 64 + 1].cpu() for each in weights.values()]
     state = before, after, places, torch.cat([torch.empty(0), *numbers]).double().numpy().tobytes()
     known = _sha256_of.get(module)
@@ -135,9 +147,13 @@ def claim(note: Path, identity: Mapping[str, Any], other: str, *, begun: bool) -
             out.write(json.dumps(identity, indent=1).encode())
         return
     before = json.loads(note.read_text("utf-8")) if note.exists() else {}
-    if differing := sorted(name for name in {*before, *identity} if before.get(name) != identity.get(name)):
+    if differing := sorted(
+        name for name in {*before, *identity} if before.get(name) != identity.get(name)
+    ):
         found = f"{other} (other: {', '.join(differing)})"
-        raise ValueError(f"{str(note.parent)!r} holds {found}: choose another output_dir, or delete it")
+        raise ValueError(
+            f"{str(note.parent)!r} holds {found}: choose another output_dir, or delete it"
+        )
 
 
 @contextmanager
@@ -156,18 +172,26 @@ def locked(folder: Path, waiting: Callable[[], Any] | None = None) -> Iterator[N
     except Timeout:
         if waiting is None:
             advice = "wait until it is done, or end it and repeat the call"
-            raise BlockingIOError(f"another process is at work in {str(folder)!r}: {advice}") from None
+            raise BlockingIOError(
+                f"another process is at work in {str(folder)!r}: {advice}"
+            ) from None
         waiting()
         lock.acquire()
     except OSError as error:
         file = next((place for place in (folder, *folder.parents) if os.path.isfile(place)), None)
         advice = "choose another path, or folder=, where vectors are not to be next to the graph"
-        why = f"{error.strerror}: {advice}" if file is None else f"{str(file)!r} is a file: choose another path"
+        why = (
+            f"{error.strerror}: {advice}"
+            if file is None
+            else f"{str(file)!r} is a file: choose another path"
+        )
         raise OSError(error.errno, why, str(folder)) from error
     try:
         yield
     finally:
-        _remove_unused(folder)  # before the release: a process that has opened the file then makes a new one
+        _remove_unused(
+            folder
+        )  # before the release: a process that has opened the file then makes a new one
         lock.release()
         if os.name == "nt":  # where an open file cannot be deleted
             _remove_unused(folder)
@@ -179,7 +203,9 @@ def _remove_unused(folder: Path) -> None:
 
 
 @contextmanager
-def writing(path: str | os.PathLike[str], meta: dict[str, Any], *, overwrite: bool = False) -> Iterator[Path]:
+def writing(
+    path: str | os.PathLike[str], meta: dict[str, Any], *, overwrite: bool = False
+) -> Iterator[Path]:
     """Provides a temporary folder, which becomes the artifact when the block ends without an error.
 
     Files that a killed process has left of the same artifact are removed, and an artifact that it was about to replace
@@ -243,7 +269,9 @@ def complete(
     for file in written:
         file.chmod(mode)  # safetensors creates files that only their creator may read
         sync(file)
-    for place in {parent for file in written for parent in file.parents if folder in parent.parents}:
+    for place in {
+        parent for file in written for parent in file.parents if folder in parent.parents
+    }:
         sync(place)
     new.replace(folder / META)
     sync(folder)
@@ -263,7 +291,10 @@ def replace_file(path: Path, meta: dict[str, Any], name: str, content: bytes | N
         target.chmod(mode)
 
     if content is not None:
-        others = {part: {key: meta[part][key] for key in meta[part] if key != name} for part in (SIZES, DIGESTS)}
+        others = {
+            part: {key: meta[part][key] for key in meta[part] if key != name}
+            for part in (SIZES, DIGESTS)
+        }
         put(path / META, meta_text(meta | others).encode())
         put(file, content)
     meta[SIZES][name], meta[DIGESTS][name] = file.stat().st_size, file_sha256(file)
@@ -313,7 +344,10 @@ def _read_meta(
         problems = [*_problems(path, meta, limit)]
     except FileNotFoundError as error:
         problems = [str(error)]
-    if opened != (folder_id(path), _version(path)):  # another artifact or version has taken its place meanwhile
+    if opened != (
+        folder_id(path),
+        _version(path),
+    ):  # another artifact or version has taken its place meanwhile
         return _read_meta(path, expected, limit)
     if problems:
         raise ValueError(f"{str(path)!r} is damaged: {'; '.join(problems)}")
@@ -322,7 +356,9 @@ def _read_meta(
 
 def _open_meta(path: Path, expected: Mapping[str, Any]) -> dict[str, Any]:
     file = path / META
-    if not os.path.isfile(file):  # in Python before 3.14, is_file() raises an error if the name is too long
+    if not os.path.isfile(
+        file
+    ):  # in Python before 3.14, is_file() raises an error if the name is too long
         raise FileNotFoundError(f"no artifact at {str(path)!r} (there is no {META})")
     try:
         text = file.read_bytes().decode("utf-8")
@@ -345,7 +381,9 @@ def verify(path: Path) -> None:
 def _problems(path: Path, meta: Mapping[str, Any], limit: float) -> Iterator[str]:
     """The differences between an artifact's files and its meta; contents are compared up to a size."""
     root = path.resolve()
-    for folder, folders, names in os.walk(path):  # unlike rglob, it passes over folders that are removed meanwhile
+    for folder, folders, names in os.walk(
+        path
+    ):  # unlike rglob, it passes over folders that are removed meanwhile
         for file in (Path(folder, name) for name in (*folders, *names)):
             if file.is_symlink():
                 yield f"{file.relative_to(path).as_posix()!r} is a symbolic link, which an artifact must not contain"
@@ -385,7 +423,9 @@ class OwnArtifact(pt.Artifact):
     ARTIFACT_FORMAT: str
     ARTIFACT_PACKAGE_HINT = "pyterrier_graph"
     FORMAT_VERSION = 1
-    GIVEN: tuple[str, ...] = ()  # arguments that are not stored with the artifact, and have to be given to load it
+    GIVEN: tuple[
+        str, ...
+    ] = ()  # arguments that are not stored with the artifact, and have to be given to load it
 
     def verify(self) -> Self:
         """Compares all files with their digests (opening an artifact compares small ones); ValueError names damages."""
@@ -414,7 +454,9 @@ class BuiltArtifact(OwnArtifact):
             raise ValueError(
                 f"the path of a {type(self).__name__} is a folder: only a GraphIndex may be in an object store"
             )
-        super().__init__(Path(path).absolute())  # files are opened when they are needed, perhaps from another folder
+        super().__init__(
+            Path(path).absolute()
+        )  # files are opened when they are needed, perhaps from another folder
         self.verbose = verbose
 
     def __repr__(self) -> str:
@@ -444,4 +486,6 @@ class BuiltArtifact(OwnArtifact):
             return open_in(self.path)
         finally:  # also if it fails: the files may be those of another artifact
             if folder_id(self.path) != self._folder_id:
-                raise ValueError(f"{self!r} was replaced or removed after it had been opened: open it again")
+                raise ValueError(
+                    f"{self!r} was replaced or removed after it had been opened: open it again"
+                )

@@ -28,7 +28,15 @@ import obstore
 import pyterrier as pt
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
-from pyterrier_graph.storage.artifact import DIGESTS, LOCK, META, SIZES, file_sha256, locked, meta_text
+from pyterrier_graph.storage.artifact import (
+    DIGESTS,
+    LOCK,
+    META,
+    SIZES,
+    file_sha256,
+    locked,
+    meta_text,
+)
 
 URL = re.compile(r"(s3|gs|az):/+(.+)", re.DOTALL)  # a Path has only one of the slashes
 KEYS, FILES, ENCODED = "keys", "files", "encoded/"
@@ -46,9 +54,13 @@ class ObjectStore:
     def __init__(self, url: str) -> None:
         if "@" in url or "?" in url:  # not shown
             advice = "set variables of the environment, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-            raise ValueError(f"the path of an object store must not contain credentials or options: {advice}")
+            raise ValueError(
+                f"the path of an object store must not contain credentials or options: {advice}"
+            )
         self.url = URL.sub(r"\1://\2", url.rstrip("/"))
-        self.folder = Path(pt.io.pyterrier_home(), "stores", hashlib.sha256(self.url.encode()).hexdigest()[:16])
+        self.folder = Path(
+            pt.io.pyterrier_home(), "stores", hashlib.sha256(self.url.encode()).hexdigest()[:16]
+        )
         self._store: Any = obstore.store.from_url(self.url)
         self._held = False  # whether this object changes the artifact
         self._present: str = ""  # pt_meta.json
@@ -57,7 +69,9 @@ class ObjectStore:
     @classmethod
     def at(cls, path: Any) -> ObjectStore | None:
         """The object store of a path; None if it is the path of a folder."""
-        return path if isinstance(path, cls) else cls(str(path)) if URL.fullmatch(str(path)) else None
+        return (
+            path if isinstance(path, cls) else cls(str(path)) if URL.fullmatch(str(path)) else None
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.url,)
@@ -84,7 +98,9 @@ class ObjectStore:
 
     def _pull(self) -> None:
         copied, last, text = self.folder / META, EMPTY, self._read()
-        with suppress(OSError, ValueError):  # none, or damaged: then all files are compared with their digests
+        with suppress(
+            OSError, ValueError
+        ):  # none, or damaged: then all files are compared with their digests
             last = json.loads(copied.read_bytes())
         while text and text != meta_text(last):
             try:
@@ -128,10 +144,17 @@ class ObjectStore:
             self._get(name, meta, file)
 
         _each(copy, meta[SIZES])
-        kept = {LOCK, META, *meta[SIZES], *(name for name in last[SIZES] if not name.startswith(ENCODED))}
+        kept = {
+            LOCK,
+            META,
+            *meta[SIZES],
+            *(name for name in last[SIZES] if not name.startswith(ENCODED)),
+        }
         for file in [*self.folder.rglob("*")]:
             name = file.relative_to(self.folder).as_posix()
-            own = name.startswith(ENCODED) and name not in last[SIZES]  # what this machine encoded may be needed again
+            own = (
+                name.startswith(ENCODED) and name not in last[SIZES]
+            )  # what this machine encoded may be needed again
             if file.is_file() and name not in kept and not own:
                 file.unlink()
 
@@ -145,7 +168,9 @@ class ObjectStore:
                     digest.update(chunk)
                     out.write(chunk)
                 if digest.hexdigest() != meta[DIGESTS][name]:
-                    raise ValueError(f"{self.url!r} is damaged: {name!r} has another content than when it was written")
+                    raise ValueError(
+                        f"{self.url!r} is damaged: {name!r} has another content than when it was written"
+                    )
 
         self._call(get)
 
@@ -168,12 +193,23 @@ class ObjectStore:
         base, condition = self._present, self._condition
         former = EMPTY | json.loads(base or "{}")
         meta["base"] = hashlib.sha256(base.encode()).hexdigest()
-        new = {name: f"{FILES}/{meta['base'][:16]}/{digest}" for name, digest in meta[DIGESTS].items()}
-        same = [name for name, digest in former[DIGESTS].items() if meta[DIGESTS].get(name) == digest]
+        new = {
+            name: f"{FILES}/{meta['base'][:16]}/{digest}" for name, digest in meta[DIGESTS].items()
+        }
+        same = [
+            name for name, digest in former[DIGESTS].items() if meta[DIGESTS].get(name) == digest
+        ]
         meta[KEYS] = new | {name: former[KEYS].get(name, name) for name in same}
-        there = self._call(lambda: {found["path"] for part in obstore.list(self._store, FILES) for found in part})
-        missing = {key: name for name, key in meta[KEYS].items() if key == new[name] and key not in there}
-        _each(lambda key: self._call(obstore.put, self._store, key, self.folder / missing[key]), missing)
+        there = self._call(
+            lambda: {found["path"] for part in obstore.list(self._store, FILES) for found in part}
+        )
+        missing = {
+            key: name for name, key in meta[KEYS].items() if key == new[name] and key not in there
+        }
+        _each(
+            lambda key: self._call(obstore.put, self._store, key, self.folder / missing[key]),
+            missing,
+        )
         try:
             self._call(obstore.put, self._store, META, meta_text(meta).encode(), mode=condition)
         except OSError:
@@ -189,10 +225,14 @@ class ObjectStore:
                 return function(*given, **options)
             except (AlreadyExistsError, PreconditionError):
                 advice = "this change has had no effect, repeat the call"
-                raise BlockingIOError(f"{self.url!r} was changed by another machine: {advice}") from None
+                raise BlockingIOError(
+                    f"{self.url!r} was changed by another machine: {advice}"
+                ) from None
             except BaseError as error:
                 if not left:
-                    first = re.sub(r"//[^/@\s]*@", "//", str(error).partition("\n")[0])  # without credentials
+                    first = re.sub(
+                        r"//[^/@\s]*@", "//", str(error).partition("\n")[0]
+                    )  # without credentials
                     advice = "are the endpoint and the credentials set in the environment?"
                     raise ConnectionError(f"{self.url!r}: {first}; {advice}") from None
 

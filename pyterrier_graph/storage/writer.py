@@ -45,7 +45,15 @@ from safetensors.numpy import load_file, save
 
 from pyterrier_graph.checks import check_count
 from pyterrier_graph.storage.arrays import flex_index
-from pyterrier_graph.storage.artifact import META, as_json, check_vacant, complete, json_sha256, locked, sync
+from pyterrier_graph.storage.artifact import (
+    META,
+    as_json,
+    check_vacant,
+    complete,
+    json_sha256,
+    locked,
+    sync,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,20 +65,35 @@ Workers = int | Literal["ray"]
 PLAN, FILES = "unfinished.json", "files"
 AHEAD = 2  # ranges per processor that Ray has been given; what they need is in memory
 RETRIES = 5  # of a range, if Ray loses a worker or a machine
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS", "NUMBA_NUM_THREADS")
+THREADS = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "RAYON_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+)
 
 _pickled_job = b""  # of this worker process
 
 
 def check_workers(workers: Any) -> None:
     """Raises ValueError unless this is a number of processes, or ``'ray'``."""
-    if workers != "ray" and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
-        raise ValueError(f"workers must be a number of processes, 1 or more, or 'ray', got {workers!r}")
+    if workers != "ray" and (
+        isinstance(workers, bool) or not isinstance(workers, int) or workers < 1
+    ):
+        raise ValueError(
+            f"workers must be a number of processes, 1 or more, or 'ray', got {workers!r}"
+        )
 
 
 @contextmanager
 def unfinished(
-    path: Path, meta: dict[str, Any], rows: int, rows_per_range: int, *, identity: dict[str, Any] | None = None
+    path: Path,
+    meta: dict[str, Any],
+    rows: int,
+    rows_per_range: int,
+    *,
+    identity: dict[str, Any] | None = None,
 ) -> Iterator[RangeWriter]:
     """Provides the writer of an artifact, which is complete when the block ends without an error.
 
@@ -83,7 +106,9 @@ def unfinished(
             ``meta``, as it is before the block. Unfinished work of another identity raises ValueError.
     """
     place = path.with_name(f"{path.name}.unfinished")
-    if os.path.isfile(path / META) and not (place / FILES).exists():  # killed when only the cleanup was left
+    if (
+        os.path.isfile(path / META) and not (place / FILES).exists()
+    ):  # killed when only the cleanup was left
         shutil.rmtree(place, ignore_errors=True)
     check_vacant(path)
     with kept(place, meta if identity is None else identity, rows, rows_per_range) as writer:
@@ -96,7 +121,9 @@ def unfinished(
 
 
 @contextmanager
-def kept(place: Path, identity: dict[str, Any], rows: int, rows_per_range: int) -> Iterator[RangeWriter]:
+def kept(
+    place: Path, identity: dict[str, Any], rows: int, rows_per_range: int
+) -> Iterator[RangeWriter]:
     """Provides a writer of ranges that do not become an artifact.
 
     They are kept in the folder ``place``, which is deleted when the block ends without an error.
@@ -107,17 +134,23 @@ def kept(place: Path, identity: dict[str, Any], rows: int, rows_per_range: int) 
     with locked(place):
         then = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else plan
         if differing := [name for name in then | plan if then.get(name) != plan.get(name)]:
-            changes = "; ".join(f"{name} was {then.get(name)!r}, and is {plan.get(name)!r}" for name in differing)
+            changes = "; ".join(
+                f"{name} was {then.get(name)!r}, and is {plan.get(name)!r}" for name in differing
+            )
             work = f"{str(place)!r} is unfinished work of something else"
             raise ValueError(f"{work}: {changes}. Delete it to start again")
         with pt.io.finalized_open(str(file), "b") as out:  # completely or not at all
             out.write(as_json(plan).encode())
-        ranges = place / f"ranges-{json_sha256(plan)[:16]}"  # a worker that is left from other work has another folder
+        ranges = (
+            place / f"ranges-{json_sha256(plan)[:16]}"
+        )  # a worker that is left from other work has another folder
         ranges.mkdir(exist_ok=True)
         try:
             yield RangeWriter(place, ranges, rows, rows_per_range)
         except BaseException:
-            if not any(next(place.rglob(name), None) for name in ("[0-9]*.safetensors", META)):  # nothing to continue
+            if not any(
+                next(place.rglob(name), None) for name in ("[0-9]*.safetensors", META)
+            ):  # nothing to continue
                 shutil.rmtree(place, ignore_errors=True)
             raise
         shutil.rmtree(place, ignore_errors=True)
@@ -184,7 +217,9 @@ class RangeWriter:
         def put(number: int, arrays: Mapping[str, np.ndarray]) -> None:
             file = ranges[number][0]
             with pt.io.finalized_open(str(file), "b") as out:
-                out.write(save({name: np.ascontiguousarray(values) for name, values in arrays.items()}))
+                out.write(
+                    save({name: np.ascontiguousarray(values) for name, values in arrays.items()})
+                )
                 out.flush()
                 os.fsync(out.fileno())
 
@@ -195,7 +230,11 @@ class RangeWriter:
         left = sum(len(ranges[number][1]) for number in missing)
         total = sum(map(len, self._ranges.values()))
         with pt.tqdm(total=total, initial=total - left, **progress) as bar:
-            for number in _on_ray(work, given, put, missing) if workers == "ray" else _each(job, missing, workers):
+            for number in (
+                _on_ray(work, given, put, missing)
+                if workers == "ray"
+                else _each(job, missing, workers)
+            ):
                 bar.update(len(ranges[number][1]))
         if names:
             self._concatenate(names, lengths)
@@ -217,7 +256,9 @@ class RangeWriter:
             for arrays in self.read():
                 for name, values in arrays.items():
                     if name in ends and len(values):
-                        values = (values.cumsum() + ends[name]).astype("<i8")  # offsets: where each row ends
+                        values = (values.cumsum() + ends[name]).astype(
+                            "<i8"
+                        )  # offsets: where each row ends
                         ends[name] = int(values[-1])
                     write(name, values)
         self.sha256 |= {name: digest.hexdigest() for name, digest in digests.items()}
@@ -232,7 +273,11 @@ def stored_table(table: pa.Table | pd.DataFrame) -> np.ndarray:
     import pandas as pd
     import pyarrow as pa
 
-    table = pa.Table.from_pandas(table, preserve_index=False) if isinstance(table, pd.DataFrame) else table
+    table = (
+        pa.Table.from_pandas(table, preserve_index=False)
+        if isinstance(table, pd.DataFrame)
+        else table
+    )
     out = pa.BufferOutputStream()
     with pa.ipc.new_stream(out, table.schema) as stream:
         stream.write_table(table)
@@ -268,7 +313,9 @@ def _in_processes(job: Job, numbers: Sequence[int], count: int) -> Iterator[int]
 
     threads = dict.fromkeys(THREADS, str(max(1, joblib.cpu_count() // count)))
     ended, _open = Pipe(duplex=False)  # the second end is closed when this process ends
-    executor = loky.ProcessPoolExecutor(count, initializer=_start, initargs=(dumps(job), ended), env=threads)
+    executor = loky.ProcessPoolExecutor(
+        count, initializer=_start, initargs=(dumps(job), ended), env=threads
+    )
     done = False
     try:
         calls = {executor.submit(_call, number): number for number in numbers}
@@ -305,7 +352,10 @@ def _loaded(job: bytes) -> Job:
 
 
 def _on_ray(
-    work: Callable[[Any], Any], given: Callable[[int], Any], put: Callable[[int, Any], None], numbers: Sequence[int]
+    work: Callable[[Any], Any],
+    given: Callable[[int], Any],
+    put: Callable[[int, Any], None],
+    numbers: Sequence[int],
 ) -> Iterator[int]:
     """Calls ``put(number, work(given(number)))``, of which Ray does the work; otherwise as :func:`_each`."""
     try:
@@ -315,14 +365,21 @@ def _on_ray(
     if not ray.is_initialized():
         ray.init()
     # not the default of one call per process where there are GPUs: each call would load the encoder
-    options = {"num_gpus": int("GPU" in ray.cluster_resources()), "max_retries": RETRIES, "max_calls": 0}
+    options = {
+        "num_gpus": int("GPU" in ray.cluster_resources()),
+        "max_retries": RETRIES,
+        "max_calls": 0,
+    }
     call, reference = ray.remote(**options)(_call_on_ray), ray.put(dumps(work))
     pending: dict[Any, int] = {}
     waiting = iter(numbers)
     try:
         while True:
             ahead = AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1))) - len(pending)
-            pending |= {call.remote([reference], given(number)): number for number in islice(waiting, max(ahead, 0))}
+            pending |= {
+                call.remote([reference], given(number)): number
+                for number in islice(waiting, max(ahead, 0))
+            }
             if not pending:
                 break
             (done,), _ = ray.wait([*pending])
@@ -370,12 +427,25 @@ def _mapped(array: np.ndarray) -> tuple[Any, ...] | None:
     owner: Any = array
     while isinstance(owner.base, np.ndarray):
         owner = owner.base
-    if not isinstance(owner, np.memmap) or owner.filename is None or not array.size or not array.flags.c_contiguous:
+    if (
+        not isinstance(owner, np.memmap)
+        or owner.filename is None
+        or not array.size
+        or not array.flags.c_contiguous
+    ):
         return None
     # of a view, numpy keeps the offset of the array that it was made from
     offset = owner.offset + array.ctypes.data - owner.ctypes.data
-    return _map, (str(owner.filename), array.dtype, offset, array.shape, "c" if owner.mode == "c" else "r")
+    return _map, (
+        str(owner.filename),
+        array.dtype,
+        offset,
+        array.shape,
+        "c" if owner.mode == "c" else "r",
+    )
 
 
-def _map(path: str, dtype: np.dtype, offset: int, shape: tuple[int, ...], mode: Literal["c", "r"]) -> np.ndarray:
+def _map(
+    path: str, dtype: np.dtype, offset: int, shape: tuple[int, ...], mode: Literal["c", "r"]
+) -> np.ndarray:
     return np.memmap(path, dtype=dtype, mode=mode, offset=offset, shape=shape)

@@ -62,6 +62,10 @@ def coordinate_search(
                 bar.update()
             values = [measured[tuple(trial.values())] for trial in trials]
             best = max(values, key=np.mean)
-            supported = [trial for trial, value in zip(trials, values, strict=True) if as_good(value, best)]
-            present = min(supported, key=lambda trial: sum(abs(trial[name] - start[name]) for name in trial))
+            supported = [
+                trial for trial, value in zip(trials, values, strict=True) if as_good(value, best)
+            ]
+            present = min(
+                supported, key=lambda trial: sum(abs(trial[name] - start[name]) for name in trial)
+            )
     return present

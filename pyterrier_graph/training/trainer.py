@@ -36,11 +36,17 @@ from pyterrier_graph.encoders.checkpoints import DType, dtype_name, dtype_of, hi
 from pyterrier_graph.storage.artifact import claim
 from pyterrier_graph.training.validation import as_good, check_measure
 
-Trained = tuple[list[dict[str, float]], np.ndarray | None]  # the log, and the measure of each query, if it is known
+Trained = tuple[
+    list[dict[str, float]], np.ndarray | None
+]  # the log, and the measure of each query, if it is known
 PREFIX = "eval_"  # by which the trainer recognizes what evaluation returns
 PENALTY = 0.1
 SHARES = (0.25, 0.5, 0.75, 1.0)  # of the way from the weights before training to the trained ones
-MAY_DIFFER = {"epochs", "output_dir", "patience"}  # options of a training that continues from a checkpoint
+MAY_DIFFER = {
+    "epochs",
+    "output_dir",
+    "patience",
+}  # options of a training that continues from a checkpoint
 # Checkpoints that were written within a second are sorted by their steps, so the warning does not matter.
 trainer_logger.addFilter(lambda record: "mtime may not" not in record.getMessage())  # type: ignore[arg-type]
 
@@ -77,9 +83,19 @@ class TrainerOptions:
     _least_epochs: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        check_fields(self, epochs=self._least_epochs, batch_size=1, evaluations=1, patience=1, learning_rate=0, seed=0)
+        check_fields(
+            self,
+            epochs=self._least_epochs,
+            batch_size=1,
+            evaluations=1,
+            patience=1,
+            learning_rate=0,
+            seed=0,
+        )
         check_measure(self.measure)
-        check_type("arguments", self.arguments, Mapping, "a dictionary of transformers.TrainingArguments")
+        check_type(
+            "arguments", self.arguments, Mapping, "a dictionary of transformers.TrainingArguments"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,20 +168,26 @@ class RankingTrainer(Trainer):
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
         """The measure on the validation queries, for early stopping."""
-        assert self.validate is not None  # without validation queries, the trainer has no dataset for evaluation
+        assert (
+            self.validate is not None
+        )  # without validation queries, the trainer has no dataset for evaluation
         self.model.eval()
         # all processes use the value of the main process, so that they stop at the same time
         self.measured.append(_everywhere(self.validate))
         metrics = {str(self.args.metric_for_best_model): float(self.measured[-1].mean())}
         self.log(metrics)
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        self.control = self.callback_handler.on_evaluate(
+            self.args, self.state, self.control, metrics
+        )
         return metrics
 
 
 class Patience(EarlyStoppingCallback):
     """Early stopping that, after a restart from a checkpoint, counts the evaluations before the restart, too."""
 
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
         """Sets the counter."""
         self.early_stopping_patience_counter = stalled(state, args.metric_for_best_model)
 
@@ -181,11 +203,15 @@ class Progress(ProgressCallback):
         if self.training_bar is not None:
             self.training_bar.set_description(f"training, {args.train_batch_size} examples a step")
 
-    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
+    def on_evaluate(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
+    ) -> None:
         """Shows the measure."""
         name = str(args.metric_for_best_model)
         if self.training_bar is not None:  # in the main process
-            self.training_bar.set_postfix({name.removeprefix(PREFIX): f"{given['metrics'][name]:.4f}"})
+            self.training_bar.set_postfix(
+                {name.removeprefix(PREFIX): f"{given['metrics'][name]:.4f}"}
+            )
 
     def on_log(self, *_: Any, **__: Any) -> None:
         """Does nothing: a model keeps its log."""
@@ -197,7 +223,9 @@ class Redraw(TrainerCallback):
     def __init__(self, draw: Callable[[int], None]) -> None:
         self.draw = draw
 
-    def on_epoch_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+    def on_epoch_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
         """Draws the examples of the epoch; they are the same after an interruption."""
         self.draw(int(state.epoch or 0))
 
@@ -227,7 +255,10 @@ def _supported(
     ``before`` are the weights before training, and ``measured`` is the measure of each validation query with these;
     ``evaluations`` have that of the best weights, unless these are of an earlier call.
     """
-    log = [{measure if key == PREFIX + measure else key: entry[key] for key in entry} for entry in state.log_history]
+    log = [
+        {measure if key == PREFIX + measure else key: entry[key] for key in entry}
+        for entry in state.log_history
+    ]
     log = [{measure: float(measured.mean()), "epoch": 0.0, "step": 0}, *log]
     share = float(state.best_metric is None or state.best_metric >= measured.mean())
     known = [values for values in evaluations if float(values.mean()) == state.best_metric]
@@ -236,7 +267,11 @@ def _supported(
         after = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
 
         def load(share: float) -> None:
-            parts = {name: before[name].lerp(end, share) for name, end in after.items() if end.is_floating_point()}
+            parts = {
+                name: before[name].lerp(end, share)
+                for name, end in after.items()
+                if end.is_floating_point()
+            }
             model.load_state_dict(after | parts)
 
         model.eval()
@@ -248,7 +283,9 @@ def _supported(
         share = min(share for share, value in values.items() if as_good(value, best))
         load(share)
         value = float(values[share].mean())
-        log.append({measure: value, "share": share, "epoch": log[-1]["epoch"], "step": log[-1]["step"]})
+        log.append(
+            {measure: value, "share": share, "epoch": log[-1]["epoch"], "step": log[-1]["step"]}
+        )
     if not share:
         advice = "try a smaller learning rate, more epochs or more training queries"
         message = f"training did not improve {measure}: the weights from before training are kept; {advice}"
@@ -260,10 +297,16 @@ def _supported(
 class Run(NamedTuple):
     """The parts of a training besides its options."""
 
-    validate: Callable[[], np.ndarray] | None  # the measure of each validation query; without, the last weights stay
-    identity: dict[str, Any]  # of this training; checkpoints of others are refused with the names that differ
+    validate: (
+        Callable[[], np.ndarray] | None
+    )  # the measure of each validation query; without, the last weights stay
+    identity: dict[
+        str, Any
+    ]  # of this training; checkpoints of others are refused with the names that differ
     device: torch.device
-    dtype: DType  # of the forward pass, unless ``options.arguments`` set it; weights stay in float32
+    dtype: (
+        DType  # of the forward pass, unless ``options.arguments`` set it; weights stay in float32
+    )
     verbose: bool
     tied: bool = False  # whether the model keeps its weights as StartOptions describes it, instead of the best ones
 
@@ -285,7 +328,11 @@ def train(
     penalty ``free``; these weights, and their log, are kept if the others are not as good.
     """
     about = Run(**run)
-    before = {name: part.clone() for name, part in model.state_dict().items()} if free is not None else {}
+    before = (
+        {name: part.clone() for name, part in model.state_dict().items()}
+        if free is not None
+        else {}
+    )
 
     def make(settings: TrainingArguments, callbacks: list[TrainerCallback]) -> Trainer:
         if (draw := getattr(examples, "draw", None)) is not None:
@@ -295,14 +342,18 @@ def train(
             model=model,
             args=settings,
             train_dataset=examples,
-            eval_dataset=None if about.validate is None else examples,  # required, but not used by evaluate()
+            eval_dataset=None
+            if about.validate is None
+            else examples,  # required, but not used by evaluate()
             data_collator=collate,
             callbacks=callbacks,
             validate=about.validate,
             optimizers=(torch.optim.Adam(groups), None),  # the optimizer of the papers
         )
 
-    arguments = partial(TrainingArguments, lr_scheduler_type="constant", remove_unused_columns=False)
+    arguments = partial(
+        TrainingArguments, lr_scheduler_type="constant", remove_unused_columns=False
+    )
     load = lambda checkpoint: load_model(model, checkpoint / SAFE_WEIGHTS_NAME)  # noqa: E731
     log, values = run_trainer(model, make, arguments, load, options, about)
     if free is not None and about.validate is not None:
@@ -345,13 +396,17 @@ def run_trainer(
         folder = Path(options.output_dir or broadcast_object_list([scratch])[0])
         settings.output_dir = str(folder)
         with settings.main_process_first(local=False):
-            checkpoint = _checkpoint_of(folder, options, run.identity | {"dtype": dtype_name(run.dtype, run.device)})
+            checkpoint = _checkpoint_of(
+                folder, options, run.identity | {"dtype": dtype_name(run.dtype, run.device)}
+            )
         if run.validate is not None:
             model.eval()
             measured = _everywhere(run.validate)
         if checkpoint is not None and options.patience:
             state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
-            if stalled(state, settings.metric_for_best_model) >= options.patience:  # this training had ended
+            if (
+                stalled(state, settings.metric_for_best_model) >= options.patience
+            ):  # this training had ended
                 load(folder / f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}")
                 return _supported(model, before, measured, state, options.measure, run)
         callbacks: list[TrainerCallback] = [Progress()] if run.verbose else []
@@ -361,17 +416,26 @@ def run_trainer(
         trainer.remove_callback(PrinterCallback)
         try:
             with hidden_bars():
-                trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+                trainer.train(
+                    resume_from_checkpoint=None if checkpoint is None else str(checkpoint)
+                )
         finally:
-            for name in ("forward", "_original_forward"):  # in which accelerate has fixed the precision
+            for name in (
+                "forward",
+                "_original_forward",
+            ):  # in which accelerate has fixed the precision
                 vars(model).pop(name, None)
         trained: Trained = trainer.state.log_history, None
         if run.validate is not None:
-            trained = _supported(model, before, measured, trainer.state, options.measure, run, trainer.measured)
+            trained = _supported(
+                model, before, measured, trainer.state, options.measure, run, trainer.measured
+            )
         trainer.accelerator.wait_for_everyone()  # the temporary folder is removed next
         model.to(run.device).eval()
         if any(not torch.isfinite(parameter).all() for parameter in model.parameters()):
-            raise ValueError("training diverged: the weights are not finite; try smaller learning rates")
+            raise ValueError(
+                "training diverged: the weights are not finite; try smaller learning rates"
+            )
     return trained
 
 
@@ -380,17 +444,28 @@ def trainer_arguments(options: TrainerOptions, run: Run) -> dict[str, Any]:
     given = {"bf16", "fp16"} & options.arguments.keys()  # in place of dtype
     half = None if given else dtype_of(run.dtype, run.device)
     if half == torch.float16 and run.device.type == "cpu":  # where gradients are not scaled
-        raise ValueError("training in dtype='float16' needs a GPU: on a CPU use 'auto', 'bfloat16' or 'float32'")
+        raise ValueError(
+            "training in dtype='float16' needs a GPU: on a CPU use 'auto', 'bfloat16' or 'float32'"
+        )
     strategy, share = "epoch", 1.0
     if options.evaluations > 1:
         strategy, share = "steps", 1 / (options.epochs * options.evaluations)  # of all steps
-    schedule: dict[str, Any] = {"save_strategy": strategy, "save_steps": share, "save_total_limit": 2}
-    if options.output_dir is None:  # no later call can continue, so only the best weights are needed
+    schedule: dict[str, Any] = {
+        "save_strategy": strategy,
+        "save_steps": share,
+        "save_total_limit": 2,
+    }
+    if (
+        options.output_dir is None
+    ):  # no later call can continue, so only the best weights are needed
         best = "no" if run.validate is None else "best"
         schedule = {"save_strategy": best, "save_only_model": True, "save_total_limit": 1}
     if run.validate is not None:
         schedule |= {"eval_strategy": strategy, "eval_steps": share}
-        schedule |= {"load_best_model_at_end": True, "metric_for_best_model": PREFIX + options.measure}
+        schedule |= {
+            "load_best_model_at_end": True,
+            "metric_for_best_model": PREFIX + options.measure,
+        }
     defaults = {
         "num_train_epochs": options.epochs,
         "per_device_train_batch_size": options.batch_size,
@@ -425,7 +500,9 @@ def no_attention_dropout(model: nn.Module) -> Iterator[None]:
     """A block in which encoders of transformers drop no attention weights; dropout of their hidden states stays."""
     found = {}
     for module in model.modules():
-        name = "dropout" if type(module).__name__.endswith("SelfAttention") else "attention_dropout"  # as in ALBERT
+        name = (
+            "dropout" if type(module).__name__.endswith("SelfAttention") else "attention_dropout"
+        )  # as in ALBERT
         if isinstance(dropout := getattr(module, name, None), nn.Dropout):
             found[dropout] = dropout.p
     try:
@@ -442,8 +519,15 @@ def _checkpoint_of(folder: Path, options: TrainerOptions, identity: dict[str, An
     given = dataclasses.asdict(options).items()
     equal = {f"training option {name}": value for name, value in given if name not in MAY_DIFFER}
     # the trainer's state is the last file that is written to a checkpoint
-    complete = [state.parent for state in folder.glob(f"{PREFIX_CHECKPOINT_DIR}-*/{TRAINER_STATE_NAME}")]
-    claim(folder / "training.json", identity | equal, "checkpoints of another training", begun=bool(complete))
+    complete = [
+        state.parent for state in folder.glob(f"{PREFIX_CHECKPOINT_DIR}-*/{TRAINER_STATE_NAME}")
+    ]
+    claim(
+        folder / "training.json",
+        identity | equal,
+        "checkpoints of another training",
+        begun=bool(complete),
+    )
     if not complete:
         return None
     return max(complete, key=lambda path: int(path.name.rpartition("-")[2]))

@@ -13,7 +13,10 @@ from pyterrier_graph.graphs.hetero_graph import HeteroGraph, judged_ids
 
 
 def tuning_set(
-    run: pd.DataFrame, qrels: pd.DataFrame, run_va: pd.DataFrame | None, qrels_va: pd.DataFrame | None
+    run: pd.DataFrame,
+    qrels: pd.DataFrame,
+    run_va: pd.DataFrame | None,
+    qrels_va: pd.DataFrame | None,
 ) -> tuple[pd.DataFrame, pd.DataFrame | None]:
     """The validation queries and their judgments if given, else the training queries and theirs."""
     return (run, qrels) if run_va is None or not len(run_va) else (run_va, qrels_va)
@@ -36,7 +39,9 @@ def checked_qrels(qrels: pd.DataFrame, context: Any) -> pd.DataFrame:
     return qrels.astype({"qid": str, "docno": str, "label": "int64"})
 
 
-def judged(run: pd.DataFrame, qrels: pd.DataFrame | None, context: pt.Transformer) -> tuple[pd.DataFrame, pd.DataFrame]:
+def judged(
+    run: pd.DataFrame, qrels: pd.DataFrame | None, context: pt.Transformer
+) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The rows of a run whose queries are judged, numbered from 0, and the judgments; raises ValueError if none is."""
     if qrels is None:
         raise ValueError(f"{type(context).__name__}.fit: there are no judgments for the queries")
@@ -55,7 +60,9 @@ def check_measure(measure: str) -> None:
     try:
         ir_measures.parse_measure(measure)
     except (MemoryError, NameError, SyntaxError, ValueError) as error:
-        raise ValueError(f"{measure!r:.60} is not a measure of ir_measures, such as 'nDCG@10': {error}") from error
+        raise ValueError(
+            f"{measure!r:.60} is not a measure of ir_measures, such as 'nDCG@10': {error}"
+        ) from error
 
 
 def as_good(value: np.ndarray, best: np.ndarray) -> bool:
@@ -90,13 +97,23 @@ class Validation:
         self._evaluator = ir_measures.evaluator([self.measure], pt.model.to_ir_measures(self.qrels))
         if "docno" not in self.run.columns:
             return
-        self._pairs = self.run[["qid"]].assign(docno=judged_ids(self.run["docno"], self.qrels, self.graph))
+        self._pairs = self.run[["qid"]].assign(
+            docno=judged_ids(self.run["docno"], self.qrels, self.graph)
+        )
         if candidates is not None:
-            order = self.run["rank"].argsort(kind="stable") if "rank" in self.run.columns else self.run.index
+            order = (
+                self.run["rank"].argsort(kind="stable")
+                if "rank" in self.run.columns
+                else self.run.index
+            )
             distinct = self._pairs.iloc[order].drop_duplicates()
             first = distinct[distinct.groupby("qid").cumcount() < candidates]
-            among_first = pd.MultiIndex.from_frame(self._pairs).isin(pd.MultiIndex.from_frame(first))
-            self.run, self._pairs = (rows[among_first].reset_index(drop=True) for rows in (self.run, self._pairs))
+            among_first = pd.MultiIndex.from_frame(self._pairs).isin(
+                pd.MultiIndex.from_frame(first)
+            )
+            self.run, self._pairs = (
+                rows[among_first].reset_index(drop=True) for rows in (self.run, self._pairs)
+            )
         if not self._pairs["docno"].isin(self.qrels["docno"]).any():
             ids = f"the run has {self.run['docno'].iloc[0]!r}, the judgments have {self.qrels['docno'].iloc[0]!r}"
             problem = f"none of the candidates is judged, so {measure} is 0: {ids}"
@@ -108,13 +125,24 @@ class Validation:
 
     def per_query_of(self, run: pd.DataFrame) -> np.ndarray:
         """The measure of each judged query, of another run for the same queries: ``qid, docno, score``, ids as text."""
-        return self._per_query(run.assign(docno=judged_ids(run["docno"], self.qrels, self.graph)), run["score"])
+        return self._per_query(
+            run.assign(docno=judged_ids(run["docno"], self.qrels, self.graph)), run["score"]
+        )
 
     def _per_query(self, pairs: pd.DataFrame, scores: np.ndarray | pd.Series) -> np.ndarray:
-        scored = pairs.assign(score=np.asarray(scores)).groupby(["qid", "docno"], sort=False, as_index=False)
+        scored = pairs.assign(score=np.asarray(scores)).groupby(
+            ["qid", "docno"], sort=False, as_index=False
+        )
         best = scored["score"].max()
-        if cutoff := self.measure.params.get("cutoff"):  # results below it take time; trec_eval's scores are float32
-            place = best["score"].astype("float32").groupby(best["qid"], sort=False).rank("min", ascending=False)
+        if cutoff := self.measure.params.get(
+            "cutoff"
+        ):  # results below it take time; trec_eval's scores are float32
+            place = (
+                best["score"]
+                .astype("float32")
+                .groupby(best["qid"], sort=False)
+                .rank("min", ascending=False)
+            )
             best = best[place <= cutoff]
         found = self._evaluator.iter_calc(pt.model.to_ir_measures(best))
         values = {value.query_id: value.value for value in found}

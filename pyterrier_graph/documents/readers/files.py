@@ -19,7 +19,12 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from pyterrier_graph.checks import DataWarning, check_count, check_type, is_unicode
-from pyterrier_graph.documents.document import PASSAGE, Reference, needs_files_extra, split_passage_id
+from pyterrier_graph.documents.document import (
+    PASSAGE,
+    Reference,
+    needs_files_extra,
+    split_passage_id,
+)
 from pyterrier_graph.documents.readers.outline import Draft, Outline, ReaderError, assemble, clean
 
 Files = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
@@ -34,7 +39,10 @@ FORMATS = {
     "office": (".docx", ".pptx", ".pdf", ".ipynb"),
 }
 MAX_BYTES = 50_000_000  # of a file
-SECONDS, MEMORY = 60, 2 << 30  # to read a file; the expansion of a stranger's file can be exponential
+SECONDS, MEMORY = (
+    60,
+    2 << 30,
+)  # to read a file; the expansion of a stranger's file can be exponential
 FEW = 200  # files; fewer take less time than processes need to start
 EXAMPLES = 10
 _LATIN = frozenset(("iso-8859-1", "iso8859-1", "latin-1", "latin1", "ascii", "us-ascii"))
@@ -64,14 +72,20 @@ class DocumentFiles:
         workers: int | None = None,
         verbose: bool = True,
     ) -> None:
-        check_type("files", files, (str, os.PathLike, Iterable), "a folder, a file, or a list of files")
+        check_type(
+            "files", files, (str, os.PathLike, Iterable), "a folder, a file, or a list of files"
+        )
         check_count("min_words", min_words, 0)
         check_count("max_words", max_words)
         if min_words > max_words:
-            raise ValueError(f"min_words must not exceed max_words, got {min_words} and {max_words}")
+            raise ValueError(
+                f"min_words must not exceed max_words, got {min_words} and {max_words}"
+            )
         if len(formats) == 1:
             parser(formats[0])  # raises at once if a library is missing
-        self.root, self.paths, self.skipped = find(files, tuple(ending for name in formats for ending in FORMATS[name]))
+        self.root, self.paths, self.skipped = find(
+            files, tuple(ending for name in formats for ending in FORMATS[name])
+        )
         self.formats, self.options = formats, (min_words, max_words)
         self.workers, self.verbose = workers, verbose
         self.report: dict[str, Any] = {}
@@ -84,10 +98,16 @@ class DocumentFiles:
         ids: dict[str, str] = {}  # of documents and passages, by the names that links use
         documents = 0
         workers = self.workers or (cpu_count() if len(self.paths) >= FEW else 1)
-        calls = (delayed(read_file)(self.root, path, self.formats, *self.options) for path in self.paths)
+        calls = (
+            delayed(read_file)(self.root, path, self.formats, *self.options) for path in self.paths
+        )
         progress = {"desc": "reading files", "total": len(self.paths), "unit": "file", "delay": 1}
         with TemporaryFile("w+", encoding="utf-8") as drafts:
-            results = pt.tqdm(Parallel(workers, return_as="generator")(calls), **progress, disable=not self.verbose)
+            results = pt.tqdm(
+                Parallel(workers, return_as="generator")(calls),
+                **progress,
+                disable=not self.verbose,
+            )
             for path, draft in zip(self.paths, results, strict=True):
                 if isinstance(draft, str):
                     broken[os.fsencode(path).decode("utf-8", "replace")] = draft
@@ -112,14 +132,22 @@ class DocumentFiles:
         if broken:
             name, reason = next(iter(broken.items()))
             message = f"{len(broken)} of {len(self.paths)} files were not read, the first is {name}: {reason}"
-            warnings.warn(f"{message}. report['broken'] lists all of them", DataWarning, stacklevel=2)
+            warnings.warn(
+                f"{message}. report['broken'] lists all of them", DataWarning, stacklevel=2
+            )
 
-    def _record(self, draft: dict[str, Any], ids: Mapping[str, str], nowhere: list[str]) -> dict[str, Any]:
+    def _record(
+        self, draft: dict[str, Any], ids: Mapping[str, str], nowhere: list[str]
+    ) -> dict[str, Any]:
         """The document of a draft, with its references resolved."""
         references = []
         for node, address, names in draft["references"]:
             target = next((ids[name] for name in names if name in ids), "")
-            if not target and address and not any(os.path.exists(self.root / name) for name in names):
+            if (
+                not target
+                and address
+                and not any(os.path.exists(self.root / name) for name in names)
+            ):
                 nowhere.append(f"{draft['docno']}: {address}")
                 target = address  # the graph counts it as unresolved
             if target:
@@ -164,7 +192,9 @@ def parser(format: str) -> Parse:
         return import_module(f"pyterrier_graph.documents.readers.{format}").parse
 
 
-def read_file(root: Path, path: str, formats: Sequence[str], min_words: int, max_words: int) -> Draft | str:
+def read_file(
+    root: Path, path: str, formats: Sequence[str], min_words: int, max_words: int
+) -> Draft | str:
     """The draft of a file, or the reason why it cannot be read."""
     format = next((name for name in formats if path.lower().endswith(FORMATS[name])), formats[0])
     parse = parser(format)
@@ -190,7 +220,10 @@ class _TimeIsUpError(BaseException):
 @contextmanager
 def _limits() -> Iterator[None]:
     """Ends what takes longer or more memory, where the system has such limits and this is the main thread."""
-    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+    if (
+        not hasattr(signal, "setitimer")
+        or threading.current_thread() is not threading.main_thread()
+    ):
         yield
         return
     import resource  # not on Windows
@@ -204,7 +237,9 @@ def _limits() -> Iterator[None]:
         most = int(pages.read_text().split()[0]) * resource.getpagesize() + MEMORY
         most = min([most, *(limit for limit in memory if limit != resource.RLIM_INFINITY)])
         resource.setrlimit(resource.RLIMIT_AS, (most, memory[1]))
-    signal.setitimer(signal.ITIMER_REAL, SECONDS, 1.0)  # and each second after: a destructor can lose an exception
+    signal.setitimer(
+        signal.ITIMER_REAL, SECONDS, 1.0
+    )  # and each second after: a destructor can lose an exception
     try:
         yield
     finally:
@@ -233,7 +268,9 @@ def decode(data: bytes, encoding: str | None = None) -> str:
         from bs4.dammit import EncodingDetector, UnicodeDammit
 
     names = [encoding, EncodingDetector.find_declared_encoding(data, is_html=True)]
-    given, declared = (["cp1252" if name in _LATIN else name] if name else [] for name in names)  # as browsers do
+    given, declared = (
+        ["cp1252" if name in _LATIN else name] if name else [] for name in names
+    )  # as browsers do
     text = UnicodeDammit(data, given, user_encodings=[*declared, "utf-8"]).unicode_markup
     if text is None or "\0" in text:
         raise ReaderError("not a text: it contains NUL bytes")
@@ -241,7 +278,12 @@ def decode(data: bytes, encoding: str | None = None) -> str:
 
 
 def read_markdown(
-    files: Files, *, min_words: int = 30, max_words: int = 120, workers: int | None = None, verbose: bool = True
+    files: Files,
+    *,
+    min_words: int = 30,
+    max_words: int = 120,
+    workers: int | None = None,
+    verbose: bool = True,
 ) -> DocumentFiles:
     """Reads files of Markdown: CommonMark, with tables and front matter. Needs the extra ``[files]``.
 
@@ -269,7 +311,12 @@ def read_markdown(
         ImportError: If the libraries of the extra ``[files]`` are not installed.
     """
     return DocumentFiles(
-        files, ["markdown"], min_words=min_words, max_words=max_words, workers=workers, verbose=verbose
+        files,
+        ["markdown"],
+        min_words=min_words,
+        max_words=max_words,
+        workers=workers,
+        verbose=verbose,
     )
 
 

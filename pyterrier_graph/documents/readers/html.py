@@ -16,7 +16,9 @@ ENDINGS = ("/index.html", ".html", ".htm")
 # Attributes of elements that are made of other formats: the line, and marks as JSON, each a method and its arguments.
 LINE, MARKS = "{pyterrier_graph}line", "{pyterrier_graph}marks"
 
-_HEADINGS = {f"h{level}": level for level in range(1, 21)}  # those of other formats may be deeper than h6
+_HEADINGS = {
+    f"h{level}": level for level in range(1, 21)
+}  # those of other formats may be deeper than h6
 _BLOCKS = frozenset(
     "address article aside blockquote body caption center dd details dialog dir div dl dt fieldset figcaption figure "
     "footer form header hgroup hr html legend li main menu ol p pre search section summary table tbody tfoot thead tr "
@@ -30,7 +32,16 @@ _APART = frozenset(("nav", "aside"))
 _OF_THE_PAGE = frozenset(("header", "footer"))  # unless they are parts of the main text
 _ROLES_APART = frozenset(("navigation", "banner", "contentinfo", "complementary", "search"))
 _CLASSES_APART = frozenset(  # of DocBook, Texinfo, Sphinx, and frameworks for web pages
-    ("nav", "navbar", "navheader", "navfooter", "nav-panel", "sphinxsidebar", "breadcrumb", "breadcrumbs")
+    (
+        "nav",
+        "navbar",
+        "navheader",
+        "navfooter",
+        "nav-panel",
+        "sphinxsidebar",
+        "breadcrumb",
+        "breadcrumbs",
+    )
 )
 _MAIN = ("//main | //*[@role='main']", "//article | //*[@role='article']")
 
@@ -52,7 +63,9 @@ def parse(data: bytes, outline: Outline) -> None:
 
 def parse_html(text: str) -> Any:
     """The root element of a page, which need not be well-formed; None if there is no element."""
-    parser = etree.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True, no_network=True, huge_tree=True)
+    parser = etree.HTMLParser(
+        encoding="utf-8", remove_comments=True, remove_pis=True, no_network=True, huge_tree=True
+    )
     try:
         root = etree.fromstring(text.encode("utf-8", "replace"), parser)
     except etree.XMLSyntaxError as error:
@@ -86,7 +99,9 @@ def plain_text(element: Any) -> str:
 
 def _page(text: str) -> Any:
     """The root element of HTML or XHTML, with names of HTML."""
-    if text.lstrip("\ufeff \n").startswith("<?xml"):  # elements without content may be written as <a id="x"/>
+    if text.lstrip("\ufeff \n").startswith(
+        "<?xml"
+    ):  # elements without content may be written as <a id="x"/>
         with suppress(ReaderError):
             root = parse_xml(text.encode("utf-8", "replace"), "utf-8")
             for element in root.iter("{*}*"):
@@ -111,7 +126,12 @@ class Walk:
     """
 
     def __init__(
-        self, outline: Outline, endings: tuple[str, ...] = ENDINGS, *, is_main: bool = False, flat: tuple[str, ...] = ()
+        self,
+        outline: Outline,
+        endings: tuple[str, ...] = ENDINGS,
+        *,
+        is_main: bool = False,
+        flat: tuple[str, ...] = (),
     ) -> None:
         self.outline, self.endings, self.is_main = outline, endings, is_main
         self.flat = frozenset(("tr", "pre", "caption", *flat))
@@ -127,7 +147,9 @@ class Walk:
             elif event == "start":
                 self._start(element)
                 # the text of an entity is its name: that of &alpha; becomes the character
-                self.outline.add(element.text if isinstance(element.tag, str) else unescape(element.text))
+                self.outline.add(
+                    element.text if isinstance(element.tag, str) else unescape(element.text)
+                )
             else:
                 self._end(element)
                 self.outline.add(element.tail if element is not root else "")
@@ -135,12 +157,23 @@ class Walk:
 
     def _is_left_out(self, element: Any) -> bool:
         tag = element.tag
-        if tag in _NO_TEXT or tag in _APART or element.get("role") in _ROLES_APART or element.get("hidden") is not None:
+        if (
+            tag in _NO_TEXT
+            or tag in _APART
+            or element.get("role") in _ROLES_APART
+            or element.get("hidden") is not None
+        ):
             return True
         if not _CLASSES_APART.isdisjoint((element.get("class") or "").split()):
             return True
-        if tag == "a" and element.get("href") is not None:  # the sign of a heading that links to itself
-            return len(element) == 0 and not any(map(str.isalnum, element.text or "")) and not element.get("id")
+        if (
+            tag == "a" and element.get("href") is not None
+        ):  # the sign of a heading that links to itself
+            return (
+                len(element) == 0
+                and not any(map(str.isalnum, element.text or ""))
+                and not element.get("id")
+            )
         return tag in _OF_THE_PAGE and not self.is_main
 
     def _start(self, element: Any) -> None:

@@ -24,7 +24,9 @@ _MAX_NESTING = 100
 _MAX_FRONT_MATTER = 1 << 16  # characters
 _LINE = "data-pyterrier-graph-line"
 _TAG = re.compile(r"<[A-Za-z][\w-]*")
-_KEPT = re.compile(r"</?(?:a|span|img|br)\b", re.IGNORECASE)  # tags inside of paragraphs that say something
+_KEPT = re.compile(
+    r"</?(?:a|span|img|br)\b", re.IGNORECASE
+)  # tags inside of paragraphs that say something
 
 
 @cache
@@ -62,7 +64,9 @@ def read_part(text: str, outline: Outline, place: int | None = None, *, html: bo
 
 def _add_line(token: Token) -> None:
     """Gives the first tag of a block the number of its line."""
-    token.hidden = token.hidden and not token.type.startswith("paragraph")  # tight lists have paragraphs, too
+    token.hidden = token.hidden and not token.type.startswith(
+        "paragraph"
+    )  # tight lists have paragraphs, too
     if token.map is None or token.nesting < 0:
         return
     line = token.map[0] + 1
@@ -89,9 +93,13 @@ def _set_lines(root: Any) -> None:
         if is_number(line):
             before = int(line) - element.sourceline
         element.set(LINE, str(max(1, before + element.sourceline)))
-        if line and element.tag == "code":  # the renderer gives the line of a fence to the inner element
+        if (
+            line and element.tag == "code"
+        ):  # the renderer gives the line of a fence to the inner element
             element.getparent().set(LINE, element.get(LINE))
-        elif line and element.tag == "tr":  # the file does not have the line breaks between its cells
+        elif (
+            line and element.tag == "tr"
+        ):  # the file does not have the line breaks between its cells
             element.text = None
             for cell in element:
                 cell.tail = None
@@ -110,7 +118,15 @@ def read_front_matter(text: str, outline: Outline) -> None:
     """Adds the title to an outline. Front matter that is not YAML, has aliases, or is too long is left out."""
     try:
         fields = yaml.load(text, _Loader) if len(text) <= _MAX_FRONT_MATTER else None
-    except (yaml.YAMLError, ValueError, RecursionError, ArithmeticError, AttributeError, LookupError, TypeError):
+    except (
+        yaml.YAMLError,
+        ValueError,
+        RecursionError,
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        TypeError,
+    ):
         return
     title = fields.get("title") if isinstance(fields, dict) else None
     if isinstance(title, str | int | float):

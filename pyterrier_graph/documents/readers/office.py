@@ -42,7 +42,9 @@ def parse(data: bytes, outline: Outline) -> None:
     except (ReaderError, RecursionError, MemoryError):
         raise
     except Exception as error:  # of the converters, which raise many kinds
-        raise ReaderError(f"not a {kind} file that can be read: {type(error).__name__}: {error}") from error
+        raise ReaderError(
+            f"not a {kind} file that can be read: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _converted(data: bytes, kind: str) -> str:
@@ -59,7 +61,9 @@ def _read_pages(text: str, outline: Outline) -> None:
     """Each page as a section; a form feed ends a page, and blank lines separate paragraphs."""
     outline.title = PurePosixPath(outline.docno).stem
     for number, page in enumerate(text.split("\f"), 1):
-        for place, paragraph in enumerate([f"Page {number}", *_PARAGRAPHS.split(page)] if page.strip() else ()):
+        for place, paragraph in enumerate(
+            [f"Page {number}", *_PARAGRAPHS.split(page)] if page.strip() else ()
+        ):
             outline.begin(number, int(place == 0))
             outline.add(" ".join(paragraph.split()))
     outline.end()
@@ -70,4 +74,8 @@ def _read_cells(cells: list[dict[str, str | list[str]]], outline: Outline) -> No
     for number, cell in enumerate(cells, 1):
         source = "".join(cell["source"])
         fence = max(["```", *(f"{marks}`" for marks in re.findall("`{3,}", source))], key=len)
-        read_part(source if cell["cell_type"] == "markdown" else f"{fence}\n{source}\n{fence}", outline, number)
+        read_part(
+            source if cell["cell_type"] == "markdown" else f"{fence}\n{source}\n{fence}",
+            outline,
+            number,
+        )

@@ -47,7 +47,9 @@ class Piece(NamedTuple):
 
     def joined(self, other: Piece) -> Piece:
         """This piece and the one after it."""
-        return Piece(f"{self.text} {other.text}", self.size + other.size, self.line, self.marks + other.marks)
+        return Piece(
+            f"{self.text} {other.text}", self.size + other.size, self.line, self.marks + other.marks
+        )
 
 
 @dataclass
@@ -100,7 +102,9 @@ class Text:
 
 def clean(text: str) -> str:
     """Replaces the characters of a text that UTF-8 or a database cannot store."""
-    return text.encode("utf-8", "replace").decode("utf-8").replace("\0", "\N{REPLACEMENT CHARACTER}")
+    return (
+        text.encode("utf-8", "replace").decode("utf-8").replace("\0", "\N{REPLACEMENT CHARACTER}")
+    )
 
 
 def _chop(word: str, characters: int) -> list[str]:
@@ -119,7 +123,10 @@ def _cuts(words: list[str], sizes: list[int], limit: int) -> Iterator[tuple[int,
             end += 1
         if end < len(words):
             sentences = range(end, start + (end - start) // 2, -1)
-            end = next((place for place in sentences if words[place - 1].rstrip(_CLOSING).endswith(_ENDS)), end)
+            end = next(
+                (place for place in sentences if words[place - 1].rstrip(_CLOSING).endswith(_ENDS)),
+                end,
+            )
         yield start, end
         start = end
 
@@ -189,14 +196,20 @@ class Outline:
         except ValueError:  # not an address
             return
         path, fragment = unquote(path), unquote(fragment.partition(":~:")[0])
-        target = normpath(join(dirname(self.docno), path)) if path[:1] != "/" else normpath(path).lstrip("/")
+        target = (
+            normpath(join(dirname(self.docno), path))
+            if path[:1] != "/"
+            else normpath(path).lstrip("/")
+        )
         if scheme or host or target.startswith(".."):
             return
         if not path or target == self.docno:
             self.link(fragment)
         else:
             paths = [normpath(f"{target}{ending}".lstrip("/")) for ending in ("", *endings)]
-            self.refer(*(f"{path}#{fragment}" for path in paths if fragment), *paths, address=target)
+            self.refer(
+                *(f"{path}#{fragment}" for path in paths if fragment), *paths, address=target
+            )
 
 
 @dataclass
@@ -205,10 +218,16 @@ class Draft:
 
     docno: str
     nodes: list[Node] = field(default_factory=list)  # the root is the first
-    lines: list[int] = field(default_factory=list)  # per node the line of the file where it begins, from 1
+    lines: list[int] = field(
+        default_factory=list
+    )  # per node the line of the file where it begins, from 1
     links: list[Link] = field(default_factory=list)
-    references: list[tuple[int, str, list[str]]] = field(default_factory=list)  # node, path or "", names of targets
-    names: dict[str, str] = field(default_factory=dict)  # of the document and its parts: docno or passage id
+    references: list[tuple[int, str, list[str]]] = field(
+        default_factory=list
+    )  # node, path or "", names of targets
+    names: dict[str, str] = field(
+        default_factory=dict
+    )  # of the document and its parts: docno or passage id
 
 
 def assemble(outline: Outline, min_words: int, max_words: int) -> Draft:
@@ -228,15 +247,26 @@ def assemble(outline: Outline, min_words: int, max_words: int) -> Draft:
         placed.append((len(draft.nodes) - 1, marks))
         return len(draft.nodes) - 1
 
-    above = [(0, add(SECTION, title.plain(), NO_PARENT, title.line, title.marks))]  # levels and nodes
+    above = [
+        (0, add(SECTION, title.plain(), NO_PARENT, title.line, title.marks))
+    ]  # levels and nodes
     for is_heading, group in groupby(blocks, key=lambda block: block.level > 0):
         if is_heading:
             for block in group:
                 while above[-1][0] >= block.level:
                     above.pop()
-                above.append((block.level, add(SECTION, block.plain(), above[-1][1], block.line, block.marks)))
+                above.append(
+                    (
+                        block.level,
+                        add(SECTION, block.plain(), above[-1][1], block.line, block.marks),
+                    )
+                )
         else:
-            for piece in merge((piece for block in group for piece in block.pieces(max_words)), min_words, max_words):
+            for piece in merge(
+                (piece for block in group for piece in block.pieces(max_words)),
+                min_words,
+                max_words,
+            ):
                 add(PASSAGE, piece.text, above[-1][1], piece.line, piece.marks)
     placed.append((len(draft.nodes) - 1, outline.text.marks))  # those after all text
     _connect(draft, placed)
@@ -250,7 +280,11 @@ def merge(pieces: Iterable[Piece], min_words: int, max_words: int) -> list[Piece
         if merged and merged[-1].size < min_words and merged[-1].size + piece.size <= max_words:
             piece = merged.pop().joined(piece)
         merged.append(piece)
-    if len(merged) > 1 and merged[-1].size < min_words and merged[-2].size + merged[-1].size <= max_words:
+    if (
+        len(merged) > 1
+        and merged[-1].size < min_words
+        and merged[-2].size + merged[-1].size <= max_words
+    ):
         last = merged.pop()
         merged.append(merged.pop().joined(last))
     return merged
@@ -279,8 +313,13 @@ def _connect(draft: Draft, placed: list[tuple[int, list[Mark]]]) -> None:
             if mark.kind in (ANCHOR, NAME):
                 places.setdefault(name, node)
     for node, marks in placed:
-        for kind, (name, *names) in ((mark.kind, mark.value) for mark in marks if mark.kind in (LINK, REFERENCE)):
-            target = next((places[name] for name in names or [f"{draft.docno}#{name}"] if name in places), None)
+        for kind, (name, *names) in (
+            (mark.kind, mark.value) for mark in marks if mark.kind in (LINK, REFERENCE)
+        ):
+            target = next(
+                (places[name] for name in names or [f"{draft.docno}#{name}"] if name in places),
+                None,
+            )
             if target is not None:
                 draft.links.append(Link("internal", node, target))
             elif kind == REFERENCE:

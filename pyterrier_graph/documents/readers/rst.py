@@ -57,14 +57,29 @@ _TAGS = {
     nodes.caption: "caption",
     nodes.image: "img",
     **dict.fromkeys(
-        (nodes.paragraph, nodes.line_block, nodes.term, nodes.option_group, nodes.field_name, nodes.attribution), "p"
+        (
+            nodes.paragraph,
+            nodes.line_block,
+            nodes.term,
+            nodes.option_group,
+            nodes.field_name,
+            nodes.attribution,
+        ),
+        "p",
     ),
     nodes.rubric: "p",
     nodes.line: "div",
     nodes.target: "span",  # it may be a block
 }
 _WITH_LINE = ("p", "tr", "pre", "caption", *(f"h{level}" for level in range(1, 21)))
-_NO_TEXT = (nodes.Invisible, nodes.system_message, nodes.raw, nodes.decoration, nodes.generated, nodes.label)
+_NO_TEXT = (
+    nodes.Invisible,
+    nodes.system_message,
+    nodes.raw,
+    nodes.decoration,
+    nodes.generated,
+    nodes.label,
+)
 
 
 def parse(data: bytes, outline: Outline) -> None:
@@ -96,7 +111,9 @@ class _Html:
     def element(self, node: Any) -> Any:
         """The element of a node."""
         made, level = etree.Element(self._tag(node)), self.level
-        if made.tag in _WITH_LINE and (line := node.line or (node.parent.line if node.parent is not None else None)):
+        if made.tag in _WITH_LINE and (
+            line := node.line or (node.parent.line if node.parent is not None else None)
+        ):
             line -= made.tag[0] == "h"  # docutils has that of the underline
             made.set(LINE, str(max(1, min(line, self.last_line))))
         if isinstance(node, nodes.image):
@@ -105,8 +122,12 @@ class _Html:
             made.set(MARKS, json.dumps(marks))
         if isinstance(node, nodes.section):
             self.level += 1
-        is_shown = isinstance(node, nodes.target) or not isinstance(node, (*_NO_TEXT, nodes.footnote_reference))
-        for child in node.children if is_shown and "contents" not in node.get("classes", ()) else ():
+        is_shown = isinstance(node, nodes.target) or not isinstance(
+            node, (*_NO_TEXT, nodes.footnote_reference)
+        )
+        for child in (
+            node.children if is_shown and "contents" not in node.get("classes", ()) else ()
+        ):
             if isinstance(child, nodes.Text):
                 self.has_begun |= made.tag != "h1"
                 _append(made, xml_text(child.astext()))
@@ -118,14 +139,20 @@ class _Html:
     def _tag(self, node: Any) -> str:
         if isinstance(node, nodes.title):
             return f"h{self.level}" if isinstance(node.parent, nodes.section) else "p"
-        is_block = isinstance(node, nodes.Body | nodes.section) and not isinstance(node, nodes.Inline)
+        is_block = isinstance(node, nodes.Body | nodes.section) and not isinstance(
+            node, nodes.Inline
+        )
         return _TAGS.get(type(node)) or ("div" if is_block else "span")
 
     def _anchors(self, node: Any) -> list[list[str]]:
         if isinstance(node, nodes.document):
             return []
         marks = [["anchor", name] for name in node.get("ids", ())]
-        marks += [["name", f"label:{name}"] for name in node.get("names", ()) if self.is_explicit.get(name)]
+        marks += [
+            ["name", f"label:{name}"]
+            for name in node.get("names", ())
+            if self.is_explicit.get(name)
+        ]
         return marks
 
     def _links(self, node: Any) -> list[Any]:
@@ -162,7 +189,9 @@ class _Kept(Directive):
     optional_arguments = 1
     final_argument_whitespace = True
     has_content = True
-    option_spec = defaultdict(lambda: directives.unchanged, {"class": directives.unchanged})  # of all names
+    option_spec = defaultdict(
+        lambda: directives.unchanged, {"class": directives.unchanged}
+    )  # of all names
 
     def run(self) -> list[nodes.Node]:
         """Makes the nodes that stand for the directive."""
@@ -184,13 +213,22 @@ class _KeepsContent:
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.nested_sm_kwargs = self.indent_sm_kwargs = {"state_classes": _STATES, "initial_state": "Body"}
+        self.nested_sm_kwargs = self.indent_sm_kwargs = {
+            "state_classes": _STATES,
+            "initial_state": "Body",
+        }
 
     def unknown_directive(self: Any, name: str) -> Any:
         """Reads the directive as text."""
-        pattern = next(pattern for method, pattern in self.explicit.constructs if method.__name__ == "directive")
+        pattern = next(
+            pattern
+            for method, pattern in self.explicit.constructs
+            if method.__name__ == "directive"
+        )
         match = pattern.match(self.state_machine.line)
-        return self.run_directive(_Kept, match, name, {}) if match else super().unknown_directive(name)  # type: ignore
+        return (
+            self.run_directive(_Kept, match, name, {}) if match else super().unknown_directive(name)
+        )  # type: ignore
 
 
 _STATES = tuple(type(state.__name__, (_KeepsContent, state), {}) for state in states.state_classes)
@@ -212,7 +250,9 @@ def _interpreted(inliner: states.Inliner, rawsource: str, text: str, role: str, 
 def keeping_parser() -> Parser:
     """A parser of reStructuredText that loses nothing that it does not understand."""
     inliner = states.Inliner()
-    vars(inliner)["interpreted"] = partial(_interpreted, inliner)  # a derived class would lack its base's patterns
+    vars(inliner)["interpreted"] = partial(
+        _interpreted, inliner
+    )  # a derived class would lack its base's patterns
     parser = Parser(inliner=inliner)
     parser.state_classes = _STATES
     return parser
