@@ -26,8 +26,8 @@ from sentence_transformers import SentenceTransformer
 from trainings import stop
 
 import pyterrier_graph as ptg
-from pyterrier_graph.encoders.model import LearnedModel
 from pyterrier_graph.storage.artifact import META
+from pyterrier_graph.training.model import LearnedModel
 from pyterrier_graph.training.trainer import RankingTrainer
 
 QUIET: dict[str, Any] = {"device": "cpu", "verbose": False}

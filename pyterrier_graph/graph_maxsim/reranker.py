@@ -11,7 +11,6 @@ import torch
 
 from pyterrier_graph.checks import check_weights, progress
 from pyterrier_graph.encoders.checkpoints import DType
-from pyterrier_graph.encoders.model import Judged
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graph_maxsim.graph_reranker import (
@@ -24,6 +23,7 @@ from pyterrier_graph.graph_maxsim.graph_reranker import (
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.relations import OWN, check_relations
 from pyterrier_graph.training.grid_search import Tuning, coordinate_search
+from pyterrier_graph.training.model import Judged
 from pyterrier_graph.training.validation import Validation
 
 TITLES_AND_NEIGHBORS = {"title": 1.0, "title/title": 1.0, "order": 0.5, "order_i": 0.5}

@@ -30,7 +30,6 @@ from pyterrier_graph.checks import (
     check_weights,
 )
 from pyterrier_graph.encoders.checkpoints import DType, dtype_name, precision
-from pyterrier_graph.encoders.model import LearnedModel
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.stored_vectors import (
     TITLED,
@@ -72,6 +71,7 @@ from pyterrier_graph.graphs.relations import (
 from pyterrier_graph.storage.arrays import Flex, blocks
 from pyterrier_graph.storage.artifact import META, file_sha256, weights_sha256
 from pyterrier_graph.storage.writer import Workers, check_workers
+from pyterrier_graph.training.model import LearnedModel
 
 if TYPE_CHECKING:
     from pyterrier_dr import BiEncoder, FlexIndex

@@ -20,7 +20,6 @@ from torch import Tensor
 
 from pyterrier_graph.checks import QualityWarning, SpeedWarning, check_type, progress
 from pyterrier_graph.encoders.checkpoints import DType, dtype_name, precision
-from pyterrier_graph.encoders.model import Judged, ranked
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.token_encoder import TokenStates
 from pyterrier_graph.encoders.token_store import TokenStore
@@ -47,6 +46,7 @@ from pyterrier_graph.hgat.training import (
 )
 from pyterrier_graph.storage.artifact import weights_sha256
 from pyterrier_graph.storage.writer import Workers
+from pyterrier_graph.training.model import Judged, ranked
 from pyterrier_graph.training.validation import Validation, judged
 
 WEIGHTS = "hgat.safetensors"

@@ -32,7 +32,6 @@ from pyterrier_graph.encoders.checkpoints import (
     precision,
     score_in_full_precision,
 )
-from pyterrier_graph.encoders.model import Judged, Reranker
 from pyterrier_graph.encoders.names import checkpoint_name, resolve
 from pyterrier_graph.graphs.hetero_graph import judged_ids
 from pyterrier_graph.lgre.training import (
@@ -45,6 +44,7 @@ from pyterrier_graph.lgre.training import (
     pair_logits,
     tokenize_pairs,
 )
+from pyterrier_graph.training.model import Judged, Reranker
 from pyterrier_graph.training.trainer import train
 from pyterrier_graph.training.validation import Validation, judged
 

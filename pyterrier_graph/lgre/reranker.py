@@ -20,11 +20,11 @@ from pyterrier_graph.encoders.checkpoints import (
     precision,
     score_in_full_precision,
 )
-from pyterrier_graph.encoders.model import options_from
 from pyterrier_graph.encoders.names import checkpoint_name
 from pyterrier_graph.lgre.cross_encoder import TextReranker
 from pyterrier_graph.lgre.equations import LGRe, LGReConfig
 from pyterrier_graph.lgre.training import Batch, LGReTraining
+from pyterrier_graph.training.model import options_from
 
 ENCODER = "encoder"
 WEIGHTS = "lgre.safetensors"

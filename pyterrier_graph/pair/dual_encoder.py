@@ -16,12 +16,12 @@ from datasets import Dataset, concatenate_datasets
 
 from pyterrier_graph.checks import DataWarning, View, check_frame, check_type, query_texts
 from pyterrier_graph.encoders.checkpoints import DType
-from pyterrier_graph.encoders.model import LearnedModel, training_entry
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 from pyterrier_graph.pair.mining import HardNegativeMiner, TrainingExamples
 from pyterrier_graph.pair.training import DualEncoderTraining, check_examples, train_dual_encoder
 from pyterrier_graph.storage.artifact import weights_sha256
+from pyterrier_graph.training.model import LearnedModel, training_entry
 from pyterrier_graph.training.trainer import restored_on_error
 from pyterrier_graph.training.validation import Validation, checked_qrels, checked_topics
 

@@ -199,7 +199,7 @@ class Change:
         }
         if checkpoint:
             self.meta["encoder"]["state"] = checkpoint_state(checkpoint)
-        from pyterrier_graph.encoders.model import LearnedModel
+        from pyterrier_graph.training.model import LearnedModel
 
         if isinstance(index.encoder, LearnedModel):
             shutil.rmtree(self.path / layout.ENCODER, ignore_errors=True)
