@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
@@ -197,6 +197,13 @@ class StructuredDocument:
         root = Node(SECTION, "" if is_missing(title) else title, NO_PARENT)
         passages = (Node(PASSAGE, passage, 0) for passage in split_text(text, passage_words))
         return cls(docno, (root, *passages), codes=codes)
+
+
+def title_passage(nodes: Sequence[Node], root: int = 0) -> list[Node]:
+    """The passage of a document that has titles only: the titles. Without it, no search could find the document."""
+    titles = [node.text for node in nodes if node.text.strip()]
+    has_passage = any(node.kind == PASSAGE for node in nodes)
+    return [Node(PASSAGE, " ".join(titles), root)] if titles and not has_passage else []
 
 
 def is_missing(value: Any) -> bool:

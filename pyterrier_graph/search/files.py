@@ -15,7 +15,7 @@ from pyterrier_graph.documents.document import Node
 from pyterrier_graph.documents.readers.files import FORMATS, DocumentFiles
 
 NAMED = 3  # broken files in a message
-OFFICE = ("markitdown", "mammoth", "pptx", "pdfminer")  # modules of the extra [office]
+OFFICE = ("mammoth", "pptx", "pdfminer")  # modules of the extra [office]
 
 
 class FolderFiles(DocumentFiles):
@@ -38,7 +38,9 @@ class FolderFiles(DocumentFiles):
         super().__init__(folder, formats, workers=workers, verbose=verbose)
         if not self.paths:
             endings = ", ".join(ending for endings in FORMATS.values() for ending in endings)
-            raise ValueError(f"{str(folder)!r} has no files whose names end in {endings}")
+            raise ValueError(
+                f"{str(folder)!r} has no files whose names end in {endings}{named(self.unreadable)}"
+            )
 
     def state(self) -> str:
         """A digest of the names, sizes and times of the files, and of how they are read, which changes with a file."""
