@@ -18,7 +18,7 @@ from pyterrier_graph.documents.document import (
     Link,
     Node,
     passage_id,
-    title_passage,
+    with_title_passage,
 )
 
 ANCHOR, LINK = "anchor", "link"
@@ -175,8 +175,8 @@ def assemble(
         for piece in merge(pieces, min_words, max_words):
             add(PASSAGE, piece.text, above[-1][1], piece.line, piece.marks)
     marks[-1] = marks[-1] + rest
-    for passage in title_passage(draft.nodes):
-        add(*passage, draft.lines[0], [])
+    for node in with_title_passage(draft.nodes)[len(draft.nodes) :]:
+        add(*node, draft.lines[0], [])
     _connect(draft, marks)
     return draft
 
