@@ -307,29 +307,33 @@ def read_markdown(
     workers: int | None = None,
     verbose: bool = True,
 ) -> DocumentFiles:
-    """Reads files of Markdown: CommonMark, with tables and front matter. Needs the extra ``[files]``.
+    """Reads Markdown files: CommonMark, with tables and front matter. Needs the extra ``[files]``.
 
     ::
 
         graph = ptg.DocumentGraph("corpus.graph").index(ptg.read_markdown("docs"))
 
-    A file becomes a document. Its docno is the file's path in the folder. Headings become sections; paragraphs, items
-    of lists, code, rows of tables and quotes become passages. A link to a heading or an anchor of the same file becomes
-    an edge ``internal``, a link to another file of the folder an edge ``external``: to the first passage at the anchor
-    that the link names, or to the document. Links out of the folder are left out. In front matter, ``title`` is the
-    document's title. Files that cannot be read are left out and listed in the report; one warning counts them.
+    Each file becomes a document, whose docno is the path of the file in the folder. Headings become sections.
+    Paragraphs, list items, code, table rows and quotes become passages. The titles of a file without any other text are
+    its only passage. A link to an anchor of the same file becomes an edge ``internal``. A link to another file of the
+    folder becomes an edge ``external`` to the first passage at the anchor, or to the document if the link has no
+    anchor. Other links are ignored. ``title`` in front matter is the title of the document, as the author typed it:
+    lines between two rules are front matter if they are ``key: value`` lines.
+
+    Files are decoded as UTF-8, or else with the encoding that a page of HTML declares, or else as cp1252. A warning
+    counts the files and folders that cannot be read, and the report lists them.
 
     Args:
-        files: A folder, which is searched with all folders inside, a file, or a list of files. Symbolic links and
-            hidden files in a folder are left out.
-        min_words: Blocks of a section with fewer words are merged with the next block, if the passage then has at most
-            ``max_words``.
-        max_words: Blocks with more words are cut, after a sentence if possible.
-        workers: Number of processes. By default as many as there are cores, but one for fewer than 200 files.
+        files: A folder, which is searched recursively, a file, or a list of files. Symbolic links and hidden files in a
+            folder are ignored.
+        min_words: Blocks with fewer words are merged with the next block of the section, if the passage then has at
+            most ``max_words``.
+        max_words: Blocks with more words are cut, preferably after a sentence.
+        workers: Number of processes. By default one per core, but a single one for fewer than 200 files.
         verbose: Whether to show progress.
 
     Raises:
-        FileNotFoundError: If there is no such folder or file.
+        FileNotFoundError: If the folder or the file does not exist.
         ImportError: If the libraries of the extra ``[files]`` are not installed.
     """
     return DocumentFiles(
@@ -343,29 +347,28 @@ def read_markdown(
 
 
 def read_html(files: Files, **options: Any) -> DocumentFiles:
-    """Reads files of HTML; arguments, documents, passages and links are those of :func:`read_markdown`.
+    """Reads HTML files. Arguments and documents are those of :func:`read_markdown`.
 
-    The title is that of the only heading of the highest level, or the page's ``<title>``. Where a page marks its main
-    text (``<main>``, ``role="main"``, ``<article>``), other text is left out; so are navigation, asides, and the header
-    and footer of the page. Cells of a row of a table are separated by ``|``. The encoding is the one that the page
-    declares.
+    The title is the only heading of the highest level, or else the ``<title>`` of the page. If a page marks its main
+    text (``<main>``, ``role="main"`` or ``<article>``), only this text is read. Navigation, asides, and the header and
+    footer of the page are never read. Cells of a table row are separated by ``|``.
     """
     return DocumentFiles(files, ["html"], **options)
 
 
 def read_rst(files: Files, **options: Any) -> DocumentFiles:
-    """Reads files of reStructuredText; arguments, documents, passages and links are those of :func:`read_markdown`.
+    """Reads reStructuredText files. Arguments and documents are those of :func:`read_markdown`.
 
-    Nothing is included from other files. Directives and roles that docutils does not have, such as those of Sphinx, are
-    read as text; ``:doc:``, ``:ref:`` and tables of contents become links where their targets are among the files.
+    Nothing is included from other files. Directives and roles of Sphinx are read as their text, and ``:doc:``,
+    ``:ref:`` and tables of contents become links to the files that they name.
     """
     return DocumentFiles(files, ["rst"], **options)
 
 
 def read_office(files: Files, **options: Any) -> DocumentFiles:
-    """Reads ``.docx``, ``.pptx``, ``.pdf`` and ``.ipynb`` files; arguments and passages as for :func:`read_markdown`.
+    """Reads ``.docx``, ``.pptx``, ``.pdf`` and ``.ipynb`` files as :func:`read_markdown` reads Markdown.
 
-    Slides and pages are sections. ``lines`` are numbers of slides, pages or cells, from 1. Pictures, macros, scanned
-    pages and outputs of notebooks are left out. Needs the extra ``[office]``.
+    Slides and pages become sections. Pictures, equations, macros, scanned pages and outputs of notebooks are ignored.
+    Needs the extra ``[office]``.
     """
     return DocumentFiles(files, ["office"], **options)
