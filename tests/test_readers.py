@@ -332,7 +332,7 @@ def test_processes_read_the_same(tmp_path: Path):
             "<button aria-controls=p>A</button><div id=p hidden>b</div><p hidden=until-found>c",
             [(0, "/"), (1, "A"), (1, "b"), (1, "c")],
         ),
-        ("<x-card>a</x-card><x-card>b</x-card>", [(0, "/"), (1, "a"), (1, "b")]),
+        ("<p>a <x-time>b</x-time><x-card>c</x-card>", [(0, "/"), (1, "a b c")]),
     ],
 )  # fmt: skip
 def test_no_text_and_no_heading_of_a_page_is_lost(

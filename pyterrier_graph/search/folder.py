@@ -52,7 +52,7 @@ def open_folder(
         lexical: The engine of BM25: ``'lance'``, ``'pisa'``, or ``'terrier'`` (which needs Java).
         cache: Folder of the index. By default ``.pyterrier_graph`` in the folder, or a folder in PyTerrier's home if
             the folder cannot be written.
-        workers: Number of processes that read files. By default one per core, but a single one for fewer than 200 files.
+        workers: Number of processes. By default one per core, but a single one for fewer than 200 files.
         verbose: Whether to show progress.
 
     Returns:

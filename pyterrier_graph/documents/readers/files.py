@@ -48,7 +48,7 @@ EXAMPLES = 10
 
 
 class DocumentFiles:
-    """The documents of files, in the order of their paths; each iteration reads the files again.
+    """The documents of files, in the order of their paths. Each iteration reads the files again.
 
     All files are read before the first document is yielded, because links may lead to later files. Memory holds paths,
     names of anchors, and one document at a time; the other documents are in a temporary file. A document is a record
@@ -125,7 +125,7 @@ class DocumentFiles:
             )
 
     def _drafts(self) -> Iterator[tuple[str, Draft | str]]:
-        """Paths and drafts of all files, or the reasons why files cannot be read."""
+        """Yields paths and drafts of all files, or the reasons why files cannot be read."""
         import pyterrier as pt
         from joblib import Parallel, cpu_count, delayed
 
@@ -146,7 +146,7 @@ class DocumentFiles:
     def _record(
         self, draft: dict[str, Any], ids: Mapping[str, str], nowhere: list[str]
     ) -> dict[str, Any]:
-        """The document of a draft, with its references resolved."""
+        """Returns the document of a draft with resolved references."""
         references = []
         for node, address, names in draft["references"]:
             target = next((ids[name] for name in names if name in ids), "")
@@ -213,7 +213,7 @@ def printable(path: str) -> str:
 
 
 def converter(format: str) -> ToHtml:
-    """The function that converts files of a format to HTML; raises ImportError if a library is missing."""
+    """Returns the function that converts files of a format to HTML. Raises ImportError if a library is missing."""
     with needs_files_extra(f"reading {format}", "office" if format == "office" else "files"):
         return import_module(f"pyterrier_graph.documents.readers.{format}").to_html
 
@@ -221,7 +221,7 @@ def converter(format: str) -> ToHtml:
 def read_file(
     root: Path, path: str, formats: Sequence[str], min_words: int, max_words: int
 ) -> Draft | str:
-    """The draft of a file, or the reason why it cannot be read."""
+    """Returns the draft of a file, or the reason why it cannot be read."""
     format = next((name for name in formats if path.lower().endswith(FORMATS[name])), formats[0])
     to_html = converter(format)
     try:
@@ -238,7 +238,7 @@ def read_file(
 
 
 def read_draft(to_html: ToHtml, data: bytes, docno: str, min_words: int, max_words: int) -> Draft:
-    """The document of a file's bytes.
+    """Makes a document of the content of a file.
 
     Raises:
         ReaderError: If the file cannot be read.

@@ -42,7 +42,7 @@ def to_html(data: bytes, name: str) -> Page:
 
 
 def parse_html(text: str) -> Any:
-    """The root element of a page, which need not be well-formed; None if there is no element."""
+    """Returns the root element of a page, which need not be well-formed, or None for an empty page."""
     parser = etree.HTMLParser(
         encoding="utf-8", remove_comments=True, remove_pis=True, no_network=True, huge_tree=True
     )
@@ -56,7 +56,7 @@ def parse_html(text: str) -> Any:
 
 
 def parse_xml(data: bytes) -> Any:
-    """The root element of XML. Nothing is loaded, and entities other than characters stay as they are."""
+    """Returns the root element of XML. Nothing is loaded, and entities other than characters stay as they are."""
     try:
         parser = etree.XMLParser(
             resolve_entities=False,
@@ -72,21 +72,21 @@ def parse_xml(data: bytes) -> Any:
 
 
 def plain_text(element: Any) -> str:
-    """All text of an element, with normalized white space; the text of an entity of a DTD is its name."""
+    """Returns all text of an element with normalized white space. Entities of a DTD are read as their names."""
     return " ".join("".join(map(unescape, element.itertext())).split())
 
 
 def read_page(page: Page) -> tuple[Block, list[Block]]:
-    """The title and the other blocks of a page: of its main text if the page marks it, else of all."""
+    """Returns the title and the other blocks of a page, or of its main text if the page marks it."""
     root = parse_html(page.html)
     if root is None:
         return Block(), []
     for path in _MAIN:
-        elements = root.xpath(path)
-        outermost = [e for e in elements if {*elements}.isdisjoint(e.iterancestors())]
         walk = _Walk(page, root, is_main=True)
-        for element in outermost:
-            walk.read(element)
+        elements = {*root.xpath(path)}
+        for element in root.xpath(path):
+            if elements.isdisjoint(element.iterancestors()):
+                walk.read(element)
         if any(block.line for block in walk.blocks):
             break
     else:
@@ -96,7 +96,7 @@ def read_page(page: Page) -> tuple[Block, list[Block]]:
 
 
 def _split_title(title: str, fallback: str, blocks: list[Block]) -> tuple[Block, list[Block]]:
-    """The title, and the blocks without it if it is a heading: the only one of the highest level."""
+    """Returns the title and the other blocks. The only heading of the highest level is the title."""
     levels = [block.level for block in blocks if block.level]
     heading = next((block for block in blocks if block.level), Block())
     is_title = levels and min(levels[1:], default=10) > levels[0]
@@ -122,18 +122,18 @@ class _Walk:
         self.blocks: list[Block] = [Block()]
 
     def read(self, element: Any, is_flat: bool = False) -> None:
-        """Reads an element and all elements inside."""
+        """Reads an element and all elements inside. Blocks in a flat element are part of its text."""
         tag, level = element.tag, _level(element)
-        is_block = tag in _BLOCKS or "-" in tag  # a custom element
-        starts = level > 0 or tag == "tr" or (is_block and not is_flat)
+        starts = level > 0 or tag == "tr" or (tag in _BLOCKS and not is_flat)
+        is_apart = tag in _BLOCKS or tag in ("br", "img") or "-" in tag  # a custom element
         if starts:
             self._begin(level)
-        elif is_block or tag in ("br", "img"):
+        elif is_apart:
             self._add(" ")
         elif tag in ("td", "th") and self.blocks[-1].line:
             self._add(" | ")
         self._mark(element)
-        self._add(f"{element.get('alt') or ''} " if tag == "img" else element.text)
+        self._add(element.get("alt") if tag == "img" else element.text)
         is_flat = is_flat or level > 0 or tag in _FLAT
         for child in element:
             if not self._is_left_out(child):
@@ -141,7 +141,7 @@ class _Walk:
             self._add(child.tail)
         if starts:
             self._begin()
-        elif is_block:
+        elif is_apart:
             self._add(" ")
 
     def _begin(self, level: int = 0) -> None:
@@ -170,7 +170,7 @@ class _Walk:
             block.marks.append(Mark(LINK, address, block.length))
 
     def _is_left_out(self, element: Any) -> bool:
-        """Whether an element is no text, or navigation, or hidden for good, or the sign of a link to its heading."""
+        """Returns whether an element is no text, navigation, hidden for good, or the sign of a link to its heading."""
         tag, role, classes = element.tag, element.get("role"), element.get("class") or ""
         hidden = element.get("hidden")
         if (
@@ -188,7 +188,7 @@ class _Walk:
 
 
 def _level(element: Any) -> int:
-    """The level of a heading; 0 for other elements."""
+    """Returns the level of a heading, or 0 for other elements."""
     if match := _HEADING.fullmatch(element.tag):
         return int(match[1])
     if element.get("role") != "heading":

@@ -65,7 +65,7 @@ def _slides(data: bytes) -> Iterator[str]:
 
 
 def _paragraphs(shapes: Iterable[Any]) -> Iterator[str]:
-    """The texts of shapes, of those in groups, and of rows of tables."""
+    """Yields the texts of shapes, shapes in groups, and table rows."""
     for shape in shapes:
         if hasattr(shape, "shapes"):
             yield from _paragraphs(shape.shapes)

@@ -91,23 +91,24 @@ class Block:
         return " ".join(self.text.split())
 
     def pieces(self, max_words: int) -> Iterator[Piece]:
-        """The text in pieces of at most ``max_words`` words, cut after sentences where possible."""
+        """Yields the text in pieces of at most ``max_words`` words, preferably of whole sentences."""
         text = self.text
         words = [match.span() for match in _WORD.finditer(text)]
         places = [mark.place for mark in self.marks]
-        start = first_mark = 0
+        start = first_mark = left = 0
+        line = self.line
         while start < len(words):
             end = _cut(text, words, start, max_words)
-            left, right = words[start][0], words[end - 1][1]
+            before, left, right = left, words[start][0], words[end - 1][1]
+            line += text.count("\n", before, left)
             last_mark = bisect_left(places, right) if end < len(words) else len(places)
-            line = self.line + text.count("\n", 0, left)
             marks = self.marks[first_mark:last_mark]
             yield Piece(" ".join(text[left:right].split()), end - start, line, marks)
             start, first_mark = end, last_mark
 
 
 def _cut(text: str, words: list[tuple[int, int]], start: int, max_words: int) -> int:
-    """The word before which a piece ends: after a sentence in its second half, or after a space, if there is one."""
+    """Returns the end of a piece: after a sentence in its second half, else after a word, else anywhere."""
     end = min(start + max_words, len(words))
     if end == len(words):
         return end
@@ -124,7 +125,7 @@ def _cut(text: str, words: list[tuple[int, int]], start: int, max_words: int) ->
 
 @dataclass
 class Draft:
-    """A document whose references to other documents are still unresolved.
+    """A document with unresolved references to other documents.
 
     Attributes:
         lines: The line of the file of each node.
@@ -227,7 +228,7 @@ def _connect(draft: Draft, marks: list[list[Mark]]) -> None:
 
 
 def _targets(address: str, docno: str) -> tuple[str, list[str]]:
-    """The file that an address leads to, and the names that it may stand for; no names if it leads out of the folder.
+    """Returns the file that an address leads to, and the names that it may stand for: none outside the folder.
 
     Addresses are relative to the document, or to the folder if they begin with a slash.
     """
@@ -248,7 +249,7 @@ def _targets(address: str, docno: str) -> tuple[str, list[str]]:
 
 
 def _first_passages(draft: Draft) -> list[str]:
-    """Per node the id of its first passage, which may be the node itself; the docno for the root or without any."""
+    """Returns the id of the first passage of each node; the docno for the root and for nodes without passages."""
     first = [draft.docno] * len(draft.nodes)
     number = sum(node.kind == PASSAGE for node in draft.nodes)
     for node in reversed(range(1, len(draft.nodes))):

@@ -73,7 +73,7 @@ def to_html(data: bytes, name: str) -> Page:
 
 
 def _entries(text: str) -> Iterator[str]:
-    """The documents that tables of contents name, as ``docname`` or ``Title <docname>``."""
+    """Yields the documents that tables of contents name as ``docname`` or ``Title <docname>``."""
     for table in _TOCTREE.finditer(text):
         for entry in table[2].splitlines():
             name = entry.strip().rpartition("<")[2].removesuffix(">").strip()
@@ -82,7 +82,7 @@ def _entries(text: str) -> Iterator[str]:
 
 
 def _directive(match: re.Match[str]) -> str:
-    """A directive without its markup."""
+    """Returns a directive without its markup."""
     indent, full_name, argument, _ = match.groups()
     name = full_name.rpartition(":")[2]
     if full_name in _OF_DOCUTILS:
@@ -95,7 +95,7 @@ def _directive(match: re.Match[str]) -> str:
 
 
 def _role(match: re.Match[str]) -> str:
-    """The text of a role, as a link if it names a document or a label."""
+    """Returns the text of a role, as a link if it names a document or a label."""
     name, text = match.groups()
     if name in _ROLES_OF_DOCUTILS:
         return match[0]
