@@ -27,7 +27,7 @@ from pyterrier_graph.documents.document import (
     split_passage_id,
 )
 from pyterrier_graph.documents.readers.page import MAX_BYTES, Page, ReaderError
-from pyterrier_graph.documents.readers.passages import Draft, assemble, clean
+from pyterrier_graph.documents.readers.passages import Block, Draft, assemble, clean
 
 Files = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 ToHtml = Callable[[bytes, str], Page]  # the content and the name of a file
@@ -250,7 +250,7 @@ def read_draft(to_html: ToHtml, data: bytes, docno: str, min_words: int, max_wor
     if not is_unicode(docno):
         raise ReaderError("its name is not valid UTF-8")
     if not data.strip():
-        return Draft(docno)
+        return assemble(docno, Block(), [], min_words, max_words)
     try:
         page = to_html(data, docno)
         draft = assemble(docno, *read_page(page), min_words, max_words)
