@@ -12,6 +12,7 @@ import json
 import math
 import os
 import re
+import reprlib
 import shutil
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from torch import nn
 
-META, CARD, LOCK = "pt_meta.json", "README.md", "lock"
+META, CARD, LOCK, SHARDS = "pt_meta.json", "README.md", "lock", "shards"
 NEW_META = f"{META}.new"  # before it takes the place of the former one
 SIZES, DIGESTS, OWN_DIGEST = "files", "file_sha256", "meta_sha256"
 SMALL = (
@@ -200,6 +201,145 @@ def locked(folder: Path, waiting: Callable[[], Any] | None = None) -> Iterator[N
 def _remove_unused(folder: Path) -> None:
     if folder.exists() and not {entry.name for entry in folder.iterdir()} - {LOCK}:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def workspace(path: Path) -> Iterator[Path]:
+    """Provides the hidden folder ``.NAME.new`` beside ``path``, in which one process at a time works.
+
+    The folder is deleted when the block ends without an error. After an error it stays if it contains finished
+    shards, so that a repeated call continues. Raises BlockingIOError if another process is at work there.
+    """
+    folder = path.absolute().with_name(f".{path.name}.new")
+    with locked(folder):
+        try:
+            yield folder
+        except BaseException:
+            if not any((folder / SHARDS).glob("*.safetensors")):
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def atomic_folder(
+    path: str | os.PathLike[str], meta: dict[str, Any], *, overwrite: bool = False
+) -> Iterator[Path]:
+    """Provides an empty folder that becomes the artifact at ``path`` when the block ends without an error.
+
+    Files are written to a hidden folder beside ``path``, which is renamed at the end. A process that is killed leaves
+    the former artifact or the new one. Long work keeps finished shards beside the files::
+
+        with atomic_folder(path, meta) as folder:
+            shards = ShardWriter(folder.parent, rows, rows_per_shard, identity)
+
+    Args:
+        path: The artifact's folder, which must not exist, or be empty.
+        meta: The contents of ``pt_meta.json``, which the block may complete; sizes and digests are added.
+        overwrite: Whether to replace an artifact that exists at ``path``.
+
+    Raises:
+        BlockingIOError: If another process is writing the same artifact.
+        FileExistsError: If there is something at ``path``, and ``overwrite`` is False.
+    """
+    target = Path(path).absolute()
+    with workspace(target) as place:
+        files, former = place / "files", place / "former"
+
+        def restore() -> None:
+            if former.exists() and not target.exists():  # stopped between the two renames
+                former.rename(target)
+            for folder in (files, former):
+                shutil.rmtree(folder, ignore_errors=True)
+
+        restore()
+        if not overwrite:
+            if os.path.isfile(target / META):  # complete: shards are left from a killed cleanup
+                shutil.rmtree(place / SHARDS, ignore_errors=True)
+            check_vacant(target)
+        files.mkdir()
+        try:
+            yield files
+            write_meta(files, meta)
+            if overwrite and target.exists():
+                target.rename(former)
+            else:
+                check_vacant(target)
+            files.replace(target)
+        except BaseException:
+            restore()
+            raise
+        sync(target.parent)
+
+
+def write_meta(folder: Path, meta: dict[str, Any]) -> None:
+    """Writes ``pt_meta.json`` with the sizes and digests of all files in a folder, and waits until all are on the disk.
+
+    Of an artifact inside the folder only its ``pt_meta.json`` is listed, which lists its files.
+    """
+    files = {file.relative_to(folder).as_posix(): file for file in _own_files(folder)}
+    meta[SIZES] = {name: file.stat().st_size for name, file in files.items()}
+    meta[DIGESTS] = {name: file_sha256(file) for name, file in files.items()}
+    about = folder / META
+    about.write_text(meta_text(meta), encoding="utf-8", newline="\n")
+    mode = about.stat().st_mode & 0o777
+    for file in (*files.values(), about):
+        file.chmod(mode)  # safetensors creates files that only their owner may read
+        sync(file)
+    for inner in {parent for file in (*files.values(), about) for parent in file.parents}:
+        if inner.is_relative_to(folder):
+            sync(inner)
+
+
+def _own_files(folder: Path) -> Iterator[Path]:
+    for file in sorted(folder.iterdir()):
+        if not file.is_dir():
+            yield file
+        elif _has_digests(file):
+            yield file / META
+        else:
+            yield from _own_files(file)
+
+
+def _has_digests(folder: Path) -> bool:
+    """Whether a folder is an artifact of this package, with a list of digests."""
+    file = folder / META
+    return file.is_file() and DIGESTS in json.loads(file.read_text(encoding="utf-8"))
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Writes a file completely or not at all, and waits until it is on the disk."""
+    with pt.io.finalized_open(str(path), "b") as out:
+        out.write(content)
+        out.flush()
+        os.fsync(out.fileno())
+    sync(path.parent)
+
+
+def check_identity(note: Path, identity: Mapping[str, Any], work: str, *, begun: bool) -> None:
+    """Writes to a file what the work in its folder depends on, or compares it where work has begun.
+
+    Raises ValueError, which names ``work`` and the differences, if the work depends on something else.
+    """
+    identity = json.loads(json.dumps(identity, default=str))
+    if not begun:
+        note.parent.mkdir(parents=True, exist_ok=True)
+        write_file(note, json.dumps(identity, indent=1, sort_keys=True).encode())
+        return
+    before = json.loads(note.read_text(encoding="utf-8")) if note.exists() else {}
+    differences = [
+        f"{name} was {reprlib.repr(before.get(name))}, is {reprlib.repr(identity.get(name))}"
+        for name in sorted(before.keys() | identity.keys())
+        if before.get(name) != identity.get(name)
+    ]
+    if differences:
+        advice = "delete it to start again, or choose another folder"
+        raise ValueError(f"{str(note.parent)!r} holds {work} ({'; '.join(differences)}): {advice}")
+
+
+def content_sha256(meta: Mapping[str, Any]) -> str:
+    """A digest of an artifact's files, from the digests in its ``pt_meta.json``."""
+    return json_sha256(meta[DIGESTS])
 
 
 @contextmanager
