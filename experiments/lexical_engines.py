@@ -151,7 +151,7 @@ def bm25s_as_it_is(rows: list[dict[str, str]], path: Path, stop_words: str = "en
 
 
 def tantivy(rows: list[dict[str, str]], path: Path, stop_words: bool = True) -> Search:
-    """tantivy with English stems and stop words."""
+    """Tantivy with English stems and stop words."""
     from tantivy import Document, Filter, Index, SchemaBuilder, TextAnalyzerBuilder, Tokenizer
 
     path.mkdir(parents=True)

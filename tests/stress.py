@@ -2,8 +2,8 @@
 
 ``python -W ignore tests/stress.py kills 500 disk 50`` runs so many rounds of each; ``STRESSES`` has the other names.
 Each prints its counts, and fails at the first index that is damaged, or that is neither the former version nor the new
-one. A process is forked for each change, so that none imports PyTorch again; the first process itself opens no table,
-except for ``flips``, which comes last. Indexes of nine passages have codes for approximate search.
+one. A process is forked for each change, so that none imports PyTorch again.
+Indexes of nine passages have codes for approximate search.
 """
 
 from __future__ import annotations
@@ -27,13 +27,11 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-import lancedb  # noqa: F401  # once for all processes
 import numpy as np
 import pandas as pd
 import pyterrier_dr  # noqa: F401
 import torch
 from joblib.externals.loky.backend import context, resource_tracker
-from s3 import Server
 from tiny import WORDS, checkpoint
 from trainings import FORK
 
@@ -41,7 +39,7 @@ import pyterrier_graph as ptg
 from pyterrier_graph.encoders import stored_vectors
 from pyterrier_graph.graph_mean import codes, contextual_index
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph
-from pyterrier_graph.search import changes
+from pyterrier_graph.search import builder
 from pyterrier_graph.storage.artifact import META
 from pyterrier_graph.storage.writer import Workers
 
@@ -52,7 +50,7 @@ STARTING = Lock()  # filelock refuses a fork while another thread forks
 gc.freeze()  # loky collects garbage after the first call of a worker
 
 
-def opened(path: Path | str) -> ptg.GraphIndex:
+def opened(path: Path) -> ptg.GraphIndex:
     return ptg.GraphIndex(path, encoder=checkpoint(), verbose=False)
 
 
@@ -89,7 +87,7 @@ def drawn(draw: random.Random, before: Documents | None) -> tuple[Change, Docume
     ), new if kind == "overwrite" else before | new
 
 
-def change(path: Path | str, about: Change, workers: Workers = 1) -> bool:
+def change(path: Path, about: Change, workers: Workers = 1) -> bool:
     """Changes an index; True when it is done."""
     kind, docs = about
     index = opened(path)
@@ -104,7 +102,7 @@ def change(path: Path | str, about: Change, workers: Workers = 1) -> bool:
     return True
 
 
-def check(path: Path | str, allowed: list[Documents | None], fresh: bool = True) -> int:
+def check(path: Path, allowed: list[Documents | None], fresh: bool = True) -> int:
     """Verifies an index; returns which of the allowed documents it has. Compares with a new index of these."""
     index = ptg.GraphIndex(path, verbose=False)
     if not (index.path / META).is_file():
@@ -137,13 +135,13 @@ def forked(
     """
     ours, theirs = FORK.Pipe(duplex=False)
 
-    def commit(index: ptg.GraphIndex, *given: Any, put: Any = changes.commit) -> None:
+    def commit(index: ptg.GraphIndex, *given: Any, put: Any = builder.publish) -> None:
         theirs.send(None)
         put(index, *given)
         theirs.send(None)
 
     def run() -> None:
-        changes.commit = commit  # type: ignore[assignment]
+        builder.publish = commit  # type: ignore[assignment]
         try:
             theirs.send((work(), None))
         except BaseException as error:
@@ -170,19 +168,12 @@ def forked(
     return result, [*np.diff(times)]
 
 
-def kills(
-    rounds: int, folder: Path, draw: random.Random, url: str = "", workers: Workers = 1
-) -> Counter[str]:
+def kills(rounds: int, folder: Path, draw: random.Random, workers: Workers = 1) -> Counter[str]:
     """Kills changes at random moments: the index is the former one or the new one, and can be changed again."""
     now, seconds, counts = None, [1.0, 1.0, 1.0], Counter[str]()
-    forked(
-        partial(change, f"{url}/first" if url else folder / "first", drawn(draw, None)[0], workers)
-    )  # workers start
+    forked(partial(change, folder / "first", drawn(draw, None)[0], workers))  # workers start
     for number in range(rounds):
-        path = f"{url}/{number // 12}" if url else folder / str(number // 12)
-        os.environ["PYTERRIER_HOME"] = str(
-            folder / draw.choice("ab")
-        )  # one of two machines that share an object store
+        path = folder / str(number // 12)
         now = now if number % 12 else None
         about, after = drawn(draw, now)
         phase = draw.randrange(3)
@@ -229,12 +220,6 @@ def ray(rounds: int, folder: Path, draw: random.Random) -> Counter[str]:
         return kills(rounds, folder, draw, workers="ray")
 
 
-def store(rounds: int, folder: Path, draw: random.Random) -> Counter[str]:
-    """The same in an object store, of which one request in ten fails."""
-    os.environ |= Server().environment
-    return kills(rounds, folder, draw, "s3://bucket")
-
-
 def disk(rounds: int, folder: Path, draw: random.Random) -> Counter[str]:
     """No file may exceed a random size: a change fails, and has no effect."""
     path, now, counts = folder / "index", None, Counter[str]()
@@ -262,7 +247,7 @@ def disk(rounds: int, folder: Path, draw: random.Random) -> Counter[str]:
 def answer(index: ptg.GraphIndex) -> tuple[int, str]:
     """The version of an index, and a digest of what a search finds."""
     found = index.search("alpha mu", 20)
-    return index.meta["number"], hashlib.sha256(
+    return index.meta["version"], hashlib.sha256(
         found.to_csv(float_format="%.4f").encode()
     ).hexdigest()
 
@@ -352,10 +337,11 @@ def flips(rounds: int, folder: Path, draw: random.Random) -> Counter[str]:
     path = folder / "index"
     for kind in "index", "update", "update":
         change(path, (kind, drawn(draw, None)[1]))
-    files = sorted({META, *json.loads((path / META).read_text())["files"]})
-    files = [name for name in files if (path / name).stat().st_size]
+    current = path / f"v{json.loads((path / META).read_text())['version']}"
+    files = [path / META, *sorted(file for file in current.rglob("*") if file.is_file())]
+    files = [file for file in files if file.stat().st_size]
     for _ in range(rounds):
-        file = path / draw.choice(files)
+        file = draw.choice(files)
         content = file.read_bytes()
         place = draw.randrange(len(content))
         file.write_bytes(
@@ -374,9 +360,7 @@ def flips(rounds: int, folder: Path, draw: random.Random) -> Counter[str]:
     return Counter({"flips": rounds, "files": len(files)})
 
 
-STRESSES = {
-    work.__name__: work for work in (kills, processes, ray, store, disk, readers, writers, flips)
-}
+STRESSES = {work.__name__: work for work in (kills, processes, ray, disk, readers, writers, flips)}
 
 
 def main(*given: str) -> None:

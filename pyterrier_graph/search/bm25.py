@@ -1,7 +1,7 @@
 """BM25 over passages, with bm25s: how text becomes terms, and the index of their weights.
 
 bm25s adds up a few columns of a sparse matrix for a query: the BM25 weight of each term in each passage, in
-memory-mapped files. The counts of terms are kept beside it, so that an update only reads the passages that have changed.
+memory-mapped files. The counts of terms are kept beside it, so that an update only reads passages that have changed.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 from functools import cached_property
-from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import regex
+
+from pyterrier_graph.graphs.csr import ranges
 
 K1, B = 1.2, 0.75
 TERMS = "terms.json"
@@ -77,7 +78,17 @@ class TermCounts(NamedTuple):
     terms: np.ndarray
     counts: np.ndarray
     offsets: np.ndarray
-    digests: np.ndarray  # of the texts
+
+    def merge(self, new: TermCounts, copied: np.ndarray) -> TermCounts:
+        """The counts of passages that are ``copied`` from here, by number, or, where it is -1, the next new one."""
+        rows = copied.copy()
+        rows[copied < 0] = len(self.offsets) - 1 + np.arange((copied < 0).sum())
+        both = (np.concatenate(pair) for pair in zip(self[:2], new[:2], strict=True))
+        lengths = np.concatenate([np.diff(self.offsets), np.diff(new.offsets)])
+        starts = np.cumsum(lengths) - lengths
+        _, places = ranges(starts[rows], lengths[rows])
+        terms, counts = (values[places] for values in both)
+        return TermCounts(terms, counts, np.cumsum([0, *lengths[rows]]))
 
 
 class BM25Index:
@@ -100,12 +111,20 @@ class BM25Index:
         texts: Iterable[str],
         *,
         previous: BM25Index | None = None,
+        copied: np.ndarray | None = None,
         k1: float = K1,
         b: float = B,
     ) -> BM25Index:
-        """Writes the index of some texts; what a previous index has counted is copied from there."""
+        """Writes the index of some texts.
+
+        In an update, ``copied`` has per passage its number in a previous index whose counts are copied, or -1;
+        ``texts`` are those of the passages with -1 only.
+        """
         path.mkdir(parents=True)
-        vocabulary, counts = _count(texts, previous)
+        vocabulary = {} if previous is None else dict(previous.vocabulary)
+        counts = _count(texts, vocabulary)
+        if previous is not None and copied is not None:
+            counts = previous.counts.merge(counts, copied)
         for name, values in counts._asdict().items():
             np.save(path / f"{name}.npy", values)
         (path / TERMS).write_text(json.dumps([*vocabulary], ensure_ascii=False), encoding="utf-8")
@@ -146,32 +165,18 @@ class BM25Index:
         return numbers, scores[numbers]
 
 
-def _count(
-    texts: Iterable[str], previous: BM25Index | None
-) -> tuple[dict[str, int], TermCounts]:
-    """Numbers terms, and counts them in each text."""
-    stems, vocabulary = Stems(), dict[str, int]()
-    row_of: dict[bytes, int] = {}
-    if previous is not None:
-        vocabulary, old = dict(previous.vocabulary), previous.counts
-        row_of = {digest.tobytes(): row for row, digest in enumerate(old.digests)}
-    terms, counts, digests = list[np.ndarray](), list[np.ndarray](), list[bytes]()
+def _count(texts: Iterable[str], vocabulary: dict[str, int]) -> TermCounts:
+    """Counts the terms of each text; new terms are added to the vocabulary."""
+    stems, terms, counts = Stems(), list[np.ndarray](), list[np.ndarray]()
     for text in texts:
-        digests.append(digest := blake2b(text.encode(), digest_size=16).digest())
-        if (row := row_of.get(digest)) is not None:
-            part = slice(old.offsets[row], old.offsets[row + 1])
-            terms.append(old.terms[part])
-            counts.append(old.counts[part])
-            continue
         count = Counter(stems[word] for word in words(text))
         numbers = [vocabulary.setdefault(term, len(vocabulary)) for term in count]
         terms.append(np.array(numbers, np.int32))
         counts.append(np.minimum([*count.values()], MOST).astype(np.uint16))
-    return vocabulary, TermCounts(
+    return TermCounts(
         np.concatenate([np.empty(0, np.int32), *terms]),
         np.concatenate([np.empty(0, np.uint16), *counts]),
         np.cumsum([0, *map(len, terms)]),
-        np.frombuffer(b"".join(digests), "V16"),
     )
 
 
@@ -187,7 +192,7 @@ def _weights(counts: TermCounts, num_terms: int, k1: float, b: float) -> Any:
     )
     passages = np.diff(table.indptr)  # of each term
     idf = np.log1p((shape[0] - passages + 0.5) / (passages + 0.5))
-    norm = k1 * (1 - b + b * lengths / max(lengths.mean(), 1))
+    norm = k1 * (1 - b + b * lengths / max(lengths.sum() / max(shape[0], 1), 1))
     weights = np.repeat(idf, passages) * table.data / (table.data + norm[table.indices])
     index = BM25(k1=k1, b=b)
     index.scores = {
