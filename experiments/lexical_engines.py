@@ -117,8 +117,8 @@ def timed(search: Search, graph: ptg.DocumentGraph, topics: pd.DataFrame, count:
 
 def own(rows: list[dict[str, str]], path: Path) -> Search:
     """``pyterrier_graph.search.bm25``: bm25s with this package's terms."""
-    index = BM25Index.build(path, (row["text"] for row in rows))
     docnos = np.array([row["docno"] for row in rows], dtype=object)
+    index = BM25Index.build(path, (row["text"] for row in rows))
 
     def search(query: str, count: int) -> tuple[list[str], list[float]]:
         numbers, scores = index.search(query, count)

@@ -45,8 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
         index = ptg.GraphIndex(
             f"{folder}/index", verbose=False
         )  # opened again, it takes the converted encoder
-        assert isinstance(index._encoder, CompiledEncoder), "this checkpoint was not converted"
-        contextual, (_, vectors, _) = index._contextual, index._contextual.flex.payload()
+        assert isinstance(index.loaded_encoder, CompiledEncoder), "this checkpoint was not converted"
+        contextual, (_, vectors, _) = index.contextual, index.contextual.flex.payload()
         encoded, weights = contextual._encoded([QUESTION]), contextual._weights
         dimension = len(query := ours.encode_queries([QUESTION])[0])
         print(

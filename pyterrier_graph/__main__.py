@@ -70,7 +70,9 @@ def search(arguments: Sequence[str] | None = None) -> int:
     try:
         from pyterrier_graph.checks import QualityWarning
         from pyterrier_graph.search.files import FolderFiles
+        from pyterrier_graph.search.snippets import check_question
 
+        check_question(question)
         FolderFiles(Path(options.folder))  # before the imports that take seconds
         from pyterrier_graph.search.folder import open_folder
 
@@ -88,7 +90,7 @@ def search(arguments: Sequence[str] | None = None) -> int:
     if weak := found.attrs.get("weak"):
         print(f"No passage answers this: {weak}. Ask in other words.", file=sys.stderr, flush=True)
     try:
-        text = results_text(found, question, options.folder) or "No passage has a word of it."
+        text = results_text(found, question, options.folder)
         sys.stdout.buffer.write(f"{text}\n".encode(errors="replace"))
         sys.stdout.flush()
     except BrokenPipeError:  # nobody reads the output, as with `| head`

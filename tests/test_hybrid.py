@@ -173,8 +173,8 @@ def test_columns_of_documents_replace_columns_of_topics() -> None:
     titled = pt.apply.generic(lambda queries: kettle.assign(source="a list", rank=0))
     copied = pt.apply.generic(lambda queries: queries.assign(docno="k", score=1.0, rank=0))
     for first, second in ((titled, titled), (titled, copied), (copied, titled)):
-        forgetful = pt.apply.generic(lambda queries: second(queries).drop(columns=["source"]))
-        found = ptg.Hybrid(first, forgetful)(topics[:1])
+        without = pt.apply.generic(lambda run: run.drop(columns=["source"]))
+        found = ptg.Hybrid(first, second >> without)(topics[:1])
         assert found["title"].tolist() == ["Kettle"] and found["source"].tolist() == ["a list"]
 
 

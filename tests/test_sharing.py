@@ -317,7 +317,7 @@ def test_an_index_from_hugging_face_can_be_changed(hub: Path, tmp_path: Path) ->
     loaded = pt.Artifact.from_hf("somebody/index")
     pd.testing.assert_frame_equal(loaded.search("alpha"), index.search("alpha"))
     loaded.update([{"docno": "new", "text": "alpha"}]).verify()
-    assert CARD in loaded.meta["files"] and "new%p0" in loaded.search("alpha")["docno"].tolist()
+    assert (loaded.path / CARD).is_file() and "new%p0" in loaded.search("alpha")["docno"].tolist()
 
 
 def test_zenodo(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,7 +115,7 @@ class BM25Index:
         k1: float = K1,
         b: float = B,
     ) -> BM25Index:
-        """Writes the index of some texts.
+        """Writes the index of some passages.
 
         In an update, ``copied`` has per passage its number in a previous index whose counts are copied, or -1;
         ``texts`` are those of the passages with -1 only.

@@ -180,7 +180,7 @@ class IndexBuilder:
                 fold = Path(place) / str(len([*Path(place).iterdir()]))
                 fold.mkdir()
                 _, vectors = self._write_context(fold, graph, (others, qrels))
-                words = index.lexical_retriever(self.meta["lexical"], fold, graph, DEPTH)
+                words = index.lexical_retriever(self.meta["lexical"], fold, vectors, DEPTH)
                 return Hybrid(words, vectors.retriever())
 
             parts = [*left_out(hybrid, topics, qrels, verbose=index.verbose)]

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, cast, get_args
 
 import numpy as np
 import pandas as pd
@@ -65,6 +65,7 @@ if TYPE_CHECKING:
 Lexical = Literal["bm25s", "pisa", "terrier"]
 Within = Iterable[str] | str | None
 ROWS_AT_ONCE = 4096
+LABEL = "BM25 with context"
 
 
 class GraphIndex(Shown, WithSignature, BuiltArtifact):
@@ -365,29 +366,32 @@ class GraphIndex(Shown, WithSignature, BuiltArtifact):
         self,
         engine: str | None,
         folder: Path,
-        graph: DocumentGraph,
+        vectors: ContextualIndex,
         num_results: int,
         allowed: np.ndarray | None = None,
     ) -> pt.Transformer:
-        """BM25 over the passages of a graph, with the files in a folder."""
-        options = graph, num_results, allowed
+        """BM25 over the passages of an index of vectors, with the files of an engine in a folder."""
+        graph = cast(DocumentGraph, vectors.graph)
         if isinstance(self.lexical, pt.Transformer):
             pipeline = self.lexical if allowed is not None else self.lexical % num_results
-            return FilteredRetriever(pipeline, *options)
+            return FilteredRetriever(pipeline, graph, num_results, allowed)
         if engine is None:
             raise ValueError(f"{self!r} was made with a pipeline as lexical=: give it again")
         if engine == "bm25s":
-            return BM25Retriever(BM25Index(folder / versions.BM25), *options)
+            index, docnos = (
+                BM25Index(folder / versions.BM25),
+                vectors.flex.payload(return_dvecs=False)[0],
+            )
+            return BM25Retriever(index, docnos, num_results, allowed, label=LABEL)
         depth = num_results if allowed is None else max(DEPTH, num_results)
-        return FilteredRetriever(bm25([], engine, folder / versions.BM25, depth), *options)
+        retriever = bm25([], engine, folder / versions.BM25, depth)
+        return FilteredRetriever(retriever, graph, num_results, allowed)
 
     def _lexical(self, num_results: int, within: Within) -> pt.Transformer:
-        version = self._opened
-        allowed = allowed_passages(version.graph, within)
-        if self.meta["lexical"] == "bm25s" and not isinstance(self.lexical, pt.Transformer):
-            return BM25Retriever(version.bm25, version.graph, num_results, allowed)
+        allowed = allowed_passages(self.graph, within)
+        folder = self._opened.folder
         return self.lexical_retriever(
-            self.meta["lexical"], version.folder, version.graph, num_results, allowed
+            self.meta["lexical"], folder, self.contextual, num_results, allowed
         )
 
     def _dense(self, num_results: int, within: Within, exact: bool) -> pt.Transformer:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
+from npids.lookup import Lookup
 
 from pyterrier_graph.checks import WithSignature, check_count, check_frame, check_type
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.html import pipeline_name
 from pyterrier_graph.search.bm25 import BM25Index, words
 from pyterrier_graph.search.hybrid import ranked
+from pyterrier_graph.storage.arrays import ids_of
 
 HELP = "https://pypi.org/project/pyterrier-graph/"
 
@@ -24,16 +26,13 @@ class PassageRetriever(WithSignature, pt.Transformer):
     Columns in: ``qid, query``. Columns out: ``qid, query, docno, score, rank``.
 
     Args:
-        graph: The graph of the passages.
         num_results: Passages per query.
         allowed: Whether a passage may be found, shape (passages,); None for all.
     """
 
-    def __init__(
-        self, graph: DocumentGraph, num_results: int = 1000, allowed: np.ndarray | None = None
-    ) -> None:
+    def __init__(self, num_results: int = 1000, allowed: np.ndarray | None = None) -> None:
         check_count("num_results", num_results)
-        self.graph, self.num_results, self.allowed = graph, num_results, allowed
+        self.num_results, self.allowed = num_results, allowed
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Finds passages."""
@@ -54,30 +53,48 @@ class PassageRetriever(WithSignature, pt.Transformer):
 
 
 class BM25Retriever(PassageRetriever):
-    """Finds passages by BM25 over their text and context; arguments and columns are those of the base."""
+    """Finds passages by BM25; other arguments and columns are those of the base.
+
+    Args:
+        index: The index.
+        docnos: The ids of its passages, in their order.
+        label: The name in explanations.
+    """
 
     schematic = {"label": "BM25", "help_url": HELP}
 
-    def __init__(self, index: BM25Index, graph: DocumentGraph, *options: Any) -> None:
-        super().__init__(graph, *options)
-        self.index = index
+    def __init__(
+        self,
+        index: BM25Index,
+        docnos: Lookup | Sequence[str],
+        num_results: int = 1000,
+        allowed: np.ndarray | None = None,
+        *,
+        label: str = "BM25",
+    ) -> None:
+        super().__init__(num_results, allowed)
+        self.index, self.label = index, label
+        self.docnos = docnos if isinstance(docnos, Lookup) else np.array(docnos, dtype=object)
 
     def __repr__(self) -> str:
         return f"BM25({str(self.index.path)!r}, {self.num_results})"
 
     def __str__(self) -> str:
-        return "BM25 with context"
+        return self.label
 
     def retrieve(self, topics: pd.DataFrame) -> pd.DataFrame:
         """Finds passages for queries that have words."""
         numbers, scores = [np.empty(0, np.int64)], [np.empty(0, np.float32)]
         for query in topics["query"]:
-            best, values = self.index.search(query, self.num_results, self.allowed)
-            numbers.append(best)
+            found, values = self.index.search(query, self.num_results, self.allowed)
+            numbers.append(found)
             scores.append(values)
         counts = [len(part) for part in numbers[1:]]
         rows = topics[copied_columns(topics)].iloc[np.repeat(np.arange(len(topics)), counts)]
-        docnos = self.graph.ids_of(self.graph.passage_nodes[np.concatenate(numbers)])
+        best = np.concatenate(numbers)
+        docnos = (
+            self.docnos[best] if isinstance(self.docnos, np.ndarray) else ids_of(self.docnos, best)
+        )
         return rows.reset_index(drop=True).assign(
             docno=pd.array(docnos, dtype="str"),
             score=np.concatenate(scores).astype(float),
@@ -95,9 +112,15 @@ class FilteredRetriever(PassageRetriever):
         allowed: As for the base.
     """
 
-    def __init__(self, retriever: pt.Transformer, graph: DocumentGraph, *options: Any) -> None:
-        super().__init__(graph, *options)
-        self.retriever = retriever
+    def __init__(
+        self,
+        retriever: pt.Transformer,
+        graph: DocumentGraph,
+        num_results: int = 1000,
+        allowed: np.ndarray | None = None,
+    ) -> None:
+        super().__init__(num_results, allowed)
+        self.retriever, self.graph = retriever, graph
 
     def __repr__(self) -> str:
         return repr(self.retriever)
