@@ -106,20 +106,17 @@ def frame_sha256(frame: pd.DataFrame) -> str:
 
 
 def weights_sha256(module: nn.Module, before: str = "", after: str = "") -> str:
-    """SHA-256 of the names and weights of a module, preceded and followed by a text.
+    """SHA-256 of the names and weights of a module, preceded and followed by a string.
 
-    It is computed again after PyTorch has changed a weight. Writes to ``weight.data``, which PyTorch does not count,
-    are noticed by up to 64 numbers of each weight.
+    The digest is computed again after a change. Fused optimizers change weights without increasing their version, so
+    up to 64 numbers of each weight are compared, too.
     """
     import torch
 
     weights = dict(sorted(module.state_dict().items()))
-    places = [
-        (name, each.data_ptr(), each.is_inference() or each._version)
-        for name, each in weights.items()
-    ]
-    numbers = [each.flatten()[:: each.numel() // 64 + 1].cpu() for each in weights.values()]
-    state = before, after, places, torch.cat([torch.empty(0), *numbers]).double().numpy().tobytes()
+    places = [(w.data_ptr(), w.is_inference() or w._version) for w in weights.values()]
+    numbers = [w.flatten()[:: w.numel() // 64 + 1].cpu().double() for w in weights.values()]
+    state = before, after, places, torch.cat([torch.empty(0), *numbers]).numpy().tobytes()
     known = _sha256_of.get(module)
     if known is None or known[0] != state:
         digest = hashlib.sha256(before.encode())
@@ -207,15 +204,15 @@ def _remove_unused(folder: Path) -> None:
 def workspace(path: Path) -> Iterator[Path]:
     """Provides the hidden folder ``.NAME.new`` beside ``path``, in which one process at a time works.
 
-    The folder is deleted when the block ends without an error. After an error it stays if it contains finished
-    shards, so that a repeated call continues. Raises BlockingIOError if another process is at work there.
+    The folder is deleted when the block ends without an error. After an error it stays if it contains shards or
+    complete artifacts, so that a repeated call continues. Raises BlockingIOError if another process is at work there.
     """
     folder = path.absolute().with_name(f".{path.name}.new")
     with locked(folder):
         try:
             yield folder
         except BaseException:
-            if not any((folder / SHARDS).glob("*.safetensors")):
+            if not any(any(folder.rglob(name)) for name in ("*.safetensors", META)):
                 shutil.rmtree(folder, ignore_errors=True)
             raise
         shutil.rmtree(folder, ignore_errors=True)
