@@ -25,8 +25,9 @@ import numpy as np
 
 from pyterrier_graph.checks import DataWarning
 from pyterrier_graph.encoders.compiled import compiled
+from pyterrier_graph.encoders.flex import Flex
 from pyterrier_graph.graphs.csr import offsets, ranges
-from pyterrier_graph.storage.arrays import DOCNOS, Flex, blocks, write_ids
+from pyterrier_graph.storage.arrays import DOCNOS, blocks, write_ids
 from pyterrier_graph.storage.artifact import META, atomic_folder, json_sha256, read_meta
 from pyterrier_graph.storage.shards import ShardWriter, Workers
 

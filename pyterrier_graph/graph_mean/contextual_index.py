@@ -39,6 +39,7 @@ from pyterrier_graph.checks import (
     check_type,
     check_weights,
 )
+from pyterrier_graph.encoders.flex import Flex
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.stored_vectors import (
     FLEX,
@@ -52,7 +53,7 @@ from pyterrier_graph.encoders.stored_vectors import (
 )
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.relations import OWN, QUERY_RELATIONS
-from pyterrier_graph.storage.arrays import DOCNOS, Flex, blocks, ids_of, numbers_of, read_array
+from pyterrier_graph.storage.arrays import DOCNOS, blocks, ids_of, numbers_of, read_array
 from pyterrier_graph.storage.artifact import (
     META,
     OwnArtifact,

@@ -30,6 +30,7 @@ from pyterrier_graph.checks import (
     check_weights,
 )
 from pyterrier_graph.encoders.checkpoints import DType, dtype_name, precision
+from pyterrier_graph.encoders.flex import Flex
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.stored_vectors import (
     TITLED,
@@ -68,7 +69,7 @@ from pyterrier_graph.graphs.relations import (
     TITLES,
     check_graphs,
 )
-from pyterrier_graph.storage.arrays import Flex, blocks
+from pyterrier_graph.storage.arrays import blocks
 from pyterrier_graph.storage.artifact import META, file_sha256, weights_sha256
 from pyterrier_graph.storage.shards import Workers, check_workers
 from pyterrier_graph.training.model import LearnedModel
