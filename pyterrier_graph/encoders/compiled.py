@@ -12,15 +12,14 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import cache, partial
 from hashlib import sha256
 from importlib.metadata import version
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from threading import Lock
 from typing import Any
 
@@ -30,6 +29,7 @@ import pyterrier as pt
 
 from pyterrier_graph.checks import WithSignature, check_frame, check_texts, warn_of_rewritten
 from pyterrier_graph.encoders.names import NAMES, checkpoint_state
+from pyterrier_graph.storage.artifact import atomic_folder, locked
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +39,7 @@ FILES = ABOUT, NETWORK, WEIGHTS, TOKENIZER = (
     "network.bin",
     "tokenizer.json",
 )
+KIND = {"type": "openvino_encoder", "format": "openvino"}
 BATCH = 16
 EXAMPLES = [
     "Who?",
@@ -215,7 +216,7 @@ def _convert_once(name: str, write: Callable[[Path], None]) -> None:
             )  # the conversion traces the network for inputs of any size
             tracing.disabled = True  # and reads its properties, of which one warns
             try:
-                with _writing(place) as folder:
+                with atomic_folder(place, dict(KIND)) as folder:
                     write(folder)
             except Exception as error:  # of many kinds, for networks that OpenVINO cannot convert
                 logger.info("torch runs %s, since OpenVINO cannot", name, exc_info=True)
@@ -250,25 +251,14 @@ def compiled_checkpoint(checkpoint: str) -> Any:
 
 def _restored(name: str, files: dict[str, bytes]) -> CompiledEncoder:
     """A pickled encoder; its files are written where they are missing, as on another machine."""
-    if not (place := _folder(name)).is_dir():
-        with _writing(place) as folder:
-            for file, content in files.items():
-                (folder / file).write_bytes(content)
-    return CompiledEncoder(place)
-
-
-@contextmanager
-def _writing(place: Path) -> Iterator[Path]:
-    """Provides a folder that becomes ``place`` if the block ends without an error; another process may be quicker."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=place.parent) as folder:
-        (new := Path(folder, "new")).mkdir()
-        yield new
-        try:
-            new.replace(place)
-        except OSError:
+    place = _folder(name)
+    if not place.is_dir():
+        with locked(place.parent, waiting=lambda: None):  # for another process that writes them
             if not place.is_dir():
-                raise
+                with atomic_folder(place, dict(KIND)) as folder:
+                    for file, content in files.items():
+                        (folder / file).write_bytes(content)
+    return CompiledEncoder(place)
 
 
 def _compare(made: CompiledEncoder, network: Any) -> None:

@@ -41,7 +41,7 @@ from pyterrier_graph.storage.artifact import (
     meta_text,
     write_file,
 )
-from pyterrier_graph.storage.writer import Workers, check_workers
+from pyterrier_graph.storage.shards import Workers, check_workers
 
 if TYPE_CHECKING:
     from pyterrier_graph.graph_mean.graph_mean import ContextualEncoder

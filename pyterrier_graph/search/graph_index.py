@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast, get_args
 
 import numpy as np
 import pandas as pd
@@ -46,14 +46,12 @@ from pyterrier_graph.search.retrievers import (
 from pyterrier_graph.search.versions import Answered, Version
 from pyterrier_graph.storage.artifact import (
     META,
-    SIZES,
     BuiltArtifact,
     kind_of,
     locked,
     read_meta,
-    verify,
 )
-from pyterrier_graph.storage.writer import Workers
+from pyterrier_graph.storage.shards import Workers
 from pyterrier_graph.training.grid_search import Tuning
 from pyterrier_graph.training.validation import checked_qrels, checked_topics
 
@@ -63,6 +61,7 @@ if TYPE_CHECKING:
     from pyterrier_graph.graph_mean.graph_mean import ContextualEncoder
 
 Lexical = Literal["bm25s", "pisa", "terrier"]
+T = TypeVar("T")
 Within = Iterable[str] | str | None
 ROWS_AT_ONCE = 4096
 LABEL = "BM25 with context"
@@ -154,14 +153,22 @@ class GraphIndex(Shown, WithSignature, BuiltArtifact):
     @cached_property
     def meta(self) -> dict[str, Any]:
         """How the index was made: ``version``, ``settings``, ``encoder``, ``lexical``, ``source`` (a report)."""
-        while True:
+
+        def read() -> dict[str, Any]:
             root = read_meta(self.path, kind_of(self))
+            made = Version(self.path, root["version"]).meta
+            return made | {name: root[name] for name in ("version", "settings")}
+
+        return self._while_unchanged(read)
+
+    def _while_unchanged(self, read: Callable[[], T]) -> T:
+        """What a function reads; it is called again if it fails because the index is changed meanwhile."""
+        while True:
+            before = _content(self.path / META)
             try:
-                return Version(self.path, root["version"]).meta | {
-                    name: root[name] for name in ("version", "settings")
-                }
-            except (FileNotFoundError, ValueError):
-                if read_meta(self.path, kind_of(self)) == root:  # else it was changed meanwhile
+                return read()
+            except (OSError, ValueError):
+                if _content(self.path / META) == before:
                     raise
 
     @cached_property
@@ -187,12 +194,7 @@ class GraphIndex(Shown, WithSignature, BuiltArtifact):
 
     def verify(self) -> Self:
         """Compares all files with their digests; ValueError names damaged files."""
-        verify(self.path)
-        folder = self._opened.folder
-        for file in [folder / META, *folder.rglob(META)]:
-            if SIZES in read_meta(file.parent):
-                verify(file.parent)
-        return self
+        return self._while_unchanged(super().verify)
 
     @property
     def graph(self) -> DocumentGraph:
@@ -592,6 +594,10 @@ class GraphIndex(Shown, WithSignature, BuiltArtifact):
         for file in [self.path / META, self.path / "README.md", *files]:
             if file.is_file():
                 yield file.relative_to(self.path).as_posix(), str(file)
+
+
+def _content(file: Path) -> bytes | None:
+    return file.read_bytes() if file.is_file() else None
 
 
 def _checked(answered: Any) -> Answered | None:
