@@ -546,10 +546,27 @@ def test_the_split_of_algorithm_1(small: Any) -> None:
             assert {small.docnos[n] for n in negatives} <= {*found} and len(negatives) == 2
     assert len({tuple(rows) for rows in seen}) == 3
     assert [loss_queries(small, seed=1)[n] for n in range(8)] != seen[0][:8]
-    unmasked = loss_queries(small, masked=None)
-    assert len(unmasked) == 44 and not len(set(range(44)) - {unmasked[n] for n in range(44)})
-    assert len(unmasked.query_graph.edges_of_passages(np.arange(COUNT)).indices) == 200
     assert loss_queries(small, negatives=0).negatives[:3].shape == (3, 0)
+
+
+def test_without_masking_the_edges_to_labeled_positives_are_dropped(small: Any) -> None:
+    """001, Sect. 4.5: all queries are in the graph and give the loss; seen from both sides, of all types."""
+    unmasked = loss_queries(small, masked=None)
+    assert sorted(unmasked[n] for n in range(len(unmasked))) == [*range(44)]
+    for edge_type in ("retrieved", "relevant"):
+        everything = edges_of(small.graph, edge_type, set())[0]
+        expected = sorted(
+            (q, p)
+            for q, p in everything
+            if small.docnos[p] != small.relevant[f"q{small.numbers[q]}"]
+        )
+        assert len(expected) < len(everything)
+        left = unmasked.query_graph.edges_of_passages(np.arange(COUNT), edge_type)
+        assert sorted(zip(left.indices, left.row_index, strict=True)) == expected
+        left = unmasked.query_graph.edges_of_queries(np.arange(40), edge_type)
+        assert sorted(zip(left.row_index, left.indices, strict=True)) == expected
+    whole = small.graph.edges_of_passages(np.arange(COUNT)).indices
+    assert len(whole) == 200 and unmasked.query_graph.fingerprint() != small.graph.fingerprint()
 
 
 def test_answerable_positives_are_relevant_to_another_query(small: Any, tmp_path: Path) -> None:
@@ -890,6 +907,46 @@ def test_the_encoder_learns_too(small: Any, tmp_path: Path) -> None:
         gnn(small, encoder=plain, training=training).fit(small.train, small.qrels)
     with pytest.raises(ValueError, match="has nothing to learn"):
         gnn(small, NETWORKS["average"]).fit(small.train, small.qrels)
+
+
+@pytest.mark.parametrize("name", ["papers", "relations"])
+def test_an_index_keeps_the_vectors_before_joint_training(
+    small: Any, tmp_path: Path, name: str
+) -> None:
+    """001, Limitations: Eq. 6 has the cached passages of the initial dual-encoder, in training and in the index."""
+    training = {"encoder_learning_rate": 0.01, "epochs": 2}
+    model = gnn(small, NETWORKS[name], training=training, graph=small.documents)
+    model.fit(small.train, small.qrels)
+    fresh = torch.tensor(model.encoder.encode_docs([*small.texts.values()]))
+    queries = torch.tensor(model.encoder.encode_queries(small.graph.texts(np.arange(40))))
+    assert not torch.allclose(fresh, small.vectors, atol=1e-2)
+    network: Any = model.network
+    with torch.no_grad():
+        if name == "papers":
+            pairs, _ = edges_of(small.graph, "retrieved", set())
+            states = reference.query_states(network, queries, small.vectors, pairs)  # cached
+            expected = reference.passage_states(network, fresh, states, [(p, q) for q, p in pairs])
+        else:  # so do the neighbors in the documents, which training does not encode again
+            relevant = [(p, q) for q, p in edges_of(small.graph, "relevant", set())[0]]
+            titles = small.encoder.encode_docs([WORDS[number] for number in range(6)])
+            titled = [(p, p // 4) for p in range(COUNT) if p // 4]
+            row, node = small.documents.neighbors(small.documents.passage_nodes, "order")
+            order = [
+                (r, [*small.documents.passage_nodes].index(n))
+                for r, n in zip(row, node, strict=True)
+            ]
+            expected = reference.relation_passage_states(
+                network,
+                fresh,
+                {"relevant": queries, "title": torch.tensor(titles), "order": small.vectors},
+                {"relevant": relevant, "title": titled, "order": order},
+            )
+    found = indexed(model, tmp_path / "index")
+    np.testing.assert_allclose(found, expected, atol=2e-4)
+    model.save(tmp_path / "model")
+    there = {"graph": small.documents, "query_graph": small.graph, "device": "cpu"}
+    loaded = GNNEncoder.load(tmp_path / "model", **there, verbose=False)
+    np.testing.assert_allclose(loaded.vectors_of(small.docnos), found, atol=1e-5)
 
 
 # --- frames, artifacts, copies

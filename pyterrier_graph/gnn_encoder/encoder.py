@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 import pandas as pd
+import pyterrier as pt
 import torch
 from pyterrier_dr import BiEncoder, FlexIndex
 from safetensors.torch import load_model, save_model
@@ -33,6 +34,7 @@ from pyterrier_graph.gnn_encoder.training import (
 )
 from pyterrier_graph.graph_mean.equations import PassageNetwork
 from pyterrier_graph.graph_mean.graph_mean import (
+    INITIAL_ENCODER,
     ContextualEncoder,
     default_weights,
     largest_weights,
@@ -179,7 +181,8 @@ class GNNEncoder(ContextualEncoder):
         query and are not relevant to it. The network learns from the encoder's own vectors (000). With
         ``encoder_learning_rate`` the encoder, which has to be a :class:`~pyterrier_graph.DualEncoder`, learns as well
         (001): a copy of it becomes ``gnn.encoder``. Vectors that were given are then of the encoder before, so they are
-        dropped: the passages of the graph are encoded again, or new vectors are set by ``gnn.vectors = index``.
+        dropped: the passages of the graph are encoded again, or new vectors are set by ``gnn.vectors = index``. Eq. 6
+        keeps the vectors of the encoder before, ``gnn.initial_encoder``, in training and in the index.
 
         Args:
             topics_or_res_tr: Training queries: ``qid, query``.
@@ -241,6 +244,7 @@ class GNNEncoder(ContextualEncoder):
                 free=model.penalty if l2_sp is None and encoder is None else None,
             )
         if encoder is not None:
+            self.initial_encoder = self.initial_encoder or self.encoder
             self.encoder, self.vectors, self._checkpoint = encoder, None, None
         return self
 
@@ -292,4 +296,8 @@ class GNNEncoder(ContextualEncoder):
             **{"config": CONFIGS[about["kind"]](**about["config"])} | options | {"encoder": encoder}
         )
         load_model(model.network, folder / WEIGHTS)
+        if (folder / INITIAL_ENCODER).exists():
+            device = {"device": options.get("device"), "dtype": options.get("dtype", "auto")}
+            initial: Any = pt.Artifact.load(str(folder / INITIAL_ENCODER))
+            model.initial_encoder = initial.apply_attributes(**device)
         return model

@@ -67,7 +67,8 @@ class GNNEncoderTraining(StartOptions):
             collections, and training them gained nothing. A relation that starts with 0 stays without effect.
         encoder_learning_rate: Of the dual-encoder. None leaves it unchanged (000); 001 trains both.
         masked: Share of the graph's queries that are taken out, and give the loss, in each epoch. Both papers have 5 %,
-            of which hundreds of queries make one step. None masks none, and all give the loss: "w/o mask".
+            of which hundreds of queries make one step. None masks none: all queries give the loss, and instead the
+            edges between the training queries and their relevant passages are dropped ("w/o MGT").
         negatives: Hard negatives per query, drawn from the passages that were retrieved for it.
         scale: Factor of similarities: None is 1, as in the papers, or 20 where vectors have unit length.
 
@@ -121,11 +122,12 @@ class LossQueries:
         CSR  # for each query its relevant passages; no row for a query that cannot give a loss
     )
     negatives: CSR  # for each query its hard negatives
+    relevant: CSR  # for each query all of its relevant passages
 
     def fingerprint(self) -> str:
         """A digest of the queries, their vectors, positives and negatives."""
         digest = hashlib.sha256(json.dumps(self.texts).encode())
-        rows = (self.positives, self.negatives)
+        rows = (self.positives, self.negatives, self.relevant)
         vectors = self.vectors.numpy(), self.weights.numpy()
         for array in (
             *vectors,
@@ -157,18 +159,16 @@ def loss_queries(
     vectors = torch.from_numpy(np.asarray(sampler.encoder.encode_queries(texts), dtype=np.float32))
     row = pd.Series(np.arange(len(qids)), index=qids)
 
-    positives = CSR.group(
+    labeled = CSR.group(
         row.loc[relevant["qid"]].to_numpy(),
         sampler.numbers_of(relevant["docno"].tolist()),
         len(row),
     )
-    negatives = _retrieved(sampler, vectors, number, positives, outside=bool(options.negatives))
-    if by_document:
-        positives = _best(sampler, vectors, positives)
+    negatives = _retrieved(sampler, vectors, number, labeled, outside=bool(options.negatives))
+    positives = _best(sampler, vectors, labeled) if by_document else labeled
     positives = _answerable(sampler, number, positives)
-    return LossQueries(
-        texts, vectors, _weights(model, sampler, vectors, number), number, positives, negatives
-    )
+    weights = _weights(model, sampler, vectors, number)
+    return LossQueries(texts, vectors, weights, number, positives, negatives, labeled)
 
 
 def _weights(
@@ -296,14 +296,21 @@ class MaskedGraph(Dataset):
         return int(self._rows[position])
 
     def draw(self, epoch: int) -> None:
-        """Lines 3 to 5: draws Q_t, and their positives and negatives, and takes Q_t out of the graph."""
+        """Lines 3 to 5: draws Q_t, and their positives and negatives, and takes Q_t out of the graph.
+
+        Without masking, the edges between training queries and their relevant passages are dropped (001, Sect. 4.5).
+        """
         random = np.random.default_rng((self.options.seed, epoch))
         drawn = random.permutation(self._masked)[: self._count]
         self._rows = np.concatenate([drawn, self._always])  # Q_t
-        graph, out = self.sampler.query_graph, self.queries.number[drawn]
-        self.query_graph = (
-            graph if graph is None or self.options.masked is None else graph.without(out)
-        )
+        graph, relevant = self.sampler.query_graph, self.queries.relevant
+        if graph is not None and self.options.masked is not None:
+            graph = graph.without(self.queries.number[drawn])
+        elif graph is not None:
+            query = self.queries.number[relevant.row_index]
+            inside = query >= 0
+            graph = graph.without_edges(query[inside], relevant.indices[inside])
+        self.query_graph = graph
         self.positives = _drawn(self.queries.positives, 1, random)[:, 0]
         self.negatives = _drawn(self.queries.negatives, self.options.negatives, random)
 

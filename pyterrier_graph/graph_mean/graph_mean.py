@@ -82,6 +82,7 @@ if TYPE_CHECKING:
 AUTO: Literal["auto"] = "auto"
 Weights = Mapping[str, float] | Literal["auto"]
 ENCODER = "encoder"  # folder of the encoder in a saved model
+INITIAL_ENCODER = "initial_encoder"  # folder of the encoder before joint training
 QUERIES_AT_ONCE = 4096
 
 
@@ -98,6 +99,8 @@ class ContextualEncoder(LearnedModel):
     )
 
     network: Any  # a PassageNetwork
+    # after joint training, the encoder before it: Eq. 6 keeps its vectors of passages
+    initial_encoder: BiEncoder | None = None
     # of each relation, where each query has weights of its own
     largest_weights: Mapping[str, float] = MappingProxyType({})
     _last: tuple[tuple[Any, ...], NeighborSampler] | None = None
@@ -362,6 +365,7 @@ class ContextualEncoder(LearnedModel):
         parts = (self.vectors, self.query_graph, self.graph)
         key = (
             encoder_name(self.encoder),
+            None if self.initial_encoder is None else encoder_name(self.initial_encoder),
             self._share,
             *self._relations,
             str(self.folder),
@@ -385,6 +389,12 @@ class ContextualEncoder(LearnedModel):
             )
             index = read(titles=self._share == 1)
             titled = read(titles=True) if 0 < self._share < 1 else None
+        options: dict[str, Any] = {
+            "two_hops": self.network.two_hops,
+            "edge_features": self.network.edge_features,
+            "folder": self._place,
+            "verbose": self.verbose,
+        }
         sampler = NeighborSampler(
             index,
             self.encoder,
@@ -393,13 +403,28 @@ class ContextualEncoder(LearnedModel):
             self.query_graph,
             titled=titled,
             share=self._share,
-            two_hops=self.network.two_hops,
-            edge_features=self.network.edge_features,
-            folder=self._place,
-            verbose=self.verbose,
+            **options,
         )
+        if self.initial_encoder is not None and (
+            sampler.document_relations or self.network.two_hops
+        ):
+            sampler.initial = self._initial_sampler(workers, options)
         self._last = (key, sampler)
         return sampler
+
+    def _initial_sampler(self, workers: Workers, options: dict[str, Any]) -> NeighborSampler:
+        """The neighbors with the vectors of the encoder before joint training."""
+        if self.graph is None:
+            raise ValueError(
+                "after joint training, Eq. 6 needs the vectors of the encoder before it: give graph="
+            )
+        initial: Any = self.initial_encoder
+        index = base_vectors(
+            self._place, self.graph, initial, workers=workers, verbose=self.verbose
+        )
+        return NeighborSampler(
+            index, initial, self._relations, self.graph, self.query_graph, **options
+        )
 
     def _compute(self, sampler: NeighborSampler) -> Computed:
         """Computes the contextual vectors of any passages."""
@@ -422,6 +447,8 @@ class ContextualEncoder(LearnedModel):
         }
         if sampler.titled is not None:
             identity["titled"] = file_sha256(sampler.titled.index_path / VECTORS)
+        if sampler.initial is not None:
+            identity["initial vectors"] = file_sha256(sampler.initial.index.index_path / VECTORS)
         if self.query_graph is not None and QUERY_RELATIONS.keys() & {*self._relations}:
             identity["query_graph"] = self.query_graph.fingerprint()
         if self.graph is not None and {*self._relations} - QUERY_RELATIONS.keys():
@@ -432,6 +459,8 @@ class ContextualEncoder(LearnedModel):
         """Writes the encoder, unless the name of its checkpoint is enough."""
         if self._checkpoint is None and isinstance(self.encoder, LearnedModel):
             copy.copy(self.encoder).save(folder / ENCODER)  # a copy, whose path may change
+        if isinstance(self.initial_encoder, LearnedModel):
+            copy.copy(self.initial_encoder).save(folder / INITIAL_ENCODER)
         return {"checkpoint": self._checkpoint, "encoder_name": encoder_name(self.encoder)}
 
     @classmethod

@@ -78,6 +78,8 @@ class NeighborSampler:
     """
 
     _workers: Workers = 1
+    # of the encoder before joint training, whose second hop and document neighbors stay (001, Sect. 3.4)
+    initial: NeighborSampler | None = None
 
     def __init__(
         self,
@@ -144,8 +146,11 @@ class NeighborSampler:
                 second_hop, to_queries = self.passages_of_queries(queries, query_graph)
             for (name, of), indices in zip(found.items(), rows, strict=True):
                 edges[name] = self._edges(query_graph, name, of, indices)
+        documents = self.initial or self
         for relation in self.document_relations:
-            nodes[relation], sources[relation], edges[relation] = self._related(passages, relation)
+            nodes[relation], sources[relation], edges[relation] = documents._related(
+                passages, relation
+            )
         return NeighborBatch(
             self.vectors_of(passages), sources, edges, second_hop, to_queries, queries, nodes
         )
@@ -156,7 +161,9 @@ class NeighborSampler:
         """The vectors of the passages that were retrieved for queries, and for each query the rows of its own."""
         found = query_graph.edges_of_queries(queries, RETRIEVED)
         passages, (rows,) = _joined([found.indices])
-        return self.vectors_of(passages), self._edges(query_graph, RETRIEVED, found, rows)
+        return (self.initial or self).vectors_of(passages), self._edges(
+            query_graph, RETRIEVED, found, rows
+        )
 
     def sources_of(self, batch: NeighborBatch, relation: str) -> tuple[list[str], list[str]]:
         """Ids and texts of the sources of a relation, by edge."""
@@ -184,7 +191,9 @@ class NeighborSampler:
         self._workers = workers
         if self.query_relations:
             _ = self.query_vectors
-        if self.document_relations:
+        if self.initial is not None:
+            self.initial.encode(workers)
+        elif self.document_relations:
             _ = self.section_vectors
 
     @cached_property
