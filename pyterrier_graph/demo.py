@@ -24,7 +24,7 @@ from pyterrier_graph.encoders.stored_vectors import base_vectors
 from pyterrier_graph.encoders.token_encoder import TokenEncoder
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.gnn_encoder.encoder import GNNEncoder
-from pyterrier_graph.gnn_encoder.equations import GNNEncoderConfig
+from pyterrier_graph.gnn_encoder.network import GNNEncoderConfig
 from pyterrier_graph.graph_maxsim.reranker import GraphMaxSim
 from pyterrier_graph.graph_mean.graph_mean import GraphMean
 from pyterrier_graph.graphs.document_graph import DocumentGraph
@@ -186,7 +186,7 @@ def build_systems(data: Data, output: Path) -> dict[str, pt.Transformer]:
     systems[TITLED] = found >> fold
 
     def indexed(name: str, retriever: Any) -> None:
-        index = retriever.index(fresh(output / f"{name.replace(' ', '-')}.flex"), windows=1)
+        index = retriever.index(fresh(output / f"{name.replace(' ', '-')}.flex"))
         systems[name] = index.retriever(num_results=1000) >> fold
 
     indexed("all-MiniLM", GraphMean(graph, encoder, {}))

@@ -287,10 +287,7 @@ def test_overwrite(index: ptg.GraphIndex, tmp_path: Path) -> None:
 
 def test_passages_that_are_read_once(tmp_path: Path, encoded: list[str]) -> None:
     index = ptg.GraphIndex(tmp_path / "index", encoder=tiny.checkpoint(), verbose=False)
-    with pytest.raises(ValueError, match="titled must be from 0 to 1, got 2"):
-        index.index(DOCUMENTS, titled=2)
-    assert not index.path.exists()
-    index.index(DOCUMENTS, passage_words=4, titled=1).update([document("d9", "alpha mu", "beta")])
+    index.index(DOCUMENTS, passage_words=4).update([document("d9", "alpha mu", "beta")])
     texts, titles = (
         index.graph.texts(index.graph.passage_nodes),
         {row["title"] for row in DOCUMENTS},
@@ -304,7 +301,6 @@ def test_passages_that_are_read_once(tmp_path: Path, encoded: list[str]) -> None
     index.fit(queries, relevant)  # with the same vectors
     assert not {*encoded} & {*texts}
     mean = ptg.GraphMean(index.graph, tiny.checkpoint(), verbose=False)
-    mean.titled = 1
     vectors, _ = index._contextual.flex.payload(return_docnos=False)
     np.testing.assert_allclose(
         vectors, mean.vectors_of(index.graph.ids_of(index.graph.passage_nodes)), atol=1e-6
@@ -516,7 +512,6 @@ def test_answered_queries(index: ptg.GraphIndex, tmp_path: Path) -> None:
     with pytest.warns(ptg.PyTerrierGraphWarning, match="1 judged docno .'d9'. not in the graph"):
         index.update([], answered=(topics, qrels))
     assert index.meta["number"] == 2 and "d4%p0" in index.bm25().search("theta")["docno"].tolist()
-    assert "relevant" in index.dense().index.query_weights(TOPICS).columns
     assert_same(index, made(tmp_path / "fresh", answered=(topics, qrels)))
     index.update([document("d5", "mu")])
     assert "d4%p0" in index.bm25().search("theta")["docno"].tolist()
@@ -528,7 +523,7 @@ def test_fit(index: ptg.GraphIndex) -> None:
     qrels = pd.DataFrame({"qid": ["1", "2"], "docno": ["d4%p0", "d4%p0"], "label": 1})
     index.fit(TOPICS, qrels)
     settings = index.meta["settings"]
-    assert 0 <= settings["alpha"] <= 1 and {*settings["largest_weights"]} == {"titles"}
+    assert 0 <= settings["alpha"] <= 1
     again = ptg.GraphIndex(index.path, verbose=False).verify()
     assert again._fusion(10).alpha == settings["alpha"]
     pd.testing.assert_frame_equal(again.hybrid()(TOPICS), index.hybrid()(TOPICS))
@@ -569,8 +564,7 @@ def test_graph_mean_and_gnn_encoder(tmp_path: Path) -> None:
     fixed = ptg.GraphMean(graph, tiny.checkpoint(), {"title": 2.0}, verbose=False)
     config = ptg.GNNEncoderConfig(weights={"title": 1.0, "order": 0.5})
     gnn = ptg.GNNEncoder(graph, tiny.checkpoint(), config=config, verbose=False)
-    per_query = ptg.GNNEncoder(graph, tiny.checkpoint(), verbose=False)
-    for name, model in {"fixed": fixed, "gnn": gnn, "per query": per_query}.items():
+    for name, model in {"fixed": fixed, "gnn": gnn}.items():
         index = made(tmp_path / name, encoder=model)
         expected = model.index(tmp_path / f"{name}.flex").retriever()(TOPICS)
         for opened in (index, ptg.GraphIndex(tmp_path / name, verbose=False)):

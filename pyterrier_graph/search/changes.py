@@ -26,7 +26,7 @@ import pyterrier as pt
 
 from pyterrier_graph.documents.document import PASSAGE, StructuredDocument
 from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name, checkpoint_state
-from pyterrier_graph.encoders.stored_vectors import TITLED, encoder_name, encoding_time
+from pyterrier_graph.encoders.stored_vectors import encoder_name, encoding_time
 from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, ContextualRetriever
 from pyterrier_graph.graphs.builder import DocumentOf
 from pyterrier_graph.graphs.document_graph import DocumentGraph, structured_documents
@@ -162,9 +162,8 @@ class Change:
             )
         self._save_encoder()
         encoder = bi_encoder(self.index._encoder)
-        times = 2 if 0 < self.meta.get("titled", TITLED) < 1 else 1
         if self.index.verbose and (
-            text := encoding_time(self.path / layout.ENCODED, graph, encoder, times)
+            text := encoding_time(self.path / layout.ENCODED, graph, encoder, 1)
         ):
             pt.tqdm.write(text, file=sys.stderr)
         own = isinstance(self.index.lexical, pt.Transformer)
@@ -219,9 +218,7 @@ class Change:
     ) -> tuple[ContextualIndex, int | None]:
         """Writes the vectors, and what BM25 searches; returns the index, and the version of Lance's table."""
         model = self.index._model(graph, queries, self.meta, verbose=verbose)
-        vectors = model.index(
-            folder / layout.VECTORS, windows=self.meta["windows"], workers=self.workers
-        )
+        vectors = model.index(folder / layout.VECTORS, workers=self.workers)
         context = [TITLES] * bool(len(graph._adjacency(TITLE).indices)) + [RELEVANT] * (
             queries is not None
         )

@@ -40,7 +40,7 @@ def open_folder(
         docs = ptg.open_folder("docs")
         docs.search("how do I install it")
 
-    The first call reads all files and encodes passages with titles in front (``titled=1``). A later call reads them
+    The first call reads all files and encodes passages with titles in front. A later call reads them
     again only if a file is new, was removed, or has another size or time; it encodes only new texts. Files are
     recognized by the endings of their names; hidden files and symbolic links are left out. ``.docx``, ``.pptx``,
     ``.pdf`` and ``.ipynb`` need the extra ``[office]``. A call that was killed continues when it is repeated. If two
@@ -88,7 +88,7 @@ def open_folder(
         index._encoder = compiled_checkpoint(
             os.fspath(encoder)
         )  # also for later calls, which need not load torch
-        return index.index(files, overwrite=True, titled=1)
+        return index.index(files, overwrite=True)
 
 
 def _place_of(folder: Path) -> Path:

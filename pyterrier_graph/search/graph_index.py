@@ -9,9 +9,8 @@ from typing import Any, Self
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.checks import Shown, View, check_count, check_number, check_type
+from pyterrier_graph.checks import Shown, View, check_count, check_type
 from pyterrier_graph.documents.document import StructuredDocument
-from pyterrier_graph.encoders.stored_vectors import TITLED, WINDOWS
 from pyterrier_graph.graphs.builder import DocumentOf
 from pyterrier_graph.html import schematic
 from pyterrier_graph.search.changes import Answered, Change, commit
@@ -70,8 +69,6 @@ class GraphIndex(Shown, StoredIndex):
         *,
         document: str | DocumentOf | None = None,
         passage_words: int = 120,
-        windows: int = WINDOWS,
-        titled: float = TITLED,
         answered: tuple[pd.DataFrame, pd.DataFrame] | None = None,
         overwrite: bool = False,
         workers: Workers = 1,
@@ -82,10 +79,6 @@ class GraphIndex(Shown, StoredIndex):
             docs: Documents, as :meth:`DocumentGraph.index <pyterrier_graph.DocumentGraph.index>` reads them.
             document: For a corpus of passages, the document of a row: the name of a field, or a function of the row.
             passage_words: Words per passage where texts are split.
-            windows: Windows of a long passage, at most; the best one counts: see :meth:`GraphMean.index`.
-            titled: The share of a passage's vector that comes from its text with titles in front; the rest is that of
-                the text alone. With 1 or 0, a passage is encoded once, in half of the time. An ``encoder`` that is a
-                GraphMean or GNNEncoder has its own share.
             answered: Topics (``qid, query``) and judgments (``qid, docno, label``, of passages, or of documents for all
                 their passages) of queries whose answers are known. They are context of the passages, and set the
                 numbers of :meth:`fit` unless it has been called: some of them at a time are left out of the context and
@@ -98,13 +91,11 @@ class GraphIndex(Shown, StoredIndex):
             ValueError: If a document is malformed, a docno comes twice, or there are no documents.
         """
         check_count("passage_words", passage_words)
-        check_count("windows", windows)
-        check_number("titled", titled, 0, 1)
         check_type("overwrite", overwrite, bool, "True or False")
         if self.built() and not overwrite:
             advice = f"{self!r} opens it, update(docs) changes documents, index(..., overwrite=True) replaces all"
             raise FileExistsError(f"{str(self.path)!r} exists already: {advice}")
-        about = {"passage_words": passage_words, "windows": windows, "titled": titled}
+        about = {"passage_words": passage_words}
         answered = _checked(answered)
         Change(
             self, docs, document, about, keep_others=False, answered=answered, workers=workers
@@ -148,7 +139,7 @@ class GraphIndex(Shown, StoredIndex):
         return self
 
     def fit(self, topics: pd.DataFrame, qrels: pd.DataFrame) -> Self:
-        """Chooses the largest weight of each relation, the share of vectors, and the weights of evidence.
+        """Chooses the share of vectors, and the weights of evidence.
 
         A number moves only as far as the queries support it, so that few queries do no harm. They must not be among
         the ``answered`` ones.
@@ -162,10 +153,6 @@ class GraphIndex(Shown, StoredIndex):
         """
         qrels = self.graph.passage_qrels(qrels) if self.graph._own_ids else qrels
         settings: dict[str, Any] = {"judged": True}
-        model: Any = self._model(self.graph, self._queries, self.meta, verbose=self.verbose)
-        if getattr(model, "weights", None) == "auto":
-            model.training = self.training
-            settings["largest_weights"] = model.fit(topics, qrels).largest_weights
         with self._locked():
             meta = self.meta | {"settings": self.meta["settings"] | settings}
             tuned = copy.copy(self)

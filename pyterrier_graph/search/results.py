@@ -11,7 +11,7 @@ import pyterrier as pt
 from pyterrier_graph.checks import check_choice, check_count
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.graphs.passages import Step
-from pyterrier_graph.graphs.relations import DOCUMENT, OWN, STRUCTURAL
+from pyterrier_graph.graphs.relations import DOCUMENT, STRUCTURAL
 from pyterrier_graph.search.fitting import RESULTS
 from pyterrier_graph.search.snippets import (
     check_question,
@@ -22,6 +22,7 @@ from pyterrier_graph.search.snippets import (
     warn_of_no_answer,
 )
 from pyterrier_graph.search.stored_index import StoredIndex
+from pyterrier_graph.storage.arrays import numbers_of
 
 Per = Literal["passage", "section", "document"]
 FOLDS = {"section": STRUCTURAL, "document": DOCUMENT}
@@ -64,7 +65,7 @@ def results(index: StoredIndex, question: str, num_results: int, per: Per | None
     """The results of :meth:`GraphIndex.search <pyterrier_graph.GraphIndex.search>`."""
     check_question(question)
     check_count("num_results", num_results)
-    vector = index._contextual._encoded([question])
+    vector = np.asarray(index._contextual.encoder.encode_queries([question]), np.float32)
     topics = pd.DataFrame({"qid": ["1"], "query": [question], "query_vec": [*vector]})
     fusion = index._fusion(max(RESULTS, num_results))
     best, shares = fusion._ranked(topics)
@@ -132,25 +133,19 @@ def _reasons(
     shares: np.ndarray,
 ) -> list[str]:
     """A text per result: the parts that add up to its score, and the words of the question that its titles have."""
-    relations, sums = index._contextual._sums(vector, found["docno"].tolist())
+    ids, vectors, _ = index._contextual.files.payload()
+    similarities = vectors[numbers_of(ids, found["docno"].tolist())] @ vector
     reasons = []
-    for title, share, similar in zip(found["title"], shares.tolist(), sums.tolist(), strict=True):
+    for title, share, similar in zip(
+        found["title"], shares.tolist(), similarities.tolist(), strict=True
+    ):
         parts = zip(names, share, strict=True)
         shown = [
             f"{name} {value:.2f}"
             for name, value in parts
             if value >= SHOWN or name in ("words", "meaning")
         ]
-        reason = f"{' + '.join(shown)}; similarity {sum(similar):.2f}"
-        row = dict(zip(relations, similar, strict=True))
-        added = [
-            (name, value) for name, value in row.items() if name != OWN and abs(value) >= SHOWN
-        ]
-        if added:
-            terms = [
-                f"{'+' if value > 0 else '-'} {name} {abs(value):.2f}" for name, value in added
-            ]
-            reason += f" = passage {row[OWN]:.2f} {' '.join(terms)}"
+        reason = f"{' + '.join(shown)}; similarity {similar:.2f}"
         shared = [word for word in dict.fromkeys(title.split()) if wanted.intersection(stems(word))]
         if shared:
             reason += f"; title has {', '.join(word.strip('.,:;()') for word in shared)}"
