@@ -92,19 +92,19 @@ def test_queries_of_a_token_encoder_are_those_of_torch_until_it_is_trained(
     encoder = TokenEncoder(tiny.checkpoint(), device="cpu", batch_size=2)
     queries = ["alpha", "Alpha beta, gamma?", " ".join(tiny.WORDS * 20), "alpha"]
     expected = exact.encode_queries(queries)
-    assert encoder._program() is None and exact._program(convert=True) is None
-    program = encoder._program(convert=True)
-    assert program is not None and encoder._program() is program
+    assert encoder.query_program() is None and exact.query_program(convert=True) is None
+    program = encoder.query_program(convert=True)
+    assert program is not None and encoder.query_program() is program
     encoder._matrices = lambda *_: pytest.fail("torch encodes")  # type: ignore[method-assign]
     found = encoder.encode_queries(queries)
     assert found.offsets.tolist() == expected.offsets.tolist()
     np.testing.assert_allclose(found.values, expected.values, atol=1e-5)
     vars(encoder).pop("_matrices")
     again = pickle.loads(pickle.dumps(encoder))
-    assert again._compiled is None and again._program() is not None
+    assert again._compiled is None and again.query_program() is not None
     weights = next(again.network.parameters())
     weights.data.mul_(1.01)  # as fused optimizers do, torch does not count this change
-    assert again._program() is None
+    assert again.query_program() is None
     np.testing.assert_allclose(encoder.encode_queries(queries).values, expected.values, atol=1e-5)
 
 

@@ -27,8 +27,8 @@ from pyterrier_graph.checks import DataWarning
 from pyterrier_graph.encoders.compiled import compiled
 from pyterrier_graph.graphs.csr import offsets, ranges
 from pyterrier_graph.storage.arrays import DOCNOS, Flex, blocks, write_ids
-from pyterrier_graph.storage.artifact import META, json_sha256, read_meta
-from pyterrier_graph.storage.writer import Workers, unfinished
+from pyterrier_graph.storage.artifact import META, atomic_folder, json_sha256, read_meta
+from pyterrier_graph.storage.shards import ShardWriter, Workers
 
 if TYPE_CHECKING:
     from pyterrier_dr import BiEncoder
@@ -332,22 +332,19 @@ def _write(
     count, one = about["doc_count"], np.arange(min(1, about["doc_count"]))
     dimension = checked_vectors(encode(texts(one)), one, None).shape[1]
     meta = about | {"vec_size": dimension}
-    with unfinished(path, meta, count, at_once) as writer:
-
-        def write_files(files: Path) -> None:
-            write_more(files)
-            with open(files / DIGESTS, "wb") as out:
-                for numbers in blocks(count, at_once):
-                    out.write(digests_of(texts(numbers)).tobytes())
-
-        writer.prepare(write_files)
-        own = _read_digests(writer.folder)
+    with atomic_folder(path, meta) as folder:
+        shards = ShardWriter(folder.parent, count, at_once, meta)
+        write_more(folder)
+        with open(folder / DIGESTS, "wb") as out:
+            for numbers in blocks(count, at_once):
+                out.write(digests_of(texts(numbers)).tobytes())
+        own = _read_digests(folder)
         others = _copyable(path.parent, pattern, meta)
         source, row = _copies(own, others)
         new = np.flatnonzero(source < 0)
         first = np.sort(new[np.unique(own[new], axis=0, return_index=True)[1]])
         if len(first) < len(new):  # equal texts are encoded once, into a file of their own
-            distinct = writer.place / "distinct"
+            distinct = folder.with_name("distinct")
             _write(
                 distinct,
                 about | {"doc_count": len(first)},
@@ -361,32 +358,26 @@ def _write(
             others.append(distinct)
             source, row = _copies(own, others)
 
-        def given(numbers: np.ndarray) -> tuple[Any, ...]:
-            """The vectors that other files have, those that are missing, and what these are encoded from."""
-            found = np.zeros((len(numbers), dimension), dtype=FLOAT)
+        def read(numbers: np.ndarray) -> tuple[Any, ...]:
+            """The vectors that other files have, which ones are missing, and the texts of these."""
+            copied = np.zeros((len(numbers), dimension), dtype=FLOAT)
             for number in np.unique(source[numbers[source[numbers] >= 0]]):
                 here = source[numbers] == number
-                stored = np.memmap(others[number] / VECTORS, dtype=FLOAT, mode="r").reshape(
-                    -1, dimension
-                )
-                found[here] = stored[row[numbers[here]]]
+                stored = np.memmap(others[number] / VECTORS, dtype=FLOAT, mode="r")
+                copied[here] = stored.reshape(-1, dimension)[row[numbers[here]]]
             missing = np.flatnonzero(source[numbers] < 0)
-            return (
-                found,
-                missing,
-                numbers[missing],
-                texts(numbers[missing]) if len(missing) else None,
-            )
+            return copied, missing, numbers[missing], texts(numbers[missing])
 
         def vectors(given: tuple[Any, ...]) -> dict[str, np.ndarray]:
             """Vectors of some texts, shape (texts, d); needs no files."""
-            found, missing, numbers, read = given
+            copied, missing, numbers, uncopied = given
             if len(missing):
-                found = found.copy()  # what Ray passes cannot be written to
-                found[missing] = checked_vectors(encode(read), numbers, dimension)
-            return {VECTORS: found}
+                copied = copied.copy()  # workers cannot write to what they receive
+                copied[missing] = checked_vectors(encode(uncopied), numbers, dimension)
+            return {VECTORS: copied}
 
-        writer.compute(vectors, VECTORS, read=given, workers=workers, **progress)
+        shards.compute(vectors, read=read, workers=workers, **progress)
+        shards.concatenate(folder, [VECTORS])
 
 
 def _copies(digests: np.ndarray, others: list[Path]) -> tuple[np.ndarray, np.ndarray]:

@@ -53,8 +53,15 @@ from pyterrier_graph.encoders.stored_vectors import (
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.relations import OWN, QUERY_RELATIONS
 from pyterrier_graph.storage.arrays import DOCNOS, Flex, blocks, ids_of, numbers_of, read_array
-from pyterrier_graph.storage.artifact import META, OwnArtifact, file_sha256, kind_of, read_meta
-from pyterrier_graph.storage.writer import Workers, unfinished
+from pyterrier_graph.storage.artifact import (
+    META,
+    OwnArtifact,
+    atomic_folder,
+    file_sha256,
+    kind_of,
+    read_meta,
+)
+from pyterrier_graph.storage.shards import ShardWriter
 
 if TYPE_CHECKING:
     from pyterrier_dr import BiEncoder, FlexIndex
@@ -408,7 +415,6 @@ def write_index(
     identity: dict[str, Any],
     width: int | None = None,
     chunk_size: int = 16_384,
-    workers: Workers = 1,
     verbose: bool = True,
     weights: QueryWeights | None = None,
     windows_of: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]] | None = None,
@@ -418,8 +424,7 @@ def write_index(
     Until the index is complete there is nothing at its path; the same call continues after the last whole chunk. Memory
     grows with the chunks, not with the index. ``vectors_of`` computes the vectors of passages by their numbers, which
     ascend, ``width`` dimensions each. ``windows_of`` returns, per further window of some passages, the position of its
-    passage, and its vector. ``identity`` has digests of all that the vectors depend on. With ``workers='ray'``, which
-    encodes, this process computes.
+    passage, and its vector. ``identity`` has digests of all that the vectors depend on.
     """
     base = base_index.index_path
     docnos, about = base_index.payload(return_dvecs=False)
@@ -443,35 +448,24 @@ def write_index(
             found[WINDOW_OFFSETS] = np.bincount(position, minlength=len(numbers))
         return found
 
-    def write_files(folder: Path) -> None:
+    inputs = identity | contextual["queries"] | {"docnos_sha256": digest, "vec_size": dimension}
+    inputs["sample"] = sample and hashlib.sha256(sample).hexdigest()
+    names = [VECTORS] if windows_of is None else [VECTORS, WINDOWS]
+    progress: dict[str, Any] = {"desc": "indexing", "unit": "passage", "delay": 1}
+    with atomic_folder(index.index_path, meta) as folder:
+        shards = ShardWriter(folder.parent, count, chunk_size, inputs)
         shutil.copyfile(base / DOCNOS, folder / DOCNOS)
         if sample is not None:
             (folder / SAMPLE).write_bytes(sample)
-
-    depends = meta | {"sample": sample and hashlib.sha256(sample).hexdigest()}
-    with unfinished(index.index_path, meta, count, chunk_size, identity=depends) as writer:
-        writer.prepare(write_files)
-        workers = (
-            1 if workers == "ray" else workers
-        )  # a hundredth of encoding, and it needs the files of this machine
-        names = [] if windows_of is None else [WINDOWS, WINDOW_OFFSETS]
-        progress: dict[str, Any] = {
-            "desc": "indexing",
-            "unit": "passage",
-            "delay": 1,
-            "disable": not verbose,
-        }
-        writer.compute(rows, VECTORS, *names, lengths=names[1:], workers=workers, **progress)
+        shards.compute(rows, disable=not verbose, **progress)
+        lengths = [] if windows_of is None else [WINDOW_OFFSETS]
+        shards.concatenate(folder, names, lengths=lengths)
         if count >= LARGE:
             from pyterrier_graph.graph_mean.codes import write_codes
 
-            files = [writer.folder / name for name in (VECTORS, *names[:1])]
-            arrays = [
-                np.memmap(file, FLOAT, "r").reshape(-1, dimension)
-                for file in files
-                if file.stat().st_size
-            ]
-            write_codes(writer.folder / CODES, arrays)
+            files = [folder / name for name in names if (folder / name).stat().st_size]
+            arrays = [np.memmap(file, FLOAT, "r").reshape(-1, dimension) for file in files]
+            write_codes(folder / CODES, arrays)
     return index
 
 

@@ -70,7 +70,7 @@ from pyterrier_graph.graphs.relations import (
 )
 from pyterrier_graph.storage.arrays import Flex, blocks
 from pyterrier_graph.storage.artifact import META, file_sha256, weights_sha256
-from pyterrier_graph.storage.writer import Workers, check_workers
+from pyterrier_graph.storage.shards import Workers, check_workers
 from pyterrier_graph.training.model import LearnedModel
 
 if TYPE_CHECKING:
@@ -207,8 +207,8 @@ class ContextualEncoder(LearnedModel):
             windows: In how many windows a passage is read that is longer than the encoder's input, at most; the best
                 one counts, and a warning reports passages with more. 1 reads only the beginning, as encoders of other
                 packages always do; so do ``vectors`` that were given.
-            workers: Number of processes, for encoding as well, or ``'ray'``, a cluster that encodes texts, and whose
-                machines need no common files: see :mod:`~pyterrier_graph.storage.writer`.
+            workers: Number of processes that encode texts, or ``'ray'``, a cluster whose machines need no common
+                files: see :mod:`~pyterrier_graph.storage.shards`.
 
         Raises:
             FileExistsError: If the path exists already.
@@ -236,7 +236,6 @@ class ContextualEncoder(LearnedModel):
             compute,
             identity=identity | {"dtype": dtype_name(self.dtype, self._device)},
             width=self.network.width,
-            workers=workers,
             verbose=self.verbose,
             weights=self._query_weights,
             windows_of=None if compute.windows is None else compute.of_windows,

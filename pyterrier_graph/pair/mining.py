@@ -33,8 +33,9 @@ from pyterrier_graph.storage.artifact import (
     json_sha256,
     pipeline_identity,
     sync,
+    workspace,
 )
-from pyterrier_graph.storage.writer import Workers, check_workers, kept, read_table, stored_table
+from pyterrier_graph.storage.shards import ShardWriter, Workers, check_workers
 from pyterrier_graph.training.validation import checked_qrels, checked_topics
 
 QUERY = "query"
@@ -179,7 +180,7 @@ class HardNegativeMiner:
         Args:
             topics: ``qid, query``.
             qrels: ``qid, docno, label``; a document with a label above 0 is relevant.
-            workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.storage.writer`.
+            workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.storage.shards`.
 
         Raises:
             KeyError: If ``texts`` does not return a document.
@@ -221,37 +222,35 @@ class HardNegativeMiner:
         folder.mkdir(parents=True, exist_ok=True)
         kind = "pseudo-labeled" if pseudo else "labeled"
         identity = self._identity(topics, relevant) | {"kind": kind}
-        place = folder / f"{kind}-{json_sha256(identity)[:16]}.unfinished"
-        with kept(place, identity, len(topics), self.batch_size) as writer:
 
-            def mined(numbers: np.ndarray) -> dict[str, np.ndarray]:
-                part = topics.iloc[numbers]
-                here = relevant.loc[part.index[0] : part.index[-1]]
-                return self._mined(part, here, schema, pseudo=pseudo)
+        def read(numbers: np.ndarray) -> tuple[pd.DataFrame, pd.DataFrame]:
+            some = topics.iloc[numbers]
+            return some, relevant.loc[some.index[0] : some.index[-1]]
 
-            progress: dict[str, Any] = {"desc": "HardNegativeMiner", "unit": "query", "delay": 1}
-            writer.compute(mined, workers=workers, disable=not self.verbose, **progress)
-            partial = place / "examples.arrow"
-            with pa.ipc.new_stream(str(partial), schema) as out:
-                for arrays in writer.read():
-                    out.write_table(read_table(arrays["examples"]))
-                    became = read_table(arrays["outcomes"]).to_pandas()
-                    outcomes.update(
-                        {
-                            (of, outcome): count
-                            for of, outcome, count in became.itertuples(index=False)
-                        }
-                    )
+        def mined(given: tuple[pd.DataFrame, pd.DataFrame]) -> dict[str, np.ndarray]:
+            return self._mined(*given, schema, pseudo=pseudo)
+
+        progress: dict[str, Any] = {"desc": "HardNegativeMiner", "unit": "query", "delay": 1}
+        with workspace(folder / f"{kind}-{json_sha256(identity)[:16]}") as place:
+            shards = ShardWriter(place, len(topics), self.batch_size, identity)
+            shards.compute(mined, read=read, workers=workers, disable=not self.verbose, **progress)
+            stream = place / "examples.arrow"
+            with pa.ipc.new_stream(str(stream), schema) as out:
+                for arrays in shards.read():
+                    out.write_table(_table_from_bytes(arrays["examples"]))
+                    counts = _table_from_bytes(arrays["outcomes"]).to_pandas()
+                    for of, outcome, count in counts.itertuples(index=False):
+                        outcomes[of, outcome] += count
             report = (
                 pd.DataFrame({"count": outcomes}).rename_axis(index=["of", "outcome"]).sort_index()
             )
             if not outcomes["positives", "kept"]:
                 raise ValueError(f"there are no training examples:\n{report.to_string()}")
-            # named by its content, so that a file in use is never overwritten, and the same file is not stored twice
-            path = folder / f"{kind}-{file_sha256(partial)[:16]}.arrow"
+            # named by its content, so that a file in use is never overwritten
+            path = folder / f"{kind}-{file_sha256(stream)[:16]}.arrow"
             if not path.exists():
-                sync(partial)
-                partial.rename(path)
+                sync(stream)
+                stream.rename(path)
                 sync(folder)
         examples = Dataset.from_file(str(path))
         made = TrainingExamples(
@@ -286,11 +285,12 @@ class HardNegativeMiner:
         chosen = [positives, *negatives.T]
         texts, ids = [text[at] for at in chosen], [docno[at] for at in chosen]
         rows = [(*names, count) for names, count in outcomes.items()]
+        counts = pd.DataFrame(rows, columns=["of", "outcome", "count"])
         tables = {
             "examples": pa.table([query[positives], *texts, qid[positives], *ids], schema=schema),
-            "outcomes": pd.DataFrame(rows, columns=["of", "outcome", "count"]),
+            "outcomes": pa.Table.from_pandas(counts, preserve_index=False),
         }
-        return {name: stored_table(table) for name, table in tables.items()}
+        return {name: _table_to_bytes(table) for name, table in tables.items()}
 
     def _documents(
         self, topics: pd.DataFrame, relevant: pd.DataFrame, pseudo: bool
@@ -357,6 +357,18 @@ class HardNegativeMiner:
                 f"texts does not know document {texts.index[unknown][0]!r} of candidates or qrels"
             )
         return texts.set_axis(documents.index)
+
+
+def _table_to_bytes(table: pa.Table) -> np.ndarray:
+    """A table as an array for a shard: the bytes of Arrow's stream."""
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, table.schema) as stream:
+        stream.write_table(table)
+    return np.frombuffer(out.getvalue(), dtype=np.uint8)
+
+
+def _table_from_bytes(stored: np.ndarray) -> pa.Table:
+    return pa.ipc.open_stream(stored.tobytes()).read_all()
 
 
 def relevant_documents(topics: pd.DataFrame, qrels: pd.DataFrame | None) -> pd.DataFrame:

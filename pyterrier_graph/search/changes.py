@@ -43,13 +43,12 @@ from pyterrier_graph.storage.artifact import (
     DIGESTS,
     LOCK,
     META,
-    NEW_META,
     SIZES,
-    complete,
     kind_of,
     read_meta,
 )
-from pyterrier_graph.storage.writer import Workers, check_workers
+from pyterrier_graph.storage.legacy import NEW_META, complete
+from pyterrier_graph.storage.shards import Workers, check_workers
 
 Answered = tuple[pd.DataFrame, pd.DataFrame]  # topics and judgments
 

@@ -33,7 +33,7 @@ from transformers.utils import SAFE_WEIGHTS_NAME
 
 from pyterrier_graph.checks import QualityWarning, check_fields, check_type
 from pyterrier_graph.encoders.checkpoints import DType, dtype_name, dtype_of, hidden_bars
-from pyterrier_graph.storage.artifact import claim
+from pyterrier_graph.storage.artifact import check_identity
 from pyterrier_graph.training.validation import as_good, check_measure
 
 Trained = tuple[
@@ -522,7 +522,7 @@ def _checkpoint_of(folder: Path, options: TrainerOptions, identity: dict[str, An
     complete = [
         state.parent for state in folder.glob(f"{PREFIX_CHECKPOINT_DIR}-*/{TRAINER_STATE_NAME}")
     ]
-    claim(
+    check_identity(
         folder / "training.json",
         identity | equal,
         "checkpoints of another training",
