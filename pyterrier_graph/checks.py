@@ -414,10 +414,10 @@ def query_texts(run: "pd.DataFrame") -> "pd.Series":
 
 
 def check_texts(texts: Iterable[Any]) -> list[str]:
-    """The texts as a list; raises ValueError if one is not a text."""
+    """The texts as a list; raises ValueError if one is not a string."""
     for number, text in enumerate(texts := [*texts]):
         if not isinstance(text, str) or not (text.isascii() or is_unicode(text)):
-            raise ValueError(f"text {number} of {len(texts)} is not a text: {text!r:.60}")
+            raise ValueError(f"text {number} of {len(texts)} is not a string: {text!r:.60}")
     return texts
 
 

@@ -188,7 +188,7 @@ def test_it_is_a_bi_encoder(trained: DualEncoder) -> None:
 
 def test_a_text_that_is_none_is_named() -> None:
     for wrong in (None, float("nan"), 3):
-        with pytest.raises(ValueError, match="text 1 of 24 is not a text: (nan|3|None)"):
+        with pytest.raises(ValueError, match="text 1 of 24 is not a string: (nan|3|None)"):
             texts = PASSAGES["text"].astype(object).tolist()
             texts[1] = wrong
             dual().doc_encoder()(PASSAGES.assign(text=pd.Series(texts, dtype=object)))

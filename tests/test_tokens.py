@@ -219,8 +219,8 @@ def new(**options: Any) -> TokenEncoder:
             "encoder must be the name or folder of a checkpoint.* or a TokenEncoder",
         ),
         (lambda: tiny.encoder().encode_queries(["a", " "]), "a query is empty"),
-        (lambda: tiny.encoder().encode_queries(["a", None]), "text 1 of 2 is not a text: None"),
-        (lambda: tiny.encoder().encode_passages(["a", np.nan]), "text 1 of 2 is not a text: nan"),
+        (lambda: tiny.encoder().encode_queries(["a", None]), "text 1 of 2 is not a string: None"),
+        (lambda: tiny.encoder().encode_passages(["a", np.nan]), "text 1 of 2 is not a string: nan"),
         (
             lambda: new(max_passage_tokens=0),
             "max_passage_tokens must be a whole number, 1 or more, got 0",

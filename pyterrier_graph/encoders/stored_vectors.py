@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from pyterrier_graph.checks import DataWarning
-from pyterrier_graph.encoders.compiled import compiled
 from pyterrier_graph.graphs.csr import offsets, ranges
 from pyterrier_graph.storage.arrays import DOCNOS, Flex, blocks, write_ids
 from pyterrier_graph.storage.artifact import META, atomic_folder, json_sha256, read_meta
@@ -44,7 +43,6 @@ TITLED = (
 )  # the share of the vector of a passage that is read after its titles, in weights per query
 PASSAGES_AT_ONCE, TEXTS_AT_ONCE = 256, 65_536
 TIMED, SOON = 16, 10  # passages that are encoded for an estimate, and seconds that need none
-MANY = 500  # passages for which converting the encoder is worth it
 FLEX = {"type": "dense_index", "format": "flex"}
 HINT = {"package_hint": "pyterrier_dr"}
 TEXTS = {
@@ -88,11 +86,6 @@ def without_bars(encoder: BiEncoder) -> BiEncoder:
         encoder = copy.copy(encoder)
         encoder.verbose = False
     return encoder
-
-
-def _quiet(encoder: BiEncoder, passages: int) -> BiEncoder:
-    """The fastest form of an encoder for so many passages, which shows no progress."""
-    return without_bars(compiled(encoder) if passages >= MANY else encoder)
 
 
 @dataclass(frozen=True)
@@ -190,7 +183,7 @@ def base_vectors(
     identity |= {"titles": True} if titles else {}
     path = folder / f"passages-{json_sha256(identity)[:16]}.flex"
     nodes = graph.passage_nodes
-    quiet = _quiet(encoder, len(nodes))
+    quiet = without_bars(encoder)
     if not len(nodes):
         raise ValueError(f"{graph!r} has no passages: none of its documents has a text")
 
@@ -220,7 +213,7 @@ def encoding_time(folder: Path, graph: HeteroGraph, encoder: BiEncoder, times: i
     if len(nodes) < 2 * TIMED or any(folder.glob("passages-*")):
         return ""
     texts = graph.texts(nodes[:: len(nodes) // TIMED][:TIMED], titles=True)
-    quiet = _quiet(encoder, len(nodes))
+    quiet = without_bars(encoder)
     quiet.encode_docs(texts[:1])  # the first call takes longer
     started = perf_counter()
     quiet.encode_docs(texts)

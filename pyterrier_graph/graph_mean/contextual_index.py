@@ -40,6 +40,7 @@ from pyterrier_graph.checks import (
     check_weights,
 )
 from pyterrier_graph.encoders.names import DEFAULT
+from pyterrier_graph.encoders.openvino_encoder import load_encoder
 from pyterrier_graph.encoders.stored_vectors import (
     FLEX,
     FLOAT,
@@ -487,11 +488,9 @@ def query_vector(query_encoder: pt.Transformer, query: str) -> np.ndarray:
 
 
 def encoder_of(encoder: Any, *, device: str | None = None, dtype: DType = "auto") -> BiEncoder:
-    """The bi-encoder that is given, or a SentenceEncoder of that name; else a TypeError."""
+    """Returns the bi-encoder, or loads it by its name; raises TypeError if it is neither."""
     if isinstance(encoder, (str, os.PathLike)):
-        from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
-
-        return SentenceEncoder(encoder, device=device, dtype=dtype, verbose=False)
+        return load_encoder(os.fspath(encoder), device=device, dtype=dtype)
     if (
         isinstance(encoder, type)
         or not hasattr(encoder, "encode_queries")

@@ -25,7 +25,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_graph.documents.document import PASSAGE, StructuredDocument
-from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name, checkpoint_state
+from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name
 from pyterrier_graph.encoders.stored_vectors import TITLED, encoder_name, encoding_time
 from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, ContextualRetriever
 from pyterrier_graph.graphs.builder import DocumentOf
@@ -196,8 +196,6 @@ class Change:
             "checkpoint": checkpoint,
             "name": encoder_name(bi_encoder(index._encoder)),
         }
-        if checkpoint:
-            self.meta["encoder"]["state"] = checkpoint_state(checkpoint)
         from pyterrier_graph.training.model import LearnedModel
 
         if isinstance(index.encoder, LearnedModel):

@@ -11,7 +11,6 @@ from pathlib import Path
 import pyterrier as pt
 
 from pyterrier_graph.checks import check_type
-from pyterrier_graph.encoders.compiled import compiled_checkpoint
 from pyterrier_graph.encoders.names import DEFAULT, checkpoint_state
 from pyterrier_graph.search.files import FolderFiles
 from pyterrier_graph.search.graph_index import GraphIndex
@@ -85,9 +84,6 @@ def open_folder(
             for entry in index.path.iterdir():
                 if entry.name != ENCODED:
                     shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-        index._encoder = compiled_checkpoint(
-            os.fspath(encoder)
-        )  # also for later calls, which need not load torch
         return index.index(files, overwrite=True, titled=1)
 
 

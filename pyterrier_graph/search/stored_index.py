@@ -14,8 +14,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_graph.checks import WithSignature, check_choice, check_count, check_training
-from pyterrier_graph.encoders.compiled import find_compiled
-from pyterrier_graph.encoders.names import checkpoint_name, checkpoint_state
+from pyterrier_graph.encoders.names import checkpoint_name
 from pyterrier_graph.encoders.stored_vectors import TITLED, encoder_name
 from pyterrier_graph.graph_mean.contextual_index import (
     ContextualIndex,
@@ -165,10 +164,7 @@ class StoredIndex(WithSignature, BuiltArtifact):
             return self.encoder
         about: Any = self.meta["encoder"] if self.built() else {"checkpoint": None}
         if checkpoint := self.encoder or about["checkpoint"]:
-            known = about.get("state") == checkpoint_state(
-                checkpoint
-            )  # loading it to see its name takes seconds
-            return (find_compiled(about["name"]) if known else None) or encoder_of(checkpoint)
+            return encoder_of(checkpoint)
         if not (self.path / layout.ENCODER).is_dir():
             raise ValueError(f"{about['name']} is not part of {self!r}: give encoder=")
         return pt.Artifact.load(str(self.path / layout.ENCODER))

@@ -28,7 +28,6 @@ from transformers import (
 )
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
-from transformers.trainer_utils import logger as trainer_logger
 from transformers.utils import SAFE_WEIGHTS_NAME
 
 from pyterrier_graph.checks import QualityWarning, check_fields, check_type
@@ -47,8 +46,6 @@ MAY_DIFFER = {
     "output_dir",
     "patience",
 }  # options of a training that continues from a checkpoint
-# Checkpoints that were written within a second are sorted by their steps, so the warning does not matter.
-trainer_logger.addFilter(lambda record: "mtime may not" not in record.getMessage())  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, kw_only=True)
