@@ -321,17 +321,17 @@ def test_no_edges_is_the_network_without_edges(switches: dict[str, Any]) -> None
 @pytest.mark.parametrize(
     ("config", "options", "message"),
     [
-        (PaperGNNEncoderConfig, {"heads": 0}, "heads must be a whole number, 1 or more"),
-        (PaperGNNEncoderConfig, {"layers": 3}, "layers must be one of 1, 2"),
+        (PaperGNNEncoderConfig, {"heads": 0}, "(?s)heads.*greater than 0"),
+        (PaperGNNEncoderConfig, {"layers": 3}, "(?s)layers.*should be 1 or 2"),
         (
             PaperGNNEncoderConfig,
             {"gate": "open"},
-            "gate, unless it is 'filter', must be a finite number",
+            "(?s)gate.*should be",
         ),
         (
             PaperGNNEncoderConfig,
             {"edge_features": 0},
-            "edge_features must be a whole number, 1 or more",
+            "(?s)edge_features.*greater than 0",
         ),
         (
             PaperGNNEncoderConfig,
@@ -341,11 +341,11 @@ def test_no_edges_is_the_network_without_edges(switches: dict[str, Any]) -> None
         (
             GNNEncoderConfig,
             {"weights": {RELEVANT: -1.0}},
-            "the weight of 'relevant' must be 0 or more",
+            "(?s)weights.relevant.*greater than or equal to 0",
         ),
-        (GNNEncoderConfig, {"heads": 0}, "heads must be a whole number, 1 or more"),
-        (GNNEncoderConfig, {"isolated_norm": 0.0}, "isolated_norm must be"),
-        (GNNEncoderConfig, {"isolated_norm": math.nan}, "isolated_norm must be"),
+        (GNNEncoderConfig, {"heads": 0}, "(?s)heads.*greater than 0"),
+        (GNNEncoderConfig, {"isolated_norm": 0.0}, "(?s)isolated_norm.*should be"),
+        (GNNEncoderConfig, {"isolated_norm": math.nan}, "(?s)isolated_norm.*should be"),
     ],
 )
 def test_options_out_of_range(config: Any, options: dict[str, Any], message: str) -> None:

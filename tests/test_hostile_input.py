@@ -354,7 +354,9 @@ def test_judgments_that_no_measure_can_be_computed_of() -> None:
         ),
     ):
         with pytest.raises(ValueError, match=message):
-            ptg.measures.on_documents(ir_measures.nDCG @ 3).calc_aggregate(changed, qrels.assign(score=1.0))
+            ptg.measures.on_documents(ir_measures.nDCG @ 3).calc_aggregate(
+                changed, qrels.assign(score=1.0)
+            )
 
 
 def test_records_that_no_artifact_can_hold(tmp_path: Path) -> None:

@@ -223,13 +223,13 @@ def new(**options: Any) -> TokenEncoder:
         (lambda: tiny.encoder().encode_passages(["a", np.nan]), "text 1 of 2 is not a string: nan"),
         (
             lambda: new(max_passage_tokens=0),
-            "max_passage_tokens must be a whole number, 1 or more, got 0",
+            "max_passage_tokens must be an integer, 1 or more, got 0",
         ),
         (
             lambda: new(max_passage_tokens=65),
             "the encoder reads 3 to 64 tokens, max_passage_tokens is 65",
         ),
-        (lambda: new(batch_size=0), "batch_size must be a whole number, 1 or more, got 0"),
+        (lambda: new(batch_size=0), "batch_size must be an integer, 1 or more, got 0"),
         (lambda: new(dtype="half"), "dtype must be one of 'auto'"),
         (lambda: tiny.encoder().reduced([" ".join(tiny.WORDS)], 16), "cannot reduce 16 dimensions"),
         (lambda: tiny.encoder().reduced(["alpha"], 8), "larger sample than one of 3 tokens"),

@@ -197,7 +197,7 @@ def test_passages_that_are_cut_are_reported(tmp_path: Path) -> None:
     with warnings.catch_warnings(action="error", category=ptg.PyTerrierGraphWarning):
         model.index(tmp_path / "all", windows=8)
         model.index(tmp_path / "first", windows=1)
-    with pytest.raises(ValueError, match="windows must be a whole number, 1 or more, got 0"):
+    with pytest.raises(ValueError, match="windows must be an integer, 1 or more, got 0"):
         model.index(tmp_path / "none", windows=0)
 
 

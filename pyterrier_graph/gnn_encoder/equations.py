@@ -55,15 +55,17 @@ All learn by the in-batch loss :func:`in_batch_loss` (Eq. 2 and 12).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
+import pydantic
 import torch
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pyterrier_graph.checks import check_choice, check_count, check_number, check_weights
+from pyterrier_graph.configuration import STRICT, RelationWeights
 from pyterrier_graph.encoders.checkpoints import full_precision
 from pyterrier_graph.graph_mean.equations import (
     FixedMean,
@@ -88,7 +90,7 @@ SLOPE = 0.2
 Init = Literal["random", "mean"]
 
 
-@dataclass(frozen=True)
+@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class PaperGNNEncoderConfig:
     """Shape of the papers' network; the defaults are those of 001, without edge features.
 
@@ -106,27 +108,21 @@ class PaperGNNEncoderConfig:
         seed: Seed of the first weights.
     """
 
-    heads: int = 4
+    heads: PositiveInt = 4
     layers: Literal[1, 2] = 2
     gate: Literal["filter"] | float = "filter"
-    edge_features: int | None = None
+    edge_features: PositiveInt | None = None
     shared_weights: bool = False
     average: float | None = None
     edges: bool = True
-    seed: int = 0
+    seed: NonNegativeInt = 0
 
     def __post_init__(self) -> None:
-        check_count("heads", self.heads)
-        check_choice("layers", self.layers, (1, 2))
-        if self.gate != "filter":
-            check_number("gate, unless it is 'filter',", self.gate)
-        if self.edge_features is not None:
-            check_count("edge_features", self.edge_features)
         if self.shared_weights and self.edge_features:
             raise ValueError("shared_weights leaves no W_e for edge features")
 
 
-@dataclass(frozen=True)
+@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class GNNEncoderConfig:
     """Shape of the project's own network, which starts as a GraphMean; :meth:`paper` is the papers' network.
 
@@ -143,20 +139,16 @@ class GNNEncoderConfig:
             :class:`GNNEncoderNetwork`, and so without edges. None: where no ``weights`` are given.
     """
 
-    weights: Mapping[str, float] | None = None
-    heads: int = 4
-    isolated_norm: float = 1.0
+    weights: RelationWeights | None = None
+    heads: PositiveInt = 4
+    isolated_norm: PositiveFloat = 1.0
     edges: bool = True
-    seed: int = 0
+    seed: NonNegativeInt = 0
     per_query: bool | None = None
 
     def __post_init__(self) -> None:
-        check_count("heads", self.heads)
-        check_number("isolated_norm", self.isolated_norm, 1e-6)
         if self.per_query is None:
             object.__setattr__(self, "per_query", self.weights is None)
-        if self.weights is not None:
-            object.__setattr__(self, "weights", check_weights(self.weights))
 
     @classmethod
     def starting_at(cls, mean: GraphMean, **options: Any) -> GNNEncoderConfig:
