@@ -424,4 +424,4 @@ def test_unknown_encoder_and_wrong_number(folder: Path, capsys: pytest.CaptureFi
     assert program.search([str(folder), "alpha", "--encoder", str(folder / "none")]) == 2
     assert "cannot be loaded" in capsys.readouterr().err
     assert run(folder, "alpha", "-n", "0") == 2
-    assert "num_results must be a whole number" in capsys.readouterr().err
+    assert "num_results must be an integer" in capsys.readouterr().err

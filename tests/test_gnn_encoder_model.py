@@ -319,17 +319,17 @@ def test_no_edges_is_the_network_without_edges(switches: dict[str, Any]) -> None
 @pytest.mark.parametrize(
     ("config", "options", "message"),
     [
-        (PaperGNNEncoderConfig, {"heads": 0}, "heads must be a whole number, 1 or more"),
-        (PaperGNNEncoderConfig, {"layers": 3}, "layers must be one of 1, 2"),
+        (PaperGNNEncoderConfig, {"heads": 0}, "(?s)heads.*greater than 0"),
+        (PaperGNNEncoderConfig, {"layers": 3}, "(?s)layers.*should be 1 or 2"),
         (
             PaperGNNEncoderConfig,
             {"gate": "open"},
-            "gate, unless it is 'filter', must be a finite number",
+            "(?s)gate.*should be",
         ),
         (
             PaperGNNEncoderConfig,
             {"edge_features": 0},
-            "edge_features must be a whole number, 1 or more",
+            "(?s)edge_features.*greater than 0",
         ),
         (
             PaperGNNEncoderConfig,
@@ -339,9 +339,9 @@ def test_no_edges_is_the_network_without_edges(switches: dict[str, Any]) -> None
         (
             GNNEncoderConfig,
             {"weights": {RELEVANT: -1.0}},
-            "the weight of 'relevant' must be 0 or more",
+            "(?s)weights.relevant.*greater than or equal to 0",
         ),
-        (GNNEncoderConfig, {"heads": 0}, "heads must be a whole number, 1 or more"),
+        (GNNEncoderConfig, {"heads": 0}, "(?s)heads.*greater than 0"),
     ],
 )
 def test_options_out_of_range(config: Any, options: dict[str, Any], message: str) -> None:
@@ -353,7 +353,7 @@ def test_configurations() -> None:
     assert GNNEncoderConfig.paper(layers=1) == PaperGNNEncoderConfig(layers=1)
     with pytest.raises(ValueError, match="heads must divide"):
         PaperGNNEncoderNetwork(PaperGNNEncoderConfig(), 6)
-    with pytest.raises(TypeError, match="weights must be a weight per relation"):
+    with pytest.raises(ValueError, match="(?s)weights"):
         GNNEncoderConfig(0.5)  # type: ignore[arg-type]
 
 

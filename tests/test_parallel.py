@@ -30,7 +30,7 @@ from transformers import PreTrainedTokenizerFast
 import pyterrier_graph as ptg
 from pyterrier_graph import clef_ip
 from pyterrier_graph.encoders.checkpoints import tokenized
-from pyterrier_graph.encoders.compiled import CompiledEncoder
+from pyterrier_graph.encoders.openvino_encoder import OpenVINOEncoder
 from pyterrier_graph.encoders.token_encoder import TokenEncoder
 from pyterrier_graph.search.results import Lines
 from pyterrier_graph.storage import writer
@@ -301,7 +301,7 @@ def test_every_transformer_is_among_them() -> None:
     }
     others = {kind.__name__ for kind in own} - TAKING_QUERIES.keys()
     assert others == {
-        CompiledEncoder.__name__,
+        OpenVINOEncoder.__name__,
         Lines.__name__,
     }  # the latter follows the text loader
 

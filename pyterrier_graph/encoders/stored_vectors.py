@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pyterrier_graph.encoders.compiled import compiled
 from pyterrier_graph.storage.arrays import DOCNOS, Flex, blocks, write_ids
-from pyterrier_graph.storage.artifact import META, json_sha256, read_meta
-from pyterrier_graph.storage.writer import Workers, unfinished
+from pyterrier_graph.storage.artifact import META, atomic_folder, json_sha256, read_meta
+from pyterrier_graph.storage.shards import ShardWriter, Workers
 
 if TYPE_CHECKING:
     from pyterrier_dr import BiEncoder
@@ -35,7 +34,6 @@ FLOAT, DIGEST = np.dtype("<f4"), np.dtype("<u8")  # the digest of a text is two 
 SOURCE, ROW = np.dtype("<i2"), np.dtype("<i8")
 PASSAGES_AT_ONCE, TEXTS_AT_ONCE = 256, 65_536
 TIMED, SOON = 16, 10  # passages that are encoded for an estimate, and seconds that need none
-MANY = 500  # passages for which converting the encoder is worth it
 FLEX = {"type": "dense_index", "format": "flex"}
 HINT = {"package_hint": "pyterrier_dr"}
 TEXTS = {
@@ -79,11 +77,6 @@ def without_bars(encoder: BiEncoder) -> BiEncoder:
         encoder = copy.copy(encoder)
         encoder.verbose = False
     return encoder
-
-
-def _quiet(encoder: BiEncoder, passages: int) -> BiEncoder:
-    """The fastest form of an encoder for so many passages, which shows no progress."""
-    return without_bars(compiled(encoder) if passages >= MANY else encoder)
 
 
 def encode_once(
@@ -149,7 +142,7 @@ def base_vectors(
     identity |= {"titles": True} if titles else {}
     path = folder / f"passages-{json_sha256(identity)[:16]}.flex"
     nodes = graph.passage_nodes
-    quiet = _quiet(encoder, len(nodes))
+    quiet = without_bars(encoder)
     if not len(nodes):
         raise ValueError(f"{graph!r} has no passages: none of its documents has a text")
 
@@ -179,7 +172,7 @@ def encoding_time(folder: Path, graph: HeteroGraph, encoder: BiEncoder, times: i
     if len(nodes) < 2 * TIMED or any(folder.glob("passages-*")):
         return ""
     texts = graph.texts(nodes[:: len(nodes) // TIMED][:TIMED], titles=True)
-    quiet = _quiet(encoder, len(nodes))
+    quiet = without_bars(encoder)
     quiet.encode_docs(texts[:1])  # the first call takes longer
     started = perf_counter()
     quiet.encode_docs(texts)
@@ -215,22 +208,19 @@ def _write(
     count, one = about["doc_count"], np.arange(min(1, about["doc_count"]))
     dimension = checked_vectors(encode(texts(one)), one, None).shape[1]
     meta = about | {"vec_size": dimension}
-    with unfinished(path, meta, count, at_once) as writer:
-
-        def write_files(files: Path) -> None:
-            write_more(files)
-            with open(files / DIGESTS, "wb") as out:
-                for numbers in blocks(count, at_once):
-                    out.write(digests_of(texts(numbers)).tobytes())
-
-        writer.prepare(write_files)
-        own = _read_digests(writer.folder)
+    with atomic_folder(path, meta) as folder:
+        shards = ShardWriter(folder.parent, count, at_once, meta)
+        write_more(folder)
+        with open(folder / DIGESTS, "wb") as out:
+            for numbers in blocks(count, at_once):
+                out.write(digests_of(texts(numbers)).tobytes())
+        own = _read_digests(folder)
         others = _copyable(path.parent, pattern, meta)
         source, row = _copies(own, others)
         new = np.flatnonzero(source < 0)
         first = np.sort(new[np.unique(own[new], axis=0, return_index=True)[1]])
         if len(first) < len(new):  # equal texts are encoded once, into a file of their own
-            distinct = writer.place / "distinct"
+            distinct = folder.with_name("distinct")
             _write(
                 distinct,
                 about | {"doc_count": len(first)},
@@ -244,32 +234,26 @@ def _write(
             others.append(distinct)
             source, row = _copies(own, others)
 
-        def given(numbers: np.ndarray) -> tuple[Any, ...]:
-            """The vectors that other files have, those that are missing, and what these are encoded from."""
-            found = np.zeros((len(numbers), dimension), dtype=FLOAT)
+        def read(numbers: np.ndarray) -> tuple[Any, ...]:
+            """The vectors that other files have, which ones are missing, and the texts of these."""
+            copied = np.zeros((len(numbers), dimension), dtype=FLOAT)
             for number in np.unique(source[numbers[source[numbers] >= 0]]):
                 here = source[numbers] == number
-                stored = np.memmap(others[number] / VECTORS, dtype=FLOAT, mode="r").reshape(
-                    -1, dimension
-                )
-                found[here] = stored[row[numbers[here]]]
+                stored = np.memmap(others[number] / VECTORS, dtype=FLOAT, mode="r")
+                copied[here] = stored.reshape(-1, dimension)[row[numbers[here]]]
             missing = np.flatnonzero(source[numbers] < 0)
-            return (
-                found,
-                missing,
-                numbers[missing],
-                texts(numbers[missing]) if len(missing) else None,
-            )
+            return copied, missing, numbers[missing], texts(numbers[missing])
 
         def vectors(given: tuple[Any, ...]) -> dict[str, np.ndarray]:
             """Vectors of some texts, shape (texts, d); needs no files."""
-            found, missing, numbers, read = given
+            copied, missing, numbers, uncopied = given
             if len(missing):
-                found = found.copy()  # what Ray passes cannot be written to
-                found[missing] = checked_vectors(encode(read), numbers, dimension)
-            return {VECTORS: found}
+                copied = copied.copy()  # workers cannot write to what they receive
+                copied[missing] = checked_vectors(encode(uncopied), numbers, dimension)
+            return {VECTORS: copied}
 
-        writer.compute(vectors, VECTORS, read=given, workers=workers, **progress)
+        shards.compute(vectors, read=read, workers=workers, **progress)
+        shards.concatenate(folder, [VECTORS])
 
 
 def _copies(digests: np.ndarray, others: list[Path]) -> tuple[np.ndarray, np.ndarray]:

@@ -30,15 +30,17 @@ to itself are 0.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from typing import Any, Literal, NamedTuple, cast
 
+import pydantic
 import torch
+from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pyterrier_graph.checks import check_choice, check_count, check_number
+from pyterrier_graph.configuration import STRICT
 from pyterrier_graph.encoders.checkpoints import full_precision
 from pyterrier_graph.graph_mean.equations import (
     Pair,
@@ -174,7 +176,7 @@ def _softmax(logits: Tensor, own: Tensor | None, edges: CSR) -> Weights:
     return Weights(logits / total.index_select(0, edges.row_index), own / total)
 
 
-@dataclass(frozen=True)
+@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class PaperGNNEncoderConfig:
     """Shape of the papers' network; the defaults are those of 001, without edge features.
 
@@ -192,22 +194,16 @@ class PaperGNNEncoderConfig:
         seed: Seed of the first weights.
     """
 
-    heads: int = 4
+    heads: PositiveInt = 4
     layers: Literal[1, 2] = 2
     gate: Literal["filter"] | float = "filter"
-    edge_features: int | None = None
+    edge_features: PositiveInt | None = None
     shared_weights: bool = False
     average: float | None = None
     edges: bool = True
-    seed: int = 0
+    seed: NonNegativeInt = 0
 
     def __post_init__(self) -> None:
-        check_count("heads", self.heads)
-        check_choice("layers", self.layers, (1, 2))
-        if self.gate != "filter":
-            check_number("gate, unless it is 'filter',", self.gate)
-        if self.edge_features is not None:
-            check_count("edge_features", self.edge_features)
         if self.shared_weights and self.edge_features:
             raise ValueError("shared_weights leaves no W_e for edge features")
 

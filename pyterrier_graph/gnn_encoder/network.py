@@ -13,20 +13,20 @@ in the places of :math:`x_p` and of the means, and gates :math:`g_r = 2 \sigma(W
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+import pydantic
 import torch
+from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 
-from pyterrier_graph.checks import check_count, check_weights
+from pyterrier_graph.configuration import STRICT, RelationWeights
 from pyterrier_graph.gnn_encoder.equations import BipartiteAttention, PaperGNNEncoderConfig
 from pyterrier_graph.graph_mean.equations import Message, Pair, RelationNetwork
 from pyterrier_graph.graphs.csr import CSR
 
 
-@dataclass(frozen=True)
+@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class GNNEncoderConfig:
     """Shape of the project's own network, which starts as a GraphMean; :meth:`paper` is the papers' network.
 
@@ -39,15 +39,10 @@ class GNNEncoderConfig:
         seed: Seed of the first weights.
     """
 
-    weights: Mapping[str, float] | None = None
-    heads: int = 4
+    weights: RelationWeights | None = None
+    heads: PositiveInt = 4
     edges: bool = True
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_count("heads", self.heads)
-        if self.weights is not None:
-            object.__setattr__(self, "weights", check_weights(self.weights))
+    seed: NonNegativeInt = 0
 
     @staticmethod
     def paper(**ablations: Any) -> PaperGNNEncoderConfig:

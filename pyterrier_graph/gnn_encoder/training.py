@@ -27,14 +27,17 @@ from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
+import pydantic
 import torch
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import batch_to_device
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import Dataset
 
-from pyterrier_graph.checks import QualityWarning, check_fields
+from pyterrier_graph.checks import QualityWarning
+from pyterrier_graph.configuration import STRICT, OpenShare
 from pyterrier_graph.encoders.sentence_encoder import prompts_of, scale_of
 from pyterrier_graph.gnn_encoder.equations import in_batch_loss
 from pyterrier_graph.graph_mean.contextual_encoder import ContextualEncoder
@@ -52,7 +55,7 @@ from pyterrier_graph.training.validation import checked_qrels, checked_topics
 RETRIEVED_PER_QUERY = 25  # for hard negatives, if there is no graph, which stores this number
 
 
-@dataclass(frozen=True, kw_only=True)
+@pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
 class GNNEncoderTraining(StartOptions):
     """Options of ``GNNEncoder.fit()``; the defaults train the network alone, in minutes for hundreds of queries.
 
@@ -71,21 +74,13 @@ class GNNEncoderTraining(StartOptions):
     For the other attributes see :class:`~pyterrier_graph.training.trainer.StartOptions`.
     """
 
-    epochs: int = 40
-    batch_size: int = 128
-    learning_rate: float = 1e-3
-    masked: float | None = 0.3
-    negatives: int = 4
-    scale: float | None = None
-    patience: int | None = 5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fields(self, negatives=0, scale=0, masked=0)
-        if self.masked is not None and not 0 < self.masked < 1:
-            raise ValueError(
-                f"masked is a share of the queries, between 0 and 1, or None, got {self.masked}"
-            )
+    epochs: PositiveInt = 40
+    batch_size: PositiveInt = 128
+    learning_rate: NonNegativeFloat = 1e-3
+    masked: OpenShare | None = 0.3
+    negatives: NonNegativeInt = 4
+    scale: NonNegativeFloat | None = None
+    patience: PositiveInt | None = 5
 
     @classmethod
     def paper(cls, **changes: Any) -> Self:

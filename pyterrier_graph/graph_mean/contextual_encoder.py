@@ -28,7 +28,7 @@ from pyterrier_graph.graphs.hetero_graph import HeteroGraph, vectors_folder
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.graphs.relations import OWN, QUERY_RELATIONS, check_graphs
 from pyterrier_graph.storage.artifact import META, file_sha256, weights_sha256
-from pyterrier_graph.storage.writer import Workers, check_workers
+from pyterrier_graph.storage.shards import Workers, check_workers
 from pyterrier_graph.training.model import LearnedModel
 
 ENCODER, INITIAL_ENCODER = "encoder", "initial_encoder"  # folders in a saved model
@@ -130,7 +130,7 @@ class ContextualEncoder(LearnedModel):
         Args:
             path: Folder of the index; nothing may be there yet.
             workers: Number of processes, for encoding as well, or ``'ray'``, a cluster that encodes texts, and whose
-                machines need no common files: see :mod:`~pyterrier_graph.storage.writer`.
+                machines need no common files: see :mod:`~pyterrier_graph.storage.shards`.
 
         Raises:
             FileExistsError: If the path exists already.
@@ -146,7 +146,6 @@ class ContextualEncoder(LearnedModel):
             Path(path),
             self.vectorizer(),
             identity=identity,
-            workers=workers,
             verbose=self.verbose,
         )
         return ContextualIndex(path, self.graph, self)

@@ -23,6 +23,7 @@ from pyterrier_graph.checks import (
     positions,
 )
 from pyterrier_graph.encoders.names import DEFAULT
+from pyterrier_graph.encoders.openvino_encoder import load_encoder
 from pyterrier_graph.encoders.stored_vectors import (
     FLEX,
     FLOAT,
@@ -36,8 +37,8 @@ from pyterrier_graph.graph_mean.nearest import largest, nearest
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.relations import OWN
 from pyterrier_graph.storage.arrays import DOCNOS, Flex, ids_of
-from pyterrier_graph.storage.artifact import META, file_sha256, read_meta, verify
-from pyterrier_graph.storage.writer import Workers, unfinished
+from pyterrier_graph.storage.artifact import META, atomic_folder, file_sha256, read_meta, verify
+from pyterrier_graph.storage.shards import ShardWriter
 
 if TYPE_CHECKING:
     from pyterrier_dr import BiEncoder, FlexIndex
@@ -237,7 +238,6 @@ def write_index(
     *,
     identity: dict[str, Any],
     chunk_size: int = 16_384,
-    workers: Workers = 1,
     verbose: bool = True,
 ) -> None:
     """Writes an ordinary ``FlexIndex`` with the passages of another one, and other vectors, chunk by chunk.
@@ -250,7 +250,6 @@ def write_index(
         vectors_of: Computes vectors of passages by their numbers, which ascend.
         identity: Digests of all that the vectors depend on.
         chunk_size: Passages per chunk, which memory grows with.
-        workers: Number of processes; with ``'ray'``, which encodes, this process computes.
         verbose: Whether to show progress.
     """
     docnos, about = base.index_path / DOCNOS, base.payload(False, False)[0]
@@ -261,17 +260,18 @@ def write_index(
     def rows(numbers: np.ndarray) -> dict[str, np.ndarray]:
         return {VECTORS: checked_vectors(vectors_of(numbers), numbers, dimension)}
 
-    with unfinished(path, meta, count, chunk_size) as writer:
-        writer.prepare(lambda folder: shutil.copyfile(docnos, folder / DOCNOS))
+    inputs = contextual | {"vec_size": dimension}
+    with atomic_folder(path, meta) as folder:
+        shards = ShardWriter(folder.parent, count, chunk_size, inputs)
+        shutil.copyfile(docnos, folder / DOCNOS)
         progress: dict[str, Any] = {"desc": "indexing", "unit": "passage", "delay": 1}
-        # Ray's machines lack these files, and this takes a hundredth of the time of encoding
-        workers = 1 if workers == "ray" else workers
-        writer.compute(rows, VECTORS, workers=workers, disable=not verbose, **progress)
+        shards.compute(rows, disable=not verbose, **progress)
+        shards.concatenate(folder, [VECTORS])
         if count >= LARGE:
             from pyterrier_graph.graph_mean.codes import write_codes
 
-            vectors = np.memmap(writer.folder / VECTORS, FLOAT, "r").reshape(-1, dimension)
-            write_codes(writer.folder / CODES, vectors)
+            vectors = np.memmap(folder / VECTORS, FLOAT, "r").reshape(-1, dimension)
+            write_codes(folder / CODES, vectors)
 
 
 def contextual_meta(path: Path) -> dict[str, Any]:
@@ -282,11 +282,9 @@ def contextual_meta(path: Path) -> dict[str, Any]:
 
 
 def encoder_of(encoder: Any, *, device: str | None = None, dtype: DType = "auto") -> BiEncoder:
-    """The given bi-encoder, or a SentenceEncoder of that name; raises TypeError for anything else."""
+    """The given bi-encoder, or the one of that name; raises TypeError for anything else."""
     if isinstance(encoder, (str, os.PathLike)):
-        from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
-
-        return SentenceEncoder(encoder, device=device, dtype=dtype, verbose=False)
+        return load_encoder(os.fspath(encoder), device=device, dtype=dtype)
     methods = ("encode_queries", "encode_docs")
     if isinstance(encoder, type) or not all(hasattr(encoder, name) for name in methods):
         expected = "the name of a checkpoint, or a bi-encoder such as ptg.DualEncoder(name)"

@@ -23,7 +23,7 @@ from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import SECTION_TYPE, HeteroGraph
 from pyterrier_graph.graphs.relations import QUERY_RELATIONS, RELEVANT, RETRIEVED, check_graphs
 from pyterrier_graph.storage.arrays import IDS_AT_ONCE, Flex, blocks, ids_of, numbers_of
-from pyterrier_graph.storage.writer import Workers
+from pyterrier_graph.storage.shards import Workers
 
 if TYPE_CHECKING:
     from pyterrier_dr import BiEncoder, FlexIndex

@@ -49,7 +49,6 @@ from pyterrier_graph.storage.arrays import (
     read_array,
     writing_ids,
 )
-from pyterrier_graph.storage.artifact import folder_sha256
 
 BATCH = 1 << 14  # nodes that are added at once
 MAX_NODES = (1 << 32) - 1
@@ -332,7 +331,6 @@ def build(
         "edges": {relation: edges[relation] for relation in names},
         "unresolved": unresolved,
         "own_ids": writer.passage_ids is not None,
-        "sha256": folder_sha256(folder),
     }
 
 

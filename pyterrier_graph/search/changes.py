@@ -25,8 +25,8 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_graph.documents.document import PASSAGE, StructuredDocument
-from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name, checkpoint_state
-from pyterrier_graph.encoders.stored_vectors import encoder_name, encoding_time
+from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name
+from pyterrier_graph.encoders.stored_vectors import TITLED, encoder_name, encoding_time
 from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, ContextualRetriever
 from pyterrier_graph.graphs.builder import DocumentOf
 from pyterrier_graph.graphs.document_graph import DocumentGraph, structured_documents
@@ -43,13 +43,12 @@ from pyterrier_graph.storage.artifact import (
     DIGESTS,
     LOCK,
     META,
-    NEW_META,
     SIZES,
-    complete,
     kind_of,
     read_meta,
 )
-from pyterrier_graph.storage.writer import Workers, check_workers
+from pyterrier_graph.storage.legacy import NEW_META, complete
+from pyterrier_graph.storage.shards import Workers, check_workers
 
 Answered = tuple[pd.DataFrame, pd.DataFrame]  # topics and judgments
 
@@ -162,8 +161,9 @@ class Change:
             )
         self._save_encoder()
         encoder = bi_encoder(self.index._encoder)
+        times = 2 if 0 < self.meta.get("titled", TITLED) < 1 else 1
         if self.index.verbose and (
-            text := encoding_time(self.path / layout.ENCODED, graph, encoder, 1)
+            text := encoding_time(self.path / layout.ENCODED, graph, encoder, times)
         ):
             pt.tqdm.write(text, file=sys.stderr)
         own = isinstance(self.index.lexical, pt.Transformer)
@@ -196,8 +196,6 @@ class Change:
             "checkpoint": checkpoint,
             "name": encoder_name(bi_encoder(index._encoder)),
         }
-        if checkpoint:
-            self.meta["encoder"]["state"] = checkpoint_state(checkpoint)
         from pyterrier_graph.training.model import LearnedModel
 
         if isinstance(index.encoder, LearnedModel):
@@ -218,7 +216,9 @@ class Change:
     ) -> tuple[ContextualIndex, int | None]:
         """Writes the vectors, and what BM25 searches; returns the index, and the version of Lance's table."""
         model = self.index._model(graph, queries, self.meta, verbose=verbose)
-        vectors = model.index(folder / layout.VECTORS, workers=self.workers)
+        vectors = model.index(
+            folder / layout.VECTORS, windows=self.meta["windows"], workers=self.workers
+        )
         context = [TITLES] * bool(len(graph._adjacency(TITLE).indices)) + [RELEVANT] * (
             queries is not None
         )

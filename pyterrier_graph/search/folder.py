@@ -11,7 +11,6 @@ from pathlib import Path
 import pyterrier as pt
 
 from pyterrier_graph.checks import check_type
-from pyterrier_graph.encoders.compiled import compiled_checkpoint
 from pyterrier_graph.encoders.names import DEFAULT, checkpoint_state
 from pyterrier_graph.search.files import FolderFiles
 from pyterrier_graph.search.graph_index import GraphIndex
@@ -40,7 +39,7 @@ def open_folder(
         docs = ptg.open_folder("docs")
         docs.search("how do I install it")
 
-    The first call reads all files and encodes passages with titles in front. A later call reads them
+    The first call reads all files and encodes passages with titles in front (``titled=1``). A later call reads them
     again only if a file is new, was removed, or has another size or time; it encodes only new texts. Files are
     recognized by the endings of their names; hidden files and symbolic links are left out. ``.docx``, ``.pptx``,
     ``.pdf`` and ``.ipynb`` need the extra ``[office]``. A call that was killed continues when it is repeated. If two
@@ -85,10 +84,7 @@ def open_folder(
             for entry in index.path.iterdir():
                 if entry.name != ENCODED:
                     shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-        index._encoder = compiled_checkpoint(
-            os.fspath(encoder)
-        )  # also for later calls, which need not load torch
-        return index.index(files, overwrite=True)
+        return index.index(files, overwrite=True, titled=1)
 
 
 def _place_of(folder: Path) -> Path:

@@ -20,7 +20,7 @@ from pyterrier_graph.search.layout import ENCODED as ENCODED
 from pyterrier_graph.search.results import Per, folded, results
 from pyterrier_graph.search.stored_index import StoredIndex
 from pyterrier_graph.storage.artifact import META, SIZES, kind_of, read_meta
-from pyterrier_graph.storage.writer import Workers
+from pyterrier_graph.storage.shards import Workers
 from pyterrier_graph.training.validation import checked_qrels, checked_topics
 
 

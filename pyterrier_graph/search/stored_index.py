@@ -14,15 +14,14 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_graph.checks import WithSignature, check_choice, check_count, check_training
-from pyterrier_graph.encoders.compiled import find_compiled
-from pyterrier_graph.encoders.names import checkpoint_name, checkpoint_state
-from pyterrier_graph.encoders.stored_vectors import encoder_name
+from pyterrier_graph.encoders.names import checkpoint_name
+from pyterrier_graph.encoders.stored_vectors import TITLED, encoder_name
 from pyterrier_graph.graph_mean.contextual_index import (
     ContextualIndex,
     ContextualRetriever,
     encoder_of,
+    nearest,
 )
-from pyterrier_graph.graph_mean.nearest import nearest
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.search import layout
@@ -38,7 +37,7 @@ from pyterrier_graph.training.grid_search import Tuning
 if TYPE_CHECKING:
     from pyterrier_dr import BiEncoder
 
-    from pyterrier_graph.graph_mean.contextual_encoder import ContextualEncoder
+    from pyterrier_graph.graph_mean.graph_mean import ContextualEncoder
 
 Lexical = Literal["lance", "pisa", "terrier"]
 
@@ -165,10 +164,7 @@ class StoredIndex(WithSignature, BuiltArtifact):
             return self.encoder
         about: Any = self.meta["encoder"] if self.built() else {"checkpoint": None}
         if checkpoint := self.encoder or about["checkpoint"]:
-            known = about.get("state") == checkpoint_state(
-                checkpoint
-            )  # loading it to see its name takes seconds
-            return (find_compiled(about["name"]) if known else None) or encoder_of(checkpoint)
+            return encoder_of(checkpoint)
         if not (self.path / layout.ENCODER).is_dir():
             raise ValueError(f"{about['name']} is not part of {self!r}: give encoder=")
         return pt.Artifact.load(str(self.path / layout.ENCODER))
@@ -190,8 +186,9 @@ class StoredIndex(WithSignature, BuiltArtifact):
         if not is_contextual(encoder := self._encoder):
             from pyterrier_graph.graph_mean.graph_mean import GraphMean
 
-            weights = about.get("settings", {}).get("weights")
-            return GraphMean(graph, encoder, weights, **options)
+            model = GraphMean(graph, encoder, **options)
+            model.titled = about.get("titled", TITLED)
+            return model
         return type(encoder).load(
             self.path / layout.ENCODER, graph=graph, encoder=encoder.encoder, **options
         )
@@ -207,6 +204,8 @@ class StoredIndex(WithSignature, BuiltArtifact):
         except FileNotFoundError:
             assert self._folder  # ValueError if it was removed meanwhile
             raise
+        if index._weights is not None:
+            index._weights.weights |= self.meta["settings"].get("largest_weights", {})
         return index
 
     @cached_property
@@ -249,7 +248,7 @@ class StoredIndex(WithSignature, BuiltArtifact):
     def _similarities(self, questions: list[str]) -> np.ndarray:
         """Per question the similarity of the passage, without context, that is most similar to it."""
         queries = np.asarray(bi_encoder(self._encoder).encode_queries(questions), np.float32)
-        _, vectors, _ = self._contextual.files.payload()
+        _, vectors, _ = self._contextual._files.payload()
         return nearest(queries, vectors[:, : queries.shape[1]], 1)[0][:, 0]
 
     @cached_property
@@ -269,4 +268,4 @@ def bi_encoder(encoder: BiEncoder | ContextualEncoder) -> BiEncoder:
 
 def is_contextual(encoder: Any) -> TypeGuard[ContextualEncoder]:
     """Whether an encoder is a GraphMean or GNNEncoder."""
-    return hasattr(encoder, "vectorizer")
+    return hasattr(encoder, "largest_weights")

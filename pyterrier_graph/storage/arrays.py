@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
-from threading import Lock
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -17,7 +16,7 @@ from npids.codecs import FwdFixedBytes
 from npids.lookup import Lookup
 
 from pyterrier_graph.checks import is_unicode
-from pyterrier_graph.storage.artifact import BuiltArtifact, folder_id, locked, read_meta
+from pyterrier_graph.storage.artifact import BuiltArtifact, read_meta
 
 DOCNOS = "docnos.npids"
 TEXTS, TEXT_OFFSETS = "texts", "text_offsets"
@@ -61,119 +60,6 @@ class ArrayFiles(ExitStack):
         if path not in self._files:
             self._files[path] = self.enter_context(open(path, "ab"))
         self._files[path].write(np.ascontiguousarray(values, dtype=f"<{path.suffix[1:]}").tobytes())
-
-
-class KeyedRows:
-    """Matrices with rows of one width by their keys, in files of a folder that grow: each is appended once.
-
-    Several processes may read, and one at a time appends; meanwhile, or if the folder cannot be written, others keep
-    matrices in memory until their next call. Rows are on the disk before the entry of their key, so that the entries
-    are complete whenever a process is killed; rows without an entry are overwritten. The file ``rows`` has the rows of
-    all matrices, ``keys`` per matrix its key, its first row, and the row after its last. None keeps all in memory.
-    """
-
-    ENTRY = np.dtype([("key", "V16"), ("start", "<i8"), ("end", "<i8")])
-    dtype = np.dtype("<f2")
-
-    def __init__(self, folder: Path | None, width: int) -> None:
-        self.folder, self.width = folder, width
-        self._unwritten: dict[bytes, np.ndarray] = {}
-        self._lock = Lock()  # of the threads of this process
-        self._forget()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.folder, self.width)
-
-    def _forget(self) -> None:
-        self._places: dict[bytes, slice] = {}
-        self._file: tuple[int, int] | None = None  # of the rows
-        self._entries, self._end = 0, 0  # that were read, and the end of their rows
-
-    def missing(self, keys: Iterable[bytes]) -> list[bytes]:
-        """The keys that have no matrix, each once."""
-        for _ in range(2):  # the second time with what other processes have appended
-            absent = [
-                key
-                for key in dict.fromkeys(keys)
-                if key not in self._places and key not in self._unwritten
-            ]
-            if not absent:
-                break
-            self._refresh()
-        return absent
-
-    def get(self, keys: Iterable[bytes]) -> list[np.ndarray]:
-        """The matrices of keys, of which none is missing; shape (rows, width)."""
-        unwritten = self._unwritten
-        return [
-            unwritten[key] if key in unwritten else self._rows[self._places[key]] for key in keys
-        ]
-
-    def append(self, keys: Iterable[bytes], matrices: Iterable[np.ndarray]) -> OSError | None:
-        """Adds matrices; returns the reason if they, and those before, could not be written."""
-        with self._lock:
-            self._unwritten.update(zip(keys, matrices, strict=True))
-            if self.folder is None:
-                return None
-            try:
-                with locked(self.folder):
-                    self._write(self.folder)
-            except OSError as error:
-                return error
-        return None
-
-    def _write(self, folder: Path) -> None:
-        self._refresh()
-        new = {key: matrix for key, matrix in self._unwritten.items() if key not in self._places}
-        ends = self._end + np.cumsum([0, *map(len, new.values())])
-        entries = np.zeros(len(new), dtype=self.ENTRY)
-        entries["key"] = np.frombuffer(b"".join(new), "V16")
-        entries["start"], entries["end"] = ends[:-1], ends[1:]
-        for name, place, parts in (
-            ("rows", self._end * self.width * self.dtype.itemsize, new.values()),
-            ("keys", self._entries * self.ENTRY.itemsize, [entries]),
-        ):
-            (folder / name).touch()
-            with open(folder / name, "r+b") as out:
-                out.seek(place)
-                if name == "keys":
-                    out.truncate()  # incomplete entries, which would name the rows of others
-                for part in parts:
-                    out.write(part.tobytes())
-                out.flush()
-                os.fsync(out.fileno())
-        self._refresh()
-        self._unwritten = {}
-
-    def _refresh(self) -> None:
-        """Reads the entries that are new since the last time."""
-        if self.folder is None:
-            return
-        keys, rows = self.folder / "keys", self.folder / "rows"
-        if (
-            file := folder_id(rows)
-        ) != self._file:  # made, deleted, or replaced: a mapped file keeps its id
-            self._forget()
-        if file is None or not keys.exists():
-            return
-        new = np.fromfile(keys, self.ENTRY, offset=self._entries * self.ENTRY.itemsize)
-        shape = rows.stat().st_size // (self.dtype.itemsize * self.width), self.width
-        mapped = (
-            np.memmap(rows, self.dtype, mode="r", shape=shape)
-            if shape[0]
-            else np.empty(shape, self.dtype)
-        )
-        self._rows = np.asarray(mapped)
-        starts = np.append(self._end, new["end"])  # each matrix is behind the one before
-        valid = (
-            (new["start"] == starts[:-1])
-            & (new["start"] <= new["end"])
-            & (new["end"] <= len(self._rows))
-        )
-        new = new[: valid.argmin() if len(valid) and not valid.all() else None]
-        places = map(slice, new["start"].tolist(), new["end"].tolist())
-        self._places.update(zip(new["key"].tolist(), places, strict=True))
-        self._file, self._entries, self._end = file, self._entries + len(new), int(starts[len(new)])
 
 
 class TextWriter(ArrayFiles):
