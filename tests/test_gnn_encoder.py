@@ -165,7 +165,8 @@ def edges_of(
 
 def literal(small: Any, model: GNNEncoder, masked: set[int] = frozenset()) -> Tensor:  # type: ignore[assignment]
     """All passages, from the whole graph, by the equations one edge at a time."""
-    network, passages, graph = model.network, small.vectors, small.graph
+    network: Any = model.vectorizer().network  # with the share of the query graph
+    passages, graph = small.vectors, small.graph
     queries = torch.tensor(small.encoder.encode_queries(graph.texts(np.arange(40))))
     if isinstance(network, PaperGNNEncoderNetwork):
         pairs, numbers = edges_of(graph, "retrieved", masked)

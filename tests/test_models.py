@@ -414,7 +414,7 @@ def test_an_interrupted_training_goes_on(
     for other in ({"learning_rate": 0.5}, {"qrels": QRELS[QRELS["qid"] != "t1"]}):
         with pytest.raises(
             ValueError,
-            match=r"another training \(other: .*(learning_rate|examples|triples|queries)",
+            match=r"another training \(.*(learning_rate|examples|triples|queries)",
         ):
             fit(**other)
 

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pyterrier_graph.storage.arrays import DOCNOS, Flex, blocks, write_ids
+from pyterrier_graph.encoders.flex import Flex
+from pyterrier_graph.storage.arrays import DOCNOS, blocks, write_ids
 from pyterrier_graph.storage.artifact import META, atomic_folder, json_sha256, read_meta
 from pyterrier_graph.storage.shards import ShardWriter, Workers
 

@@ -12,7 +12,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_graph.checks import check_type
-from pyterrier_graph.storage.artifact import CARD, LOAD, read_meta, versions, write_file
+from pyterrier_graph.storage.artifact import CARD, LOAD, META, read_meta, versions, write_file
 
 if TYPE_CHECKING:
     from huggingface_hub import ModelCard
@@ -104,6 +104,7 @@ def write_card(
         f"---\n{about.to_yaml()}\n---\n\n" + "\n\n".join(part for part in text if part) + "\n"
     )
     write_file(folder / CARD, str(card).encode())
+    (folder / CARD).chmod((folder / META).stat().st_mode & 0o777)
     return card
 
 

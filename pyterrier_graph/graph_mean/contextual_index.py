@@ -22,6 +22,7 @@ from pyterrier_graph.checks import (
     check_type,
     positions,
 )
+from pyterrier_graph.encoders.flex import Flex
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.openvino_encoder import load_encoder
 from pyterrier_graph.encoders.stored_vectors import (
@@ -36,7 +37,7 @@ from pyterrier_graph.encoders.stored_vectors import (
 from pyterrier_graph.graph_mean.nearest import largest, nearest
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.relations import OWN
-from pyterrier_graph.storage.arrays import DOCNOS, Flex, ids_of
+from pyterrier_graph.storage.arrays import DOCNOS, ids_of
 from pyterrier_graph.storage.artifact import META, atomic_folder, file_sha256, read_meta, verify
 from pyterrier_graph.storage.shards import ShardWriter
 
@@ -98,6 +99,9 @@ class ContextualIndex(Shown, WithSignature):
 
     def __repr__(self) -> str:
         return f"ContextualIndex({str(self.path)!r})"
+
+    def __str__(self) -> str:
+        return self.model_name
 
     def __len__(self) -> int:
         """Number of passages."""
@@ -200,7 +204,7 @@ class ContextualRetriever(WithSignature, pt.Transformer):
         return f"{self.index!r}.retriever({', '.join(options)})"
 
     def __str__(self) -> str:
-        return self.index.model_name
+        return str(self.index)
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Finds passages."""

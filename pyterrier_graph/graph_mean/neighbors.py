@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pyterrier_graph.encoders.flex import Flex
 from pyterrier_graph.encoders.stored_vectors import (
     digests_of,
     encode_once,
@@ -22,7 +23,7 @@ from pyterrier_graph.encoders.stored_vectors import (
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import SECTION_TYPE, HeteroGraph
 from pyterrier_graph.graphs.relations import QUERY_RELATIONS, RELEVANT, RETRIEVED, check_graphs
-from pyterrier_graph.storage.arrays import IDS_AT_ONCE, Flex, blocks, ids_of, numbers_of
+from pyterrier_graph.storage.arrays import IDS_AT_ONCE, blocks, ids_of, numbers_of
 from pyterrier_graph.storage.shards import Workers
 
 if TYPE_CHECKING:
@@ -122,10 +123,6 @@ class NeighborSampler:
         self.document_relations = [name for name in relations if name not in QUERY_RELATIONS]
         if query_graph is not None and self.query_relations:
             self._check_passages(query_graph)
-
-    def __getstate__(self) -> dict[str, Any]:
-        self.encode()  # other processes read the vectors, and need no encoder
-        return vars(self) | {"encoder": None}
 
     def _check_passages(self, graph: QueryPassageGraph) -> None:
         """Raises ValueError if the query graph has other passages, judged by a sample."""

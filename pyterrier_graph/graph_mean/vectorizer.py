@@ -1,4 +1,4 @@
-"""From numbers of passages to their contextual vectors, in this process or in others."""
+"""From numbers of passages to their contextual vectors."""
 
 from __future__ import annotations
 
@@ -20,15 +20,12 @@ QUERIES_AT_ONCE = 4096
 
 @dataclass
 class ContextualVectorizer:
-    """Computes contextual vectors of passages; states of queries are computed once in each process."""
+    """Computes contextual vectors of passages; states of queries are computed once."""
 
     network: PassageNetwork
     sampler: NeighborSampler
     device: torch.device
     dtype: DType
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "query_states"}
 
     @cached_property
     @torch.inference_mode()

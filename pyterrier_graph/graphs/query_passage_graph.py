@@ -30,9 +30,8 @@ from pyterrier_graph.graphs.hetero_graph import HeteroGraph, passage_qrels
 from pyterrier_graph.graphs.relations import GENERATED, RELEVANT, RETRIEVED, inverse
 from pyterrier_graph.storage.arrays import (
     DOCNOS,
-    ArrayFiles,
+    ArrayWriter,
     StoredGraph,
-    TextWriter,
     array_file,
     blocks,
     check_unique,
@@ -550,9 +549,8 @@ def _edges(
 def _write(folder: Path, topics: pd.DataFrame, edges: Mapping[str, CSR], num_passages: int) -> None:
     """Writes the queries, and the edges of each type by query and by passage."""
     write_ids(folder / QIDS, topics["qid"])
-    with TextWriter(folder) as texts:
-        texts.extend(topics["query"].tolist())
-    with ArrayFiles() as arrays:
+    with ArrayWriter(folder) as arrays:
+        arrays.append_texts(topics["query"].tolist())
         for name, found in edges.items():
             back = CSR.group(
                 found.indices, found.row_index, num_passages, edges=np.arange(len(found.indices))
@@ -563,7 +561,7 @@ def _write(folder: Path, topics: pd.DataFrame, edges: Mapping[str, CSR], num_pas
                     "indices": rows.indices,
                     **rows.data,
                 }.items():
-                    arrays.append(folder, f"{direction}.{part}", values)
+                    arrays.append(f"{direction}.{part}", values)
 
 
 def _write_docnos(file: Path, passages: Any, *, verbose: bool) -> Path:

@@ -136,7 +136,9 @@ def locked(folder: Path, waiting: Callable[[], Any] | None = None) -> Iterator[N
         waiting()
         lock.acquire()
     except OSError as error:
-        file = next((parent for parent in (folder, *folder.parents) if parent.is_file()), None)
+        file = next(
+            (parent for parent in (folder, *folder.parents) if os.path.isfile(parent)), None
+        )
         reason = error.strerror if file is None else f"{str(file)!r} is a file"
         raise OSError(error.errno, f"{reason}: choose another path", str(folder)) from error
     try:
