@@ -24,7 +24,7 @@ from pyterrier_graph.encoders.stored_vectors import base_vectors
 from pyterrier_graph.encoders.token_encoder import TokenEncoder
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.gnn_encoder.encoder import GNNEncoder
-from pyterrier_graph.gnn_encoder.equations import GNNEncoderConfig
+from pyterrier_graph.gnn_encoder.network import GNNEncoderConfig
 from pyterrier_graph.graph_maxsim.reranker import GraphMaxSim
 from pyterrier_graph.graph_mean.graph_mean import GraphMean
 from pyterrier_graph.graphs.document_graph import DocumentGraph
@@ -124,7 +124,7 @@ def prepare(output: Path) -> Data:
     train = Queries(train.topics[train.topics["qid"].isin(qrels["qid"])], qrels)
     index = GraphIndex(output / "index", encoder=DualEncoder(max_passage_tokens=PASSAGE_TOKENS))
     if not index.built():
-        index.index(docs, windows=1, answered=(train.topics, train.qrels))  # one window, for time
+        index.index(docs, answered=(train.topics, train.qrels))
     query_graph = QueryPassageGraph(output / "queries")
     if not query_graph.built():
         query_graph.build(train.topics, index.graph, qrels=train.qrels)
@@ -188,7 +188,7 @@ def build_systems(data: Data, output: Path) -> dict[str, pt.Transformer]:
     systems[TITLED] = found >> fold
 
     def indexed(name: str, retriever: Any) -> None:
-        index = retriever.index(fresh(output / f"{name.replace(' ', '-')}.flex"), windows=1)
+        index = retriever.index(fresh(output / f"{name.replace(' ', '-')}.flex"))
         systems[name] = index.retriever(num_results=1000) >> fold
 
     indexed("all-MiniLM", GraphMean(graph, encoder, {}))

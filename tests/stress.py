@@ -279,7 +279,7 @@ def main(*given: str) -> None:
     warnings.simplefilter("ignore")
     os.environ |= {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
     torch.set_num_threads(1)  # threads of OpenMP do not survive a fork, which makes encoding slow
-    contextual_index.LARGE, codes.SAMPLED, stored_vectors.PASSAGES_AT_ONCE = 9, 624, 2
+    contextual_index.LARGE, codes.SAMPLE, stored_vectors.PASSAGES_AT_ONCE = 9, 624, 2
     checkpoint()
     for name, rounds in zip(given[::2], map(int, given[1::2]), strict=True):
         with tempfile.TemporaryDirectory() as folder:

@@ -28,9 +28,6 @@ CENTERS = RANDOM.normal(size=(40, WIDTH))
 VECTORS = (
     CENTERS[RANDOM.integers(40, size=PASSAGES)] + RANDOM.normal(size=(PASSAGES, WIDTH))
 ).astype(np.float32)
-WINDOWS = RANDOM.integers(0, 3, PASSAGES)  # further ones of each passage
-FURTHER = RANDOM.normal(size=(WINDOWS.sum(), WIDTH)).astype(np.float32) * 2
-OF_PASSAGE = np.repeat(np.arange(PASSAGES), WINDOWS)
 QUERIES = pd.DataFrame({"qid": [str(n) for n in range(30)], "query": "alpha"})
 QUERIES["query_vec"] = [*(CENTERS[:30] + RANDOM.normal(size=(30, WIDTH))).astype(np.float32)]
 
@@ -43,27 +40,21 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
 def written(base: FlexIndex, path: Path, vectors: np.ndarray = VECTORS, **options: Any) -> Path:
     identity = {"encoder": encoder_name(encoder_of(tiny.checkpoint())), "relations": []}
     options |= {"identity": identity, "verbose": False, "chunk_size": 1000}
-    return write_index(
-        base, FlexIndex(str(path), verbose=False), vectors.__getitem__, **options
-    ).index_path
+    write_index(base, path, vectors.__getitem__, **options)
+    return path
 
 
 def index(folder: Path) -> ptg.ContextualIndex:
-    def windows_of(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        here = np.isin(OF_PASSAGE, numbers)
-        return np.searchsorted(numbers, OF_PASSAGE[here]), FURTHER[here]
-
     base = flex(folder / "base.flex", VECTORS, [f"d{n}" for n in range(PASSAGES)])
-    path = written(base, folder / "index.flex", windows_of=windows_of)
+    path = written(base, folder / "index.flex")
     return ptg.ContextualIndex(path, encoder=tiny.checkpoint())
 
 
 def test_approximate_results_are_nearly_the_exact_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(codes, "LEAST", 100)
+    monkeypatch.setattr(codes, "MIN_CANDIDATES", 100)
     expected = np.stack(QUERIES["query_vec"]) @ VECTORS.T
-    np.maximum.at(expected.T, OF_PASSAGE, FURTHER @ np.stack(QUERIES["query_vec"]).T)
     made = index(tmp_path)
     exact = made.retriever(20, exact=True)(QUERIES)
     np.testing.assert_allclose(exact["score"], -np.sort(-expected)[:, :20].ravel(), rtol=1e-5)
@@ -72,13 +63,8 @@ def test_approximate_results_are_nearly_the_exact_ones(
     np.testing.assert_allclose(found["score"], literal, rtol=1e-5)
     common = found.merge(exact, on=["qid", "docno"])
     assert 0.9 <= len(common) / len(exact) < 1  # else nothing would be tested
-    monkeypatch.setattr(codes, "LEAST", PASSAGES + len(FURTHER))
+    monkeypatch.setattr(codes, "MIN_CANDIDATES", PASSAGES)
     pd.testing.assert_frame_equal(made.retriever(20)(QUERIES), exact)
-    (
-        monkeypatch.setattr(codes, "LEAST", 1),
-        monkeypatch.setattr(codes, "CANDIDATES", 1),
-    )  # several windows of a passage
-    assert len(made.retriever(20)(QUERIES)) == len(exact)
     assert repr(made.retriever(20, exact=True)).endswith("retriever(20, exact=True)")
 
 

@@ -279,7 +279,9 @@ def test_runs_of_another_cross_validation_are_refused(
     with pytest.raises(ValueError, match=rf"another cross-validation \({named} was"):
         cross_validate(**(arguments | change))
     (tmp_path / "cross_validation.json").unlink()
-    with pytest.raises(ValueError, match="folds was None, .*; pipeline was None, .*; qrels was .*; topics was"):
+    with pytest.raises(
+        ValueError, match="folds was None, .*; pipeline was None, .*; qrels was .*; topics was"
+    ):
         cross_validate(**arguments)
 
 

@@ -117,7 +117,7 @@ def test_alpha_moves_only_as_far_as_the_queries_agree() -> None:
         ({"alpha": 1.5}, ValueError, "alpha must be from 0 to 1"),
         ({"alpha": [1.0]}, ValueError, "alpha must be a finite number"),
         ({"training": "AP"}, TypeError, "training must be a Tuning"),
-        ({"num_results": 0}, ValueError, "num_results must be a whole number"),
+        ({"num_results": 0}, ValueError, "num_results must be an integer"),
         ({"dense": "index"}, TypeError, "dense must be a pipeline"),
     ],
 )

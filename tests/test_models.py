@@ -167,7 +167,7 @@ MODELS = {
         ),
         result=vectors,
         given={"graph": tiny.graph(), "query_graph": query_graph()},
-        lost={"config": ptg.GNNEncoderConfig(isolated_norm=0.9)},
+        lost={"config": ptg.GNNEncoderConfig(heads=2)},
         fit=(TOPICS, QRELS, TOPICS, QRELS),
     ),
 }

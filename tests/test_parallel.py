@@ -222,9 +222,7 @@ TAKING_QUERIES: dict[str, Callable[[Any], Any]] = {
     "GNNEncoder": lambda small: ptg.GNNEncoder(
         small.graph, small.dual, vectors=small.vectors, **FLOAT32
     ),
-    "ContextualIndex": lambda small: small.index,
     "ContextualRetriever": lambda small: small.index.retriever(),
-    "QueryWeights": lambda small: small.mean._query_weights,
     "LateInteractionRetriever": lambda small: small.late.retriever(graph_maxsim(small)),
     "BM25Retriever": lambda small: small.whole.bm25(),
     "FilteredRetriever": lambda small: small.whole.dense(),

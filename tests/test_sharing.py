@@ -30,8 +30,6 @@ from pyterrier_graph.clef_ip import DocumentFrequencies
 from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name, resolve
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.evaluation.model_card import write_card
-from pyterrier_graph.graph_mean.contextual_index import ContextualIndex
-from pyterrier_graph.graph_mean.graph_mean import GraphMean
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.pair.dual_encoder import DualEncoder
@@ -89,10 +87,6 @@ def base_encoder() -> DualEncoder:
     )
 
 
-def contextual_index(path: Path, checkpoint: str) -> ContextualIndex:
-    return GraphMean(tiny.graph(2), base_encoder(), device="cpu", verbose=False).index(path)
-
-
 def saved(name: str) -> Kind:
     """A model of the contract of models, which begins with a checkpoint that will be gone."""
     model = MODELS[name]
@@ -129,11 +123,6 @@ KINDS = {
         token_store, lambda store: store.states(np.arange(len(store))).values.numpy()
     ),
     "frequencies": Kind(frequencies, lambda counts: counts.idf(["alpha", "mu", "beta"], "en")),
-    "contextual index": Kind(
-        contextual_index,
-        lambda index: index.flex.payload()[1],
-        lambda: {"encoder": base_encoder()},
-    ),
     **{name: saved(name) for name in MODELS if name != "DualEncoder"},
     "DualEncoder": Kind(dual_encoder, scores),
 }

@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyterrier_dr import FlexIndex
 
-import pyterrier_graph as ptg
 from pyterrier_graph.documents.document import Node, StructuredDocument
 from pyterrier_graph.encoders import stored_vectors
 from pyterrier_graph.encoders.stored_vectors import DIGESTS, base_vectors, encode_once
@@ -140,30 +139,6 @@ def test_nothing_is_copied_from_a_damaged_index(tmp_path: Path, file: str) -> No
     index, _ = written(tmp_path, CORPUS)
     (index.index_path / file).write_bytes((index.index_path / file).read_bytes()[:-3])
     assert len(written(tmp_path, CORPUS | {"d": ["epsilon"]})[1]) == 8
-
-
-def test_a_mean_of_a_graph_with_new_documents(tmp_path: Path) -> None:
-    documents = [
-        StructuredDocument(name, (Node("section", "mu", -1), Node("passage", name, 0)))
-        for name in "abc"
-    ]
-    place = ptg.DocumentGraph(tmp_path / "corpus.graph")
-    encoder: Any = Literal()
-    encoder.encode_queries = encoder.encode_docs
-    first = ptg.GraphMean(place.index(documents[:2]), encoder, verbose=False)
-    first.index(tmp_path / "before.flex")
-    asked = {text for texts in encoder.asked for text in texts}
-    encoder.asked.clear()
-    place.index(documents, overwrite=True)
-    later = ptg.GraphMean(ptg.DocumentGraph(place.path), encoder, verbose=False).index(
-        tmp_path / "after.flex"
-    )
-    again = [text for texts in encoder.asked for text in texts]
-    assert {"a", "b", "mu"} <= asked and again.count("c") == 1
-    assert (
-        "b" not in again and again.count("mu") == 1
-    )  # of the titles, only the first one, which tells the dimension
-    assert len(later) == 3
 
 
 # --- texts that are encoded once

@@ -116,7 +116,6 @@ def cached_states(
         advice = "TokenStore(path).build(graph, encoder, workers=2) encodes a corpus in parallel"
         message = f"encoding {len(new):,} texts, which takes long; their vectors are kept in {str(cache.file)!r}"
         warnings.warn(f"{message}. {advice}", SpeedWarning, stacklevel=4)
-        encoder.query_program(convert=cache.file is not None)  # not while the encoder is trained
     progress = {"desc": "encoding", "unit": "text", "delay": 1, "leave": None}
     with pt.tqdm(total=len(new), disable=not verbose, **progress) as bar:
         for start in range(0, len(new), TEXTS_AT_ONCE):

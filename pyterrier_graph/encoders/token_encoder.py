@@ -32,9 +32,7 @@ from pyterrier_graph.encoders.checkpoints import (
     precision,
     share,
     token_limit,
-    tokenized,
 )
-from pyterrier_graph.encoders.compiled import compiled_queries
 from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name, resolve
 from pyterrier_graph.graphs.csr import offsets, ranges
 from pyterrier_graph.storage.artifact import weights_sha256
@@ -132,8 +130,7 @@ class TokenEncoder:
         batch_size: Number of texts per forward pass.
         device: A device as torch names it; by default a GPU where there is one.
         dtype: The precision of encoding: ``'float32'``, ``'bfloat16'``, ``'float16'`` or ``'auto'``; see
-            :mod:`~pyterrier_graph.encoders.checkpoints`. With ``'auto'`` and the extra ``[openvino]``, OpenVINO encodes
-            queries in float32 on a CPU, where vectors of many passages were or are stored.
+            :mod:`~pyterrier_graph.encoders.checkpoints`.
 
     Attributes:
         name: The checkpoint's name.
@@ -142,8 +139,6 @@ class TokenEncoder:
     Raises:
         ValueError: If a length that is given is more than the checkpoint can read.
     """
-
-    _compiled: tuple[str, Any] | None = None  # the fingerprint, and the program for queries
 
     def __init__(
         self,
@@ -186,11 +181,6 @@ class TokenEncoder:
 
     def __repr__(self) -> str:
         return f"TokenEncoder({self.name!r})"
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {
-            name: value for name, value in vars(self).items() if name != "_compiled"
-        }  # of this process
 
     @property
     def dimension(self) -> int:
@@ -240,22 +230,7 @@ class TokenEncoder:
             for number, text in enumerate(dict.fromkeys(text for text in texts if text.strip()))
         }
         encoded: Any = []  # token vectors of each text
-        program = self.query_program() if self._compiled is not None and task == "query" else None
-        if program is not None:
-            given = list(distinct)
-            for part in (
-                given[start : start + self.batch_size]
-                for start in range(0, len(given), self.batch_size)
-            ):
-                features, kept = self._features(part, task)
-                vectors = tokenized(
-                    program, [features["input_ids"].numpy(), features["attention_mask"].numpy()]
-                )[0]
-                encoded += [
-                    matrix[mask]
-                    for matrix, mask in zip(torch.from_numpy(vectors), kept, strict=True)
-                ]
-        elif distinct:
+        if distinct:
             with torch.inference_mode(), precision(self.dtype, self.network.device):
                 if len(distinct) > self.batch_size:
                     encode: Any = (
@@ -286,23 +261,13 @@ class TokenEncoder:
         return [m[mask].float() for m, mask in zip(output["token_embeddings"], masks, strict=True)]
 
     def _features(self, texts: list[str], task: str) -> tuple[dict[str, Tensor], Tensor]:
-        """The input of the network for some texts, and which of the tokens have vectors, shape (texts, tokens)."""
+        """The network's input for texts, and a mask of the tokens that have vectors, shape (texts, tokens)."""
         features = self.network.preprocess(texts, prompt=self.network.prompts.get(task), task=task)
         kept = dict(features)
         for module in self.network:  # only the module that leaves tokens out: no vectors are needed
             if isinstance(module, MultiVectorMask):
                 kept = module(kept, task=task)
         return features, kept["attention_mask"].bool()
-
-    def query_program(self, *, convert: bool = False) -> Any:
-        """OpenVINO's program for queries with these weights, if there is one: see ``compiled_queries``."""
-        known = self._compiled
-        if known is not None and known[1] is None and not convert:
-            return None
-        fingerprint = self.fingerprint()
-        if convert or known is None or fingerprint != known[0]:
-            known = self._compiled = fingerprint, compiled_queries(self, convert=convert)
-        return known[1]
 
     def _pack(self, texts: Sequence[str], matrices: Iterable[Tensor]) -> TokenStates:
         """Packs the matrices of the texts that are not empty, at unit length, which not every model gives them."""

@@ -15,7 +15,6 @@ from pyterrier_graph.encoders.checkpoints import dtype_name
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.token_cache import cached_states, token_cache
 from pyterrier_graph.encoders.token_encoder import (
-    MANY_TEXTS,
     TokenEncoder,
     TokenStates,
     open_encoder,
@@ -64,8 +63,6 @@ class TokenStore(WithSignature, BuiltArtifact):
         )
         encoder = open_encoder(encoder)
         cache = token_cache(encoder, vectors_folder(graph))
-        if graph.num_nodes > MANY_TEXTS:
-            encoder.query_program(convert=True)
         origin = {"encoder": encoder.name, "encoder_sha256": encoder.fingerprint()}
         origin |= {"graph_sha256": graph.fingerprint(), "titles": titles}
         origin["dtype"] = dtype_name(encoder.dtype, encoder.network.device)
@@ -150,8 +147,6 @@ class TokenStore(WithSignature, BuiltArtifact):
             raise ValueError(
                 f"{self!r} holds vectors of other texts than those of {graph!r}: build it again"
             )
-        if len(self) > MANY_TEXTS:
-            encoder.query_program()  # if a former call or another process has converted it
 
     def states(self, nodes: np.ndarray, device: torch.device | str = "cpu") -> TokenStates:
         """The token vectors of some nodes, in float32."""

@@ -91,6 +91,7 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
     FORMAT_VERSION = 3
 
     _masked: np.ndarray | None = None  # a boolean per query
+    _dropped: np.ndarray | None = None  # pairs without edges: query * num_passages + passage
 
     def __repr__(self) -> str:
         masked = "" if self._masked is None else f".without({self._masked.sum()} queries)"
@@ -98,7 +99,7 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
 
     def __reduce__(self) -> tuple[Any, ...]:
         kind, arguments, state = super().__reduce__()
-        return kind, arguments, state | {"_masked": self._masked}
+        return kind, arguments, state | {"_masked": self._masked, "_dropped": self._dropped}
 
     def _view(self) -> View:
         if not self.built():
@@ -231,6 +232,7 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
         }
         masked = [] if self._masked is None else np.flatnonzero(self._masked).tolist()
         about = [content_sha256(self.meta), features, masked]
+        about += [] if self._dropped is None else [self._dropped.tolist()]
         return sha256(json.dumps(about).encode()).hexdigest()
 
     # --- reading
@@ -283,6 +285,13 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
         masked[checked(queries, self.num_queries)] = True
         view = type(self)(self.path)
         view.__dict__.update(self.__dict__, _masked=masked)
+        return view
+
+    def without_edges(self, queries: np.ndarray, passages: np.ndarray) -> Self:
+        """A view of the graph without the edges, of all types, between ``queries[i]`` and ``passages[i]``."""
+        view = type(self)(self.path)
+        pairs = np.unique(np.asarray(queries, np.int64) * self.num_passages + passages)
+        view.__dict__.update(self.__dict__, _dropped=pairs)
         return view
 
     def edges_of_queries(self, queries: np.ndarray, edge_type: str = RETRIEVED) -> CSR:
@@ -347,6 +356,10 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
         """Compresses edges, those of masked queries left out."""
         if self._masked is not None:
             kept = ~self._masked[queries]
+            row, others, edges = row[kept], others[kept], edges[kept]
+        if self._dropped is not None:
+            query, passage = self._ends(edges, edge_type)
+            kept = ~np.isin(query * self.num_passages + passage, self._dropped)
             row, others, edges = row[kept], others[kept], edges[kept]
         scores = self._array(f"{edge_type}.scores")[edges]
         return CSR(

@@ -22,10 +22,13 @@ from typing import Any, Self, cast
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pydantic
 import pyterrier as pt
 from datasets import Dataset
+from pydantic import NonNegativeInt, PositiveInt
 
-from pyterrier_graph.checks import check_count, check_fields, check_frame, check_number, check_type
+from pyterrier_graph.checks import check_count, check_frame, check_type
+from pyterrier_graph.configuration import STRICT, Share
 from pyterrier_graph.graphs.hetero_graph import judged_ids
 from pyterrier_graph.storage.artifact import (
     file_sha256,
@@ -50,7 +53,7 @@ def example_columns(negatives: int) -> list[str]:
     return [QUERY, "positive", *(f"negative_{number + 1}" for number in range(negatives))]
 
 
-@dataclass(frozen=True, kw_only=True)
+@pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
 class MiningConfig:
     """Options of mining.
 
@@ -62,18 +65,15 @@ class MiningConfig:
         seed: Seed of random draws.
     """
 
-    hard_negatives: int = 1
-    depth: int = 50
-    positive_threshold: float = 0.9
-    negative_threshold: float = 0.1
-    seed: int = 0
+    hard_negatives: NonNegativeInt = 1
+    depth: PositiveInt = 50
+    positive_threshold: Share = 0.9
+    negative_threshold: Share = 0.1
+    seed: NonNegativeInt = 0
 
     def __post_init__(self) -> None:
-        check_fields(self, hard_negatives=0, depth=1, seed=0)
-        check_number("positive_threshold", self.positive_threshold, 0, 1)
-        check_number(
-            "negative_threshold", self.negative_threshold, 0, self.positive_threshold, below=True
-        )
+        if self.negative_threshold >= self.positive_threshold:
+            raise ValueError("negative_threshold must be below positive_threshold")
 
     @classmethod
     def paper(cls, **options: Any) -> Self:

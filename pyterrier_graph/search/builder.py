@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 import pandas as pd
 
-from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name, checkpoint_state
+from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name
 from pyterrier_graph.encoders.stored_vectors import encoder_name
 from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, encoder_of
 from pyterrier_graph.graphs.document_graph import DocumentGraph, structured_documents
@@ -44,7 +44,7 @@ from pyterrier_graph.storage.artifact import (
 from pyterrier_graph.storage.shards import Workers, check_workers
 
 if TYPE_CHECKING:
-    from pyterrier_graph.graph_mean.graph_mean import ContextualEncoder
+    from pyterrier_graph.graph_mean.contextual_encoder import ContextualEncoder
     from pyterrier_graph.search.graph_index import GraphIndex
 
 OWN_FILES = {versions.ENCODED, LOCK, META, CARD}
@@ -144,9 +144,7 @@ class IndexBuilder:
             queries = QueryPassageGraph(folder / versions.QUERIES, verbose=False)
             queries.build(topics, graph, qrels=qrels)
         model = self.index.model(graph, queries, self.meta)
-        vectors = model.index(
-            folder / versions.VECTORS, windows=self.meta["windows"], workers=self.workers
-        )
+        vectors = model.index(folder / versions.VECTORS, workers=self.workers)
         self.meta["lexical"] = self.index.engine(self.meta)
         if self.meta["lexical"] == "bm25s":
             use = base is not None and not self.newly_answered and base.meta["lexical"] == "bm25s"
@@ -198,7 +196,6 @@ class IndexBuilder:
         checkpoint = _checkpoint_of(index.encoder)
         self.meta["encoder"] = {"checkpoint": checkpoint, "name": encoder_name(index.bi_encoder)}
         if checkpoint:
-            self.meta["encoder"]["state"] = checkpoint_state(checkpoint)
             return
         from pyterrier_graph.training.model import LearnedModel
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import pyterrier as pt
 
 from pyterrier_graph.checks import check_type
-from pyterrier_graph.encoders.compiled import compiled_checkpoint
 from pyterrier_graph.encoders.names import DEFAULT, checkpoint_state
 from pyterrier_graph.search.files import FolderFiles
 from pyterrier_graph.search.graph_index import GraphIndex, Lexical
@@ -82,9 +81,7 @@ def open_folder(
             for entry in index.path.iterdir():
                 if entry.name != ENCODED:
                     shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-        # also for later calls, which need not load torch
-        loaded = compiled_checkpoint(os.fspath(encoder))
-        index = GraphIndex(place / name, encoder=loaded, lexical=lexical, verbose=verbose)
+        index = GraphIndex(place / name, encoder=encoder, lexical=lexical, verbose=verbose)
         return index.index(files, overwrite=True)
 
 

@@ -22,9 +22,8 @@ from pyterrier_graph.checks import (
     check_type,
 )
 from pyterrier_graph.documents.document import StructuredDocument
-from pyterrier_graph.encoders.compiled import find_compiled
-from pyterrier_graph.encoders.names import checkpoint_name, checkpoint_state
-from pyterrier_graph.encoders.stored_vectors import WINDOWS, encoder_name
+from pyterrier_graph.encoders.names import checkpoint_name
+from pyterrier_graph.encoders.stored_vectors import encoder_name
 from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, encoder_of
 from pyterrier_graph.graphs.builder import DocumentOf
 from pyterrier_graph.graphs.document_graph import DocumentGraph
@@ -58,7 +57,7 @@ from pyterrier_graph.training.validation import checked_qrels, checked_topics
 if TYPE_CHECKING:
     from pyterrier_dr import BiEncoder
 
-    from pyterrier_graph.graph_mean.graph_mean import ContextualEncoder
+    from pyterrier_graph.graph_mean.contextual_encoder import ContextualEncoder
 
 Lexical = Literal["bm25s", "pisa", "terrier"]
 T = TypeVar("T")
@@ -210,8 +209,7 @@ class GraphIndex(Shown, WithSignature, BuiltArtifact):
             return self.encoder
         about: Any = self.meta["encoder"] if self.built() else {"checkpoint": None}
         if checkpoint := self.encoder or about["checkpoint"]:
-            known = about.get("state") == checkpoint_state(checkpoint)
-            return (find_compiled(about["name"]) if known else None) or encoder_of(checkpoint)
+            return encoder_of(checkpoint)
         if "folder" not in about:
             raise ValueError(f"{about['name']} is not part of {self!r}: give encoder=")
         return pt.Artifact.load(str(self.path / about["folder"]))
@@ -253,7 +251,6 @@ class GraphIndex(Shown, WithSignature, BuiltArtifact):
         *,
         document: str | DocumentOf | None = None,
         passage_words: int = 120,
-        windows: int = WINDOWS,
         answered: Answered | None = None,
         overwrite: bool = False,
         workers: Workers = 1,
@@ -264,7 +261,6 @@ class GraphIndex(Shown, WithSignature, BuiltArtifact):
             docs: Documents, as :meth:`DocumentGraph.index <pyterrier_graph.DocumentGraph.index>` reads them.
             document: For a corpus of passages, the document of a row: the name of a field, or a function of the row.
             passage_words: Words per passage where texts are split.
-            windows: Maximum number of windows per long passage. The best-scoring window counts.
             answered: Topics (``qid, query``) and judgments (``qid, docno, label``, of passages, or of documents for all
                 their passages) of queries whose answers are known. They become context of the passages. Unless
                 :meth:`fit` has been called, they also choose its settings: each query is ranked by an index whose
@@ -277,12 +273,11 @@ class GraphIndex(Shown, WithSignature, BuiltArtifact):
             ValueError: If a document is malformed, a docno comes twice, or there are no documents.
         """
         check_count("passage_words", passage_words)
-        check_count("windows", windows)
         check_type("overwrite", overwrite, bool, "True or False")
         if self.built() and not overwrite:
             advice = f"{self!r} opens it, update(docs) changes documents, index(..., overwrite=True) replaces all"
             raise FileExistsError(f"{str(self.path)!r} exists already: {advice}")
-        about = {"passage_words": passage_words, "windows": windows}
+        about = {"passage_words": passage_words}
         answered = _checked(answered)
         IndexBuilder(
             self, docs, document, about, keep_others=False, answered=answered, workers=workers
@@ -544,7 +539,7 @@ class GraphIndex(Shown, WithSignature, BuiltArtifact):
         """What another engine needs to serve this index: ``docno``, ``text``, ``context`` and ``vector`` per passage.
 
         ``context`` is what BM25 searches: the text with its titles and answered queries. Vectors are compared by the
-        inner product with those of :meth:`query_vectors`. Of long passages it is the vector of the first window.
+        inner product with those of :meth:`query_vectors`.
 
         Args:
             since: Only rows that have changed after this version (``index.meta["version"]`` when the engine was filled
