@@ -170,7 +170,9 @@ def test_search(shared: ptg.GraphIndex) -> None:
     assert [*found.columns] == ["title", "snippet", "why", "score", "docno", "text"] and len(
         found
     ) == 3
-    assert re.match(r"words \d\.\d\d \+ meaning \d\.\d\d \+ document .*; title has", found["why"][0])
+    assert re.match(
+        r"words \d\.\d\d \+ meaning \d\.\d\d \+ document .*; title has", found["why"][0]
+    )
     assert found["why"][0].endswith("title has alpha")
     best = shared.search("alpha mu", per="document")
     assert best["docno"].str.replace("%p.*", "", regex=True).is_unique
@@ -468,6 +470,17 @@ def test_wrong_places(index: ptg.GraphIndex, tmp_path: Path) -> None:
         ptg.GraphIndex(index.path, lexical="lucene")  # type: ignore[arg-type]
     with locked(index.path), pytest.raises(BlockingIOError, match="another process is at work"):
         index.update([document("d7", "mu")])
+
+
+def test_documents_without_titles(tmp_path: Path) -> None:
+    docs = [{"docno": "d1", "text": "alpha mu"}, {"docno": "d2", "text": "beta"}]
+    queries = pd.DataFrame({"qid": [*"123456"], "query": ["alpha"] * 6})
+    qrels = queries[["qid"]].assign(docno="d1", label=1)
+    with pytest.warns(ptg.PyTerrierGraphWarning, match="have no titles.*answered=") as warned:
+        index = made(tmp_path / "index", docs, answered=(queries, qrels))
+        index.update([{"docno": "d3", "text": "mu"}])
+        assert len(index.search("alpha"))
+    assert len(warned) == 1 and warned[0].filename == __file__
 
 
 def test_nothing_is_left_of_a_failed_index(tmp_path: Path) -> None:
