@@ -81,7 +81,7 @@ def test_codes_are_a_file_like_others(tmp_path: Path, monkeypatch: pytest.Monkey
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 4
     file.write_bytes(content)
-    with pytest.raises(ValueError, match="'codes.faiss' has another content"):
+    with pytest.raises(ValueError, match="content of 'codes.faiss' has changed"):
         whole.verify()
 
 

@@ -20,7 +20,6 @@ from tiny import WORDS, checkpoint, evaluated
 from torch import Tensor, nn
 from trainings import forks, in_two_processes
 
-import pyterrier_graph as ptg
 from pyterrier_graph.documents.document import Node, StructuredDocument
 from pyterrier_graph.encoders.stored_vectors import base_vectors
 from pyterrier_graph.gnn_encoder.encoder import GNNEncoder
@@ -321,24 +320,6 @@ def test_explanations(small: Any, name: str) -> None:
         model.explain("alpha", "unknown")
 
 
-def test_explained_attention_is_that_of_the_equations(small: Any) -> None:
-    model = randomized(gnn(small, NETWORKS["papers"]))
-    network: Any = model.network
-    pairs, _ = edges_of(small.graph, "retrieved", set())
-    with torch.no_grad():
-        states = torch.tensor(small.encoder.encode_queries(small.graph.texts(np.arange(40))))
-        states = reference.query_states(network, states, small.vectors, pairs)
-        mine = [(0, q) for q, p in pairs if p == 6]
-        _, (weights,) = reference.gat(network.passage_layer, small.vectors[6:7], states, mine)
-    attention = {
-        small.topics["qid"][q]: np.mean(weights[number]) for number, (_, q) in enumerate(mine)
-    }
-    said = model.explain("alpha", small.docnos[6], graph=small.documents)[1:]
-    assert dict(zip(said["source"], said["weight"], strict=True)) == pytest.approx(
-        attention, abs=1e-4
-    )
-
-
 # --- masked graph training
 
 
@@ -411,12 +392,10 @@ def test_without_masking_the_edges_to_labeled_positives_are_dropped(small: Any) 
 
 
 def test_queries_without_text_or_judgments(small: Any) -> None:
-    for text in (None, float("nan"), " "):
-        with pytest.raises(ValueError, match="query 'q0' has no text"):
-            gnn(small).fit(small.train.assign(query=[text, *small.train["query"][1:]]), small.qrels)
-    for topics, qrels in [(small.train[:0], small.qrels), (small.train, small.qrels[:0])]:
-        with pytest.raises(KeyError, match="nothing judged is in"):
-            gnn(small).fit(topics, qrels)
+    with pytest.raises(ValueError, match="query 'q0' has no text"):
+        gnn(small).fit(small.train.assign(query=[" ", *small.train["query"][1:]]), small.qrels)
+    with pytest.raises(KeyError, match="nothing judged is in"):
+        gnn(small).fit(small.train, small.qrels[:0])
     with pytest.raises(ValueError, match="there are no judgments"):
         gnn(small).fit(small.train, small.qrels, small.dev)
 
@@ -465,35 +444,18 @@ def test_a_query_graph_without_retrieved_passages(small: Any, tmp_path: Path) ->
 
 
 def test_judgments_of_documents(small: Any) -> None:
+    """The most similar passage of the document is the positive, and no other passage of it is a negative."""
     qrels = small.qrels.assign(docno=small.qrels["docno"].str.split("%").str[0])
     queries = masked(small, qrels)
-    sampler = queries.sampler
-    relevant, by_document = relevant_passages(sampler, small.qrels)
-    assert not by_document and relevant.equals(small.qrels[["qid", "docno"]])
-    relevant, by_document = relevant_passages(sampler, qrels)
+    relevant, by_document = relevant_passages(queries.sampler, qrels)
     assert by_document and len(relevant) == 4 * len(qrels)
-    assert (
-        relevant["docno"].str.split("%").str[0]
-        == relevant["qid"].map(dict(qrels[["qid", "docno"]].values))
-    ).all()
+    relevant, by_document = relevant_passages(queries.sampler, small.qrels)
+    assert not by_document and relevant.equals(small.qrels[["qid", "docno"]])
     for row, qid in enumerate(small.train["qid"]):
-        of_document = [
-            n for n in range(COUNT) if n // 4 == small.docnos.index(small.relevant[qid]) // 4
-        ]
-        best = max(
-            of_document, key=lambda n: float(queries.queries.vectors[row] @ small.vectors[n])
-        )
-        assert queries.positives[[row]] == best
-        assert not {*queries.negatives[[row]][0]} & {*of_document}
-    unknown = pd.concat([small.qrels, small.qrels[:1].assign(docno="elsewhere")])
-    with pytest.warns(
-        ptg.PyTerrierGraphWarning, match=r"1 judged docno \('elsewhere'\) not in the graph"
-    ):
-        assert relevant_passages(sampler, unknown)[0].equals(
-            relevant_passages(sampler, small.qrels)[0]
-        )
-    with pytest.raises(KeyError, match="are the judgments of another corpus"):
-        relevant_passages(sampler, qrels.assign(docno="elsewhere"))
+        first = small.docnos.index(small.relevant[qid]) // 4 * 4
+        scores = small.vectors[first : first + 4] @ queries.queries.vectors[row]
+        assert queries.positives[row] == first + int(scores.argmax())
+        assert not {*queries.negatives[row]} & {*range(first, first + 4)}
     with pytest.raises(KeyError, match="are the judgments of another corpus"):
         gnn(small).fit(small.train, qrels.assign(label=0))
 
@@ -568,38 +530,17 @@ def test_training(small: Any, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["papers", "relations"])
 def test_the_penalty_for_leaving_the_first_weights(small: Any, name: str) -> None:
-    """L2-SP: half the squared distance of all weights, and nothing at the start; stronger, it keeps them nearer."""
+    """L2-SP: half the squared distance of all weights, and nothing at the start."""
     model = gnn(small, NETWORKS[name])
     first = weights(model)
     plain, penalized = (MaskedGraphModel(model.network, l2_sp=strength) for strength in (0.0, 0.4))
     batch = masked_graph(model, small.train, small.qrels)([0, 1, 41])
     assert penalized(**batch)["loss"].item() == plain(**batch)["loss"].item()
-    randomized(model)
-    distance = sum(
-        float((value.double() - first[part].double()).square().sum())
-        for part, value in weights(model).items()
-    )
-    assert (penalized(**batch)["loss"] - plain(**batch)["loss"]).item() == pytest.approx(
-        0.2 * distance, rel=1e-4
-    )
-    penalized(**batch)["loss"].backward()
+    moved = weights(randomized(model))
+    distance = sum(float((moved[part] - first[part]).double().square().sum()) for part in first)
+    added = (penalized(**batch)["loss"] - plain(**batch)["loss"]).item()
+    assert added == pytest.approx(0.2 * distance, rel=1e-4)
     assert penalized.state_dict().keys() == plain.state_dict().keys()
-    far = []
-    for strength in (0.0, 0.1, 100.0) if name == "relations" else ():
-        trained = gnn(small, NETWORKS[name], training={"l2_sp": strength, "epochs": 3}).fit(
-            small.train, small.qrels
-        )
-        far.append(
-            sum(
-                float((value - first[part]).square().sum())
-                for part, value in weights(trained).items()
-            )
-        )
-    assert far == sorted(far, reverse=True) and len({*far}) == len(far)
-    paper = GNNEncoderTraining.paper()
-    assert GNNEncoderTraining().l2_sp is None and paper.l2_sp == 0
-    with pytest.raises(ValueError, match="(?s)l2_sp.*greater than or equal to 0"):
-        GNNEncoderTraining(l2_sp=-1)
 
 
 @pytest.mark.parametrize("penalty", [0.1, 1e4])
@@ -748,78 +689,53 @@ def test_artifacts(small: Any, tmp_path: Path) -> None:
 
 
 def test_a_network_is_used_elsewhere(small: Any, tmp_path: Path) -> None:
-    """On another graph, by a copy or when it is loaded, with the vectors of a network that was made there."""
+    """On another graph, by a copy or when it is loaded, as a network that was made there."""
     model = gnn(small, NETWORKS["relations"]).fit(small.train, small.qrels)
     graph = MemoryGraph.from_documents([document(number) for number in (7, 9, 8)])
-    docnos = [str(name) for name in graph.ids_of(graph.passage_nodes)]
-    base_vectors(tmp_path / "vectors", graph, small.encoder, verbose=False)
+    docnos = graph.ids_of(graph.passage_nodes)
     queries = QueryPassageGraph(tmp_path / "queries")
     qrels = pd.DataFrame({"qid": ["a", "b"], "docno": docnos[:2], "label": 1})
-    topics = pd.DataFrame({"qid": ["a", "b"], "query": WORDS[:2]})
-    queries.build(topics, graph, qrels=qrels)
+    queries.build(pd.DataFrame({"qid": ["a", "b"], "query": WORDS[:2]}), graph, qrels=qrels)
     there: dict[str, Any] = {"graph": graph, "query_graph": queries, "folder": tmp_path / "vectors"}
     made = gnn(small, NETWORKS["relations"], **there, vectors=None)
     untrained = made.vectors_of(docnos)
     made.network.load_state_dict(model.network.state_dict())
+    expected, before = made.vectors_of(docnos), model.vectors_of(small.docnos)
+    assert np.abs(expected - untrained).max() > 1e-3
     model.save(tmp_path / "model")
-    before = model.vectors_of(small.docnos)
     options: dict[str, Any] = {"device": "cpu", "verbose": False, "encoder": small.encoder}
     for other in (
         model.apply_attributes(**there, vectors=None),
         GNNEncoder.load(tmp_path / "model", **there, **options),
     ):
-        np.testing.assert_allclose(other.vectors_of(docnos), made.vectors_of(docnos), atol=1e-6)
-        assert np.abs(other.vectors_of(docnos) - untrained).max() > 1e-3
-        assert other.training_log == model.training_log
+        np.testing.assert_allclose(other.vectors_of(docnos), expected, atol=1e-6)
     np.testing.assert_array_equal(model.vectors_of(small.docnos), before)
-    with pytest.raises(ValueError, match="relevant are relations of queries: give query_graph="):
-        model.apply_attributes(graph=graph, query_graph=None, vectors=None)
 
 
 def test_what_does_not_fit(small: Any, tmp_path: Path) -> None:
     wide, other = (FlexIndex(str(tmp_path / name), verbose=False) for name in ("wide", "other"))
-    wide.index({"docno": docno, "doc_vec": np.ones(8, dtype=np.float32)} for docno in small.docnos)
-    other.index(
-        {"docno": f"x{n}", "doc_vec": vector} for n, vector in enumerate(small.vectors.numpy())
-    )
+    wide.index({"docno": docno, "doc_vec": np.ones(8, np.float32)} for docno in small.docnos)
+    vectors = enumerate(small.vectors.numpy())
+    other.index({"docno": f"x{n}", "doc_vec": vector} for n, vector in vectors)
     bare = QueryPassageGraph(tmp_path / "bare")
     bare.build(small.topics[:3], small.index, small.retriever, k=2)
     short = small.encoder.apply_attributes(max_passage_tokens=20)
     made = base_vectors(tmp_path, small.documents, short, verbose=False).flex
-    contextual = mean(small).index(tmp_path / "contextual").flex
+    relevant = {"network": {"relevant": 1.0}}
     for options, message in [
-        (
-            {"vectors": wide, "graph": small.documents},
-            "has vectors of another encoder than DualEncoder",
-        ),
+        ({"vectors": wide, "graph": small.documents}, "has vectors of another encoder than Dual"),
         ({"vectors": made, "graph": None}, "has vectors of another encoder than DualEncoder"),
-        ({"vectors": contextual}, "is a contextual index: give the encoder's own vectors"),
         ({"vectors": other}, "was built for the passages of another index"),
-        (
-            {"query_graph": bare, "network": {"relevant": 1.0}},
-            "no 'relevant' edges: build it with qrels=",
-        ),
-        (
-            {"network": {"order": 1.0}, "graph": None},
-            "order are relations of documents: give graph=",
-        ),
-        (
-            {"network": {"relevant": 1.0}, "query_graph": None},
-            "are relations of queries: give query_graph=",
-        ),
-        (
-            {"network": {"above": 1.0}, "graph": small.documents},
-            "the graph has no relation 'above'",
-        ),
+        (relevant | {"query_graph": bare}, "no 'relevant' edges: build it with qrels="),
+        (relevant | {"query_graph": None}, "are relations of queries: give query_graph="),
+        ({"network": {"order": 1.0}, "graph": None}, "relations of documents: give graph="),
+        ({"network": {"above": 1.0}, "graph": small.documents}, "has no relation 'above'"),
     ]:
         with pytest.raises(ValueError, match=message):
             gnn(small, **options)
     for wrong, message in [
         (lambda: GraphMean(small.encoder), "graph must be a DocumentGraph"),
-        (
-            lambda: mean(small, query_graph=small.documents),
-            "query_graph must be a QueryPassageGraph",
-        ),
+        (lambda: mean(small, query_graph=small.documents), "must be a QueryPassageGraph"),
         (lambda: mean(small, vectors="base.flex"), "vectors must be a FlexIndex"),
         (lambda: gnn(small, encoder=3), "encoder must be the name of a checkpoint"),
         (lambda: GNNEncoder(training={"epochs": 3}), "training must be a GNNEncoderTraining"),
@@ -831,12 +747,8 @@ def test_what_does_not_fit(small: Any, tmp_path: Path) -> None:
         mean(small, vectors=FlexIndex(str(tmp_path / "none")))
     with pytest.raises(KeyError, match="has no features"):
         gnn(small, NETWORKS["edge features"], query_graph=bare).vectors_of(small.docnos)
-    for wrong, message in [
-        ({"masked": 1.0}, "masked is a share"),
-        ({"negatives": -1}, "(?s)negatives.*greater than or equal to 0"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            GNNEncoderTraining(**wrong)
+    with pytest.raises(ValueError, match="(?s)masked.*less than 1"):
+        GNNEncoderTraining(masked=1.0)
 
 
 # --- several processes
