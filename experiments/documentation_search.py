@@ -32,7 +32,7 @@ from experiments.harness.first_stage import bm25
 from experiments.harness.results import Results, claim
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.stored_vectors import base_vectors
-from pyterrier_graph.search.graph_index import ENCODED
+from pyterrier_graph.search.versions import ENCODED
 
 MEASURES = [nDCG @ 10, RR @ 10, R @ 20]
 SYSTEMS = {

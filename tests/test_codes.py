@@ -87,7 +87,7 @@ def test_codes_are_a_file_like_others(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_large_graph_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = made(tmp_path / "index").verify()
-    file = index._contextual.path / contextual_index.CODES
+    file = index.contextual.path / contextual_index.CODES
     assert file.is_file()
     for name in ("dense", "hybrid"):
         pd.testing.assert_frame_equal(
@@ -110,7 +110,7 @@ def test_a_large_graph_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     ):
         ptg.GraphIndex(index.path, verbose=False).dense()(TOPICS)
     with pytest.warns(SpeedWarning, match="an index of 5 passages will be searched exactly"):
-        assert not (made(tmp_path / "other")._contextual.path / contextual_index.CODES).exists()
+        assert not (made(tmp_path / "other").contextual.path / contextual_index.CODES).exists()
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2, 3, 4], [4, 2, 0, 1, 3], [0, 3, 2, 1]])

@@ -20,7 +20,7 @@ from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 from pyterrier_graph.encoders.stored_vectors import base_vectors
 from pyterrier_graph.graphs.relations import TITLE
 from pyterrier_graph.pair.dual_encoder import NETWORK
-from pyterrier_graph.search.graph_index import ENCODED
+from pyterrier_graph.search.versions import ENCODED
 
 WHOLE = ("cranfield", "vaswani")  # collections of abstracts, each of which is one passage
 POOLED = ("cranfield", "cacm", "vaswani")

@@ -20,7 +20,7 @@ from experiments.harness.collection import Queries, joined
 from experiments.harness.judgments import relevant_passages
 from experiments.left_out import names
 from experiments.left_out.corpus import Corpus
-from pyterrier_graph.search.graph_index import SETTINGS
+from pyterrier_graph.search.fitting import SETTINGS
 
 DEPTH = 1000
 RERANKED, VALIDATED = (
