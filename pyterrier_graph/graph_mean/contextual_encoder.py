@@ -175,22 +175,23 @@ class ContextualEncoder(LearnedModel):
         Raises:
             KeyError: If the passage is not in the index of vectors.
         """
-        vectorizer, graph = self.vectorizer(), self.graph if graph is None else graph
-        sampler, columns = vectorizer.sampler, ["relation", "source", "text", "weight", "score"]
-        encoded = self.query_encoder().transform(pd.DataFrame({"qid": ["1"], "query": [query]}))
-        vector = torch.from_numpy(np.asarray(encoded["query_vec"].iloc[0], np.float32))  # (d,)
+        sampler, network = self.sampler(), self.vectorizer().network
         batch = sampler.sample(sampler.known_numbers_of([docno])).to(self._device)
         with torch.inference_mode():
-            own, terms, attention = vectorizer.network.parts(batch)
-        text = "" if graph is None else graph.texts(graph.nodes_of([docno]))[0]
+            own, terms, attention = network.parts(batch)
+        vector = torch.as_tensor(self.encoder.encode_queries([query])[0]).to(own)  # (d,)
         rows: list[tuple[Any, ...]] = []
-        for relation, each in terms.items():
-            sources, scores = sampler.texts_of_sources(batch, relation), each.cpu() @ vector
-            names = [relation] * len(scores)
-            rows += zip(names, *sources, attention[relation].tolist(), scores.tolist(), strict=True)
+        for name, each in terms.items():
+            ids, texts = sampler.texts_of_sources(batch, name)
+            scores = (each @ vector).tolist()
+            rows += zip(
+                [name] * len(ids), ids, texts, attention[name].tolist(), scores, strict=True
+            )
         rows.sort(key=lambda row: -row[-1])
-        rows.insert(0, (OWN, docno, text, np.nan, float(own.cpu() @ vector)))
-        return pd.DataFrame(rows, columns=columns)
+        graph = self.graph if graph is None else graph
+        text = "" if graph is None else graph.texts(graph.nodes_of([docno]))[0]
+        rows = [(OWN, docno, text, np.nan, float(own @ vector)), *rows]
+        return pd.DataFrame(rows, columns=["relation", "source", "text", "weight", "score"])
 
     def sampler(self, workers: Workers = 1) -> NeighborSampler:
         """Looks up neighborhoods for the model as it is; the last sampler is kept, with its vectors of queries."""
