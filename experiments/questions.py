@@ -18,8 +18,8 @@ from pyterrier_dr import FlexIndex, SBertBiEncoder
 import pyterrier_graph as ptg
 from experiments.collections.medquad import read_medquad
 from experiments.harness.cost import Programs, compare
+from pyterrier_graph.encoders.compiled import CompiledEncoder, compiled
 from pyterrier_graph.encoders.names import DEFAULT, resolve
-from pyterrier_graph.encoders.openvino_encoder import OpenVINOEncoder, load_encoder
 from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 
 QUESTION = "how is high blood pressure in pregnancy treated"
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
         SentenceEncoder(dtype="float32", verbose=False),
         SBertBiEncoder(resolve(DEFAULT), verbose=False),
     )
-    ours = load_encoder(DEFAULT)
+    ours = compiled(SentenceEncoder(verbose=False))
     with tempfile.TemporaryDirectory() as folder:
         ptg.GraphIndex(f"{folder}/index", verbose=False).index(docs)
         index = ptg.GraphIndex(
