@@ -20,7 +20,7 @@ from pyterrier_graph.search.fitting import SETTINGS as SETTINGS
 from pyterrier_graph.search.layout import ENCODED as ENCODED
 from pyterrier_graph.search.results import Per, folded, results
 from pyterrier_graph.search.stored_index import StoredIndex
-from pyterrier_graph.storage.artifact import CARD, META, SIZES, kind_of, read_meta
+from pyterrier_graph.storage.artifact import META, SIZES, kind_of, read_meta
 from pyterrier_graph.storage.shards import Workers
 from pyterrier_graph.training.validation import checked_qrels, checked_topics
 
@@ -279,8 +279,10 @@ class GraphIndex(Shown, StoredIndex):
 
     def _package_files(self) -> Iterator[tuple[str, str]]:
         """The files of the present version, for ``to_hf`` and others."""
-        names = {*read_meta(self.path, kind_of(self))[SIZES], META, CARD}
-        for name in sorted(name for name in names if (self.path / name).is_file()):
+        for name in [
+            *read_meta(self.path, kind_of(self))[SIZES],
+            META,
+        ]:  # with a card that was written since
             yield name, str(self.path / name)
 
 
