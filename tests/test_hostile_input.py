@@ -282,14 +282,16 @@ def test_values_that_only_some_transformers_read() -> None:
 def test_judgments_that_no_measure_can_be_computed_of() -> None:
     qrels = pd.DataFrame({"query_id": ["1"], "doc_id": ["d0%p0"], "relevance": [1]})
     for changed, message in (
-        (qrels.assign(relevance=0.5), "the judgments: relevance must be whole numbers, got .*0.5"),
+        (qrels.assign(relevance=0.5), "the judgments: relevance must be integers, got .*0.5"),
         (
             qrels.assign(relevance=np.inf),
-            "the judgments: relevance must be whole numbers, got .*inf",
+            "the judgments: relevance must be integers, got .*inf",
         ),
     ):
         with pytest.raises(ValueError, match=message):
-            ir_measures.evaluator([ptg.measures.on_documents(ir_measures.nDCG @ 3)], changed)
+            ptg.measures.on_documents(ir_measures.nDCG @ 3).calc_aggregate(
+                changed, qrels.assign(score=1.0)
+            )
 
 
 def test_records_that_no_artifact_can_hold(tmp_path: Path) -> None:
