@@ -20,7 +20,14 @@ from experiment_tools import Matches, cross_encoder, pages, texts
 from torch.nn.functional import normalize
 
 import pyterrier_graph as ptg
-from experiments import base_models, clef_ip_2013, dual_encoders, fine_tuning
+from experiments import (
+    base_models,
+    clef_ip_2013,
+    contextual_indexes,
+    dual_encoders,
+    fine_tuning,
+    text_rerankers,
+)
 from experiments.harness import command
 from experiments.harness.collection import Collection
 from experiments.harness.late_chunking import LateChunking
@@ -68,15 +75,17 @@ RUNS = {
     ),
     "dual_encoders": Run(
         f"texts {PAIR} --unlabeled-share 0.5 --hide 0.1 --systems in-batch-negatives denoising pair "
-        "--thresholds 0.9/0.1 0.8/0.2",
+        "pair-without-sp --alpha 0.1 0.3 --thresholds 0.9/0.1 0.8/0.2",
         texts,
-        "BM25; off the shelf; in-batch negatives; + denoising; + denoising, 0.8/0.2; PAIR; "
-        "PAIR, 0.8/0.2",
+        "BM25; off the shelf; in-batch negatives; + denoising; PAIR; PAIR, w/o SP; PAIR, alpha = 0.3; "
+        "PAIR, w/o SP, alpha = 0.3; + denoising, 0.8/0.2; PAIR, 0.8/0.2; PAIR, w/o SP, 0.8/0.2; "
+        "PAIR, 0.8/0.2, alpha = 0.3; PAIR, w/o SP, 0.8/0.2, alpha = 0.3",
     ),
     "contextual_indexes": Run(
         f"texts {GNN} --k 3 25 --masked 0.05 0.5 --folds 0 1 --cross-encoder {cross_encoder()} "
-        "--systems dual-encoder graphmean gnnencoder papers-network joint-training",
+        "--systems bm25 dual-encoder graphmean gnnencoder papers-network papers-network-average-0-5 joint-training",
         lambda: texts(4),
+        "BM25; papers' network, average 0.5; papers' network, average 0.5, k = 3; "
         "dual-encoder; GraphMean; GraphMean, k = 3; GNNEncoder; GNNEncoder, k = 3; GNNEncoder, 50% masked; "
         "GNNEncoder, k = 3, 50% masked; papers' network; papers' network, k = 3; papers' network, 50% masked; "
         "papers' network, k = 3, 50% masked; joint training; joint training, k = 3; joint training, 50% masked; "
@@ -239,9 +248,16 @@ def test_patents(
     table = clef_ip_2013.main(arguments)
     assert table["model"].tolist() == ["BM25", "MaxSim", "std_NO_LB", "late_NO_LB_NS"]
     values = pd.read_csv(tmp_path / "values.csv").set_index(["model", "seed"])
-    assert len(values) == 6 and values.iloc[1:].apply(lambda column: column.between(0, 1)).all(
-        axis=None
+    assert len(values) == 6 and values.apply(lambda column: column.between(0, 1)).all(axis=None)
+    lambdas, relations = (
+        pd.read_csv(tmp_path / f"{name}.csv", header=[0, 1], index_col=[0, 1])
+        for name in ("lambdas", "relations")
     )
+    assert lambdas.index.tolist() == [("lambda", 1), ("lambda", 2), ("lambda", 3), ("alpha", 0)]
+    alpha = lambdas["mean"].loc[("alpha", 0)]
+    assert np.isnan(alpha["std_NO_LB"]) and 0 < alpha["late_NO_LB_NS"] < 1
+    np.testing.assert_allclose(relations["mean"].groupby(level="layer").sum(), 1)
+    assert (tmp_path / "boxplots.svg").exists()
     assert (values["Recall@100"] > 0.3).all()  # the first stage is a real one
     tested = {topic.tid for topic in miniature.split_topics("2013/test") if topic.language == "EN"}
     for file in (tmp_path / "runs").iterdir():
@@ -252,7 +268,7 @@ def test_patents(
     trained: list[int] = []
     train = clef_ip_2013.train
     monkeypatch.setattr(
-        clef_ip_2013, "train", lambda *made_with: trained.append(made_with[3]) or train(*made_with)
+        clef_ip_2013, "train", lambda *given: trained.append(given[-1]) or train(*given)
     )
     file = tmp_path / "runs" / "std_NO_LB-1.csv"
     run = file.read_bytes()
@@ -279,9 +295,51 @@ def test_the_paper_s_table_of_patents() -> None:
         1000,
         3e-6,
     )
-    assert (
-        len(options.variants) == 8 and options.negatives == ["mixed"] and options.language == "en"
+    assert options.negatives == ["mixed"] and options.language == "en"
+    order = "BASE NO LB NS NO_LB LB_NS NO_NS NO_LB_NS"  # of Table 4: i to p
+    assert options.variants == order.split()
+    assert ptg.HGATTraining.paper().epochs == options.epochs == 1
+
+
+def test_bm25_ranks_the_passages_of_documents() -> None:
+    run = pd.DataFrame(
+        {
+            "qid": "1",
+            "query": "alpha beta",
+            "docno": ["a%p0", "a%p1", "b%p0", "b%p1"],
+            "text": ["mu nu", "alpha beta", "beta nu", "mu mu"],
+            "score": [1.0, 1.0, 2.0, 2.0],
+        }
     )
+    ranked = clef_ip_2013.PassageBM25()(run).sort_values("rank")
+    assert ranked["docno"].tolist() == ["b%p0", "b%p1", "a%p1", "a%p0"]
+
+
+def test_text_rerankers_follow_the_paper() -> None:
+    def training(*given: str) -> Any:
+        """The training of the cross-encoder."""
+        arguments = ["texts", "--output", "x", "--max-tokens", "32", *given]
+        parsed = text_rerankers.command_line().parse_args(arguments)
+        return text_rerankers.systems(parsed, cross_encoder())["cross-encoder"](0).training
+
+    paper = ptg.CrossEncoderTraining.paper()
+    assert training("--systems", "cross-encoder") == paper and paper.attention_dropout
+    assert not training("--systems", "cross-encoder", "--keep-attention").attention_dropout
+    depths = {}
+    for name in ("irds:disks45/nocr/trec-robust-2004", "irds:clueweb09/catb/trec-web-2009"):
+        parsed = text_rerankers.command_line().parse_args([name, "--output", "x"])
+        text_rerankers.refuse(parsed)
+        depths[name.partition("/")[0]] = parsed.depth
+    assert depths == {"irds:disks45": 150, "irds:clueweb09": 100}
+
+
+def test_groups_without_queries_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    topics = pd.DataFrame({"qid": [*"abc"], "query": "one two"})
+    groups = text_rerankers.by_query_length(topics, [3], str.split)
+    assert [*text_rerankers.large_enough(groups)] == ["length <= 3"]
+    assert "length > 3: 0 queries are too few" in caplog.text
+    with pytest.raises(SystemExit, match="no group has enough queries"):
+        text_rerankers.large_enough({"length > 3": groups["length > 3"]})
 
 
 # --- what each system learns from
@@ -293,11 +351,14 @@ def options(module: Any, folder: Path, arguments: str) -> Any:
 
 def test_systems_of_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, tuple[Any, ...]] = {}
+    pseudo, separate = dict[str, bool](), dict[str, bool]()
 
     def fit_examples(
         model: Any, examples: Any, run: Any, qrels: Any, *, pretraining_examples: Any
     ) -> Any:
         first = pretraining_examples
+        pseudo[name] = any(text.endswith("nu") for text in examples["positive"])
+        separate[name] = model.separate_encoders
         alphas = model.training.alpha, None if first is None else model.training.first_stage().alpha
         seen[name] = len(examples.column_names), first and set(first["query"]), alphas
         assert set(examples["query"]) == labeled and set(qrels["qid"]) == set(
@@ -322,7 +383,30 @@ def test_systems_of_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         "PAIR, w/o PSR": (others, (0.0, 0.0)),
         "PAIR, w/o KD": (labeled, (0.0, 0.1)),
         "PAIR, w/ PSR in fine-tuning": (others, (0.1, 0.1)),
+        "PAIR, w/o SP": (others, (0.0, 0.1)),
     }
+    # fine-tuning reads the pseudo-labels of the labeled queries, also without pre-training
+    assert {name for name in seen if pseudo[name]} == {
+        name for name in seen if name.startswith("PAIR") and name != "PAIR, w/o KD"
+    }
+    assert [name for name in seen if separate[name]] == ["PAIR, w/o SP"]
+
+
+def test_runs_are_as_deep_as_the_measures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R@1000 of runs with a hundred results would be R@100."""
+    patched(contextual_indexes, texts, monkeypatch)
+    patched(dual_encoders, texts, monkeypatch)
+    monkeypatch.setattr(contextual_indexes, "KEPT", 2)
+    arguments = ["texts", *ENCODER, "--output", str(tmp_path), "--queries", "2", "--seeds", "0"]
+    table = contextual_indexes.main(
+        [*arguments, "--systems", "bm25", "dual-encoder", "--measures", "RR@2", "R@20"]
+    )
+    assert table["system"].tolist() == ["BM25", "dual-encoder"]
+    for file in (tmp_path / "runs").iterdir():
+        assert pd.read_csv(file)["qid"].value_counts().eq(20).all()
+    assert {"R@50", "R@1000"} <= {*dual_encoders.MEASURES}
+    with pytest.raises(SystemExit, match="made with other options \\(results\\)"):
+        contextual_indexes.main([*arguments, "--systems", "bm25", "--measures", "R@24"])
 
 
 @pytest.mark.slow

@@ -1,18 +1,22 @@
 """DualEncoder: a bi-encoder of pyterrier_dr that can be trained."""
 
+import copy
 import dataclasses
 import os
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import NoneType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 from accelerate import PartialState
 from datasets import Dataset, concatenate_datasets
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Router
+from sentence_transformers.sentence_transformer.modules import Pooling
 
 from pyterrier_graph.checks import DataWarning, View, check_frame, check_type, query_texts
 from pyterrier_graph.encoders.checkpoints import DType
@@ -48,9 +52,15 @@ class DualEncoder(LearnedModel, SentenceEncoder):
     cosine if the checkpoint normalizes its vectors. ``save(path)`` writes an ordinary ``SentenceTransformer`` into
     ``path/sentence-transformer``.
 
+    The papers that train dual-encoders take the state of ``[CLS]`` as the vector of a text: ``pooling="cls"``.
+
     Args:
-        encoder: The name or folder of a SentenceTransformer, or of any Hugging Face encoder, whose token states are
-            then averaged. A checkpoint with an encoder each for queries and passages keeps both.
+        encoder: Name or folder of a SentenceTransformer, or of any Hugging Face encoder. A checkpoint with separate
+            encoders for queries and passages keeps both.
+        pooling: How token states become a vector: ``'cls'`` or ``'mean'``. The default is the checkpoint's own, which
+            is the mean for a plain Hugging Face encoder.
+        separate_encoders: Whether queries get an encoder of their own, which starts as a copy of the passage encoder.
+            (PAIR's "w/o SP"; PAIR itself shares the parameters.)
         miner: Makes training examples for :meth:`fit`.
         training: Options of training.
 
@@ -67,14 +77,16 @@ class DualEncoder(LearnedModel, SentenceEncoder):
     schematic = {"label": "DualEncoder", "help_url": "https://pypi.org/project/pyterrier-graph/"}
     ARTIFACT_TYPE = "dual_encoder"
     ARTIFACT_FORMAT = "sbert"
-    WRITTEN = ("max_query_tokens", "max_passage_tokens")
+    WRITTEN = ("pooling", "separate_encoders", "max_query_tokens", "max_passage_tokens")
     TRAINING = DualEncoderTraining
-    KEEP_WEIGHTS = LearnedModel.KEEP_WEIGHTS | {"miner", *WRITTEN}
+    KEEP_WEIGHTS = LearnedModel.KEEP_WEIGHTS | {"miner", "max_query_tokens", "max_passage_tokens"}
 
     def __init__(
         self,
         encoder: str | os.PathLike[str] = DEFAULT,
         *,
+        pooling: Literal["cls", "mean"] | None = None,
+        separate_encoders: bool = False,
         miner: HardNegativeMiner | None = None,
         training: DualEncoderTraining | None = None,
         max_query_tokens: int | None = None,
@@ -98,6 +110,12 @@ class DualEncoder(LearnedModel, SentenceEncoder):
             dtype=dtype,
             verbose=verbose,
         )
+        self.pooling: Literal["cls", "mean"] | None = pooling
+        self.separate_encoders = separate_encoders
+        if pooling is not None:
+            set_pooling(self.network, pooling)
+        if separate_encoders:
+            self.network = with_separate_encoders(self.network)
         self.miner = miner
         self.training = DualEncoderTraining() if training is None else training
         self.pretraining_log: list[dict[str, float]] = []
@@ -257,3 +275,33 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         model = cls(folder / NETWORK, **options)
         model.pretraining_log = about.get("pretraining", {}).get("log", [])
         return model
+
+
+def set_pooling(network: SentenceTransformer, mode: Literal["cls", "mean"]) -> None:
+    """Changes how the token states of a text become its vector.
+
+    Raises:
+        ValueError: If the mode is unknown, or the network does not pool token states.
+    """
+    if mode not in ("cls", "mean"):
+        raise ValueError(f"pooling must be 'cls' or 'mean', got {mode!r}")
+    layers = [module for module in network.modules() if isinstance(module, Pooling)]
+    if not layers:
+        raise ValueError("the checkpoint has no pooling layer to change")
+    for layer in layers:
+        layer.pooling_mode, layer.pooling_output_dimension = mode, layer.embedding_dimension
+
+
+def with_separate_encoders(network: SentenceTransformer) -> SentenceTransformer:
+    """A network whose queries pass a copy of its modules. A network that has two encoders stays as it is."""
+    modules: list[Any] = [*network.children()]
+    if any(isinstance(module, Router) for module in modules):
+        return network
+    return SentenceTransformer(
+        modules=[Router.for_query_document(copy.deepcopy(modules), modules)],
+        device=str(network.device),
+        prompts=dict(network.prompts),
+        default_prompt_name=network.default_prompt_name,
+        similarity_fn_name=network.similarity_fn_name,
+        truncate_dim=network.truncate_dim,
+    ).eval()
