@@ -21,7 +21,7 @@ from datasets import Dataset
 from pyterrier_dr import BiEncoder, FlexIndex, SimFn
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Normalize, Router, Transformer
+from sentence_transformers.base.modules import Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from trainings import forks, in_two_processes, interrupt, stop
 
@@ -366,25 +366,42 @@ def test_a_training_that_was_interrupted_goes_on(
         assert len(qualities(resumed.pretraining_log)) == len(qualities(resumed.training_log)) == 4
 
 
-def test_a_checkpoint_with_an_encoder_each_keeps_both(tmp_path: Path) -> None:
-    one, other = (SentenceTransformer(checkpoint(), device="cpu") for _ in range(2))
-    both = SentenceTransformer(
-        modules=[Router.for_query_document([*one.children()], [*other.children()])]
-    )
-    both.save(str(tmp_path / "both"))
-    model, text = dual(str(tmp_path / "both"), training={"epochs": 1}), ["alpha beta"]
-    np.testing.assert_array_equal(model.encode_queries(text), model.encode_docs(text))
+def test_separate_encoders(tmp_path: Path) -> None:
+    model, text = dual(separate_encoders=True, training={"epochs": 1}), ["alpha beta"]
+    start = model.encode_docs(text)
+    np.testing.assert_array_equal(model.encode_queries(text), start)
     model.fit_examples(examples(), RUN, QRELS)
     assert not np.allclose(model.encode_queries(text), model.encode_docs(text), atol=1e-3)
     model.save(tmp_path / "model")
     loaded = DualEncoder.load(tmp_path / "model", device="cpu")
-    for before, after in (
-        (loaded.encode_queries, model.encode_queries),
-        (loaded.encode_docs, model.encode_docs),
-    ):
-        np.testing.assert_array_equal(before(text), after(text))
-    with pytest.warns(UserWarning, match="is trained already"):
-        loaded.fit_examples(examples())
+    assert loaded.separate_encoders
+    plain = SentenceEncoder(str(tmp_path / "model" / "sentence-transformer"), device="cpu")
+    for other in (loaded, plain):  # a checkpoint with two encoders keeps both
+        np.testing.assert_array_equal(other.encode_queries(text), model.encode_queries(text))
+        np.testing.assert_array_equal(other.encode_docs(text), model.encode_docs(text))
+    with pytest.warns(PyTerrierGraphWarning, match="with another separate_encoders"):
+        shared = pt.inspect.transformer_apply_attributes(model, separate_encoders=False)
+    np.testing.assert_array_equal(shared.encode_queries(text), start)
+
+
+@pytest.mark.parametrize("separate_encoders", [False, True])
+def test_pooling(separate_encoders: bool, tmp_path: Path) -> None:
+    model = dual(tiny.checkpoint(), pooling="cls", separate_encoders=separate_encoders)
+    mean = dual(tiny.checkpoint())
+    assert mean.pooling is None and mean.model_name != model.model_name
+    states = mean.network.encode(["alpha beta"], output_value="token_embeddings")[0]
+    for encode in (model.encode_queries, model.encode_docs):
+        np.testing.assert_allclose(encode(["alpha beta"])[0], states[0], atol=1e-5)  # [CLS]
+    expected = states.mean(0)
+    np.testing.assert_allclose(mean.encode_docs(["alpha beta"])[0], expected, atol=1e-5)
+    model.save(tmp_path / "model")
+    loaded = DualEncoder.load(tmp_path / "model", device="cpu")
+    assert (
+        loaded.pooling == "cls"
+        and loaded.model_name.split("@")[1] == model.model_name.split("@")[1]
+    )
+    with pytest.raises(ValueError, match="pooling must be 'cls' or 'mean', got 'max'"):
+        dual(pooling="max")
 
 
 # --- what cannot be
