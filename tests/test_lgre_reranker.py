@@ -21,7 +21,7 @@ from transformers import BertConfig, BertForSequenceClassification, BertTokenize
 
 from pyterrier_graph import plots
 from pyterrier_graph.lgre.equations import LGReConfig, word_graph
-from pyterrier_graph.lgre.losses import LGReLoss
+from pyterrier_graph.lgre.losses import LGReLoss, similarity
 from pyterrier_graph.lgre.reranker import LGReReranker
 from pyterrier_graph.lgre.training import CrossEncoderTraining, LGReTraining, QueryPairs
 
@@ -328,6 +328,25 @@ def test_an_explanation_is_the_graph_of_the_score(words: str) -> None:
 def closed_figures() -> Iterator[None]:
     yield
     plt.close("all")
+
+
+def test_representations() -> None:
+    reranker = lgre()
+    run = RUN[RUN["qid"] == "t0"]
+    queries, documents = reranker.representations(run)
+    batch = reranker._tokens(*reranker._texts(run))
+    with torch.inference_mode():
+        expected = similarity(reranker.network(**batch).states, batch["segments"])
+    np.testing.assert_allclose((queries * documents).sum(1), expected, atol=1e-5)
+    axes = plots.representations(reranker, run, QRELS)
+    legend = axes.get_legend()
+    assert legend is not None
+    names = [text.get_text() for text in legend.get_texts()]
+    assert names == ["query (6)", "relevant (2)", "other (4)"]
+    assert len(axes.collections) == 6  # the points of each group and their center
+    plt.close("all")
+    with pytest.raises(ValueError, match="t-SNE needs three documents, got 2"):
+        plots.representations(reranker, run[:2], QRELS)
 
 
 def test_a_picture_of_a_word_graph() -> None:
