@@ -384,14 +384,14 @@ def test_the_paper_has_no_early_stopping() -> None:
         assert isinstance(paper, kind)
         assert (paper.epochs, paper.batch_size, paper.pairs_per_epoch, paper.patience) == (
             20,
-            32,
+            16,
             512,
             None,
         )
         assert (paper.learning_rate, paper.encoder_learning_rate, paper.measure) == (
             5e-5,
             1e-5,
-            "nDCG@20",
+            "P@20+nDCG@20",
         )
         assert (paper.validation_candidates, paper.seed) == (None, 3)
     assert LGReTraining.paper().loss == LGReLoss(weight=0.01)
