@@ -130,6 +130,7 @@ def command_line() -> argparse.ArgumentParser:
         unmasked_learning_rate=(1e-3, "of networks without edges"),
         l2_sp=(float, "penalty for leaving the first weights (the default of GNNEncoderTraining)"),
         encoder_learning_rate=(2e-6, "of the dual-encoder in joint training"),
+        joint=(False, "train the dual-encoder with the papers' network and its ablations (001)"),
     )
     return command
 
@@ -354,9 +355,11 @@ class Bench:
                 f"{WITHOUT_FEATURES!r} needs --cross-encoder: there are no edge features to leave out"
             )
         network, changes = ABLATIONS[system]
-        training = replace(
-            self._training(seed, masked=masked, scale=self._scale, l2_sp=0.0), **changes
+        rate = self.options.encoder_learning_rate if self.options.joint else None
+        training = self._training(
+            seed, masked=masked, scale=self._scale, l2_sp=0.0, encoder_learning_rate=rate
         )
+        training = replace(training, **changes)
         model = self._gnn(seed, k, training, config=self._config(k, **network))
         return model if "average" in network else self._fit(model)  # an average learns nothing
 
@@ -443,7 +446,7 @@ class Bench:
             model = self._system(system, seed, k, masked)
             shutil.rmtree(path, ignore_errors=True)
             index = model.index(path, windows=1).flex
-            if system in (JOINT, JOINT_WITHOUT_GNN):
+            if system in (JOINT, JOINT_WITHOUT_GNN, *ABLATIONS):
                 queries = model.query_encoder()(self.test.topics)
         depth = max(DEPTH, self.options.results)
         run = index.np_retriever(num_results=depth, drop_query_vec=True)(queries)

@@ -407,8 +407,11 @@ class Bench:
         )
 
     def ranking(self, name: str, seed: int, make: Callable[[], ptg.DualEncoder]) -> pd.DataFrame:
-        """The ranking of the test queries by a dual-encoder; its similarities are stored."""
-        model = make()
+        """The ranking of the test queries by a dual-encoder, which is saved with its similarities."""
+        model, path = make(), self.output / "models" / f"{slug(name)}-{seed}"
+        if model.training_log and not path.exists():
+            path.parent.mkdir(exist_ok=True)
+            model.save(path)
         with tempfile.TemporaryDirectory() as folder:
             index = FlexIndex(f"{folder}/passages.flex", verbose=False)
             (model.doc_encoder() >> index).index(self._passages(), batch_size=CORPUS_BATCH)

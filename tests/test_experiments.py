@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib
 import re
-from argparse import Namespace
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,26 +12,20 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 import tiny
-import torch
 from clef_ip_miniature import Miniature
 from experiment_tools import Matches, cross_encoder, pages, texts
-from torch.nn.functional import normalize
 
 import pyterrier_graph as ptg
 from experiments import (
-    base_models,
     clef_ip_2013,
     contextual_indexes,
+    costs,
     dual_encoders,
-    fine_tuning,
+    gpu_check,
+    scale,
     text_rerankers,
 )
-from experiments.harness import command
-from experiments.harness.collection import Collection
-from experiments.harness.late_chunking import LateChunking
-from experiments.left_out import fixed_weights, names
-from pyterrier_graph.graphs import pseudo_queries
-from pyterrier_graph.storage.artifact import weights_sha256
+from experiments.harness import command, systems
 
 # a high probability for documents that have the query's first word
 TEACHER = pt.apply.doc_score(
@@ -91,8 +83,8 @@ RUNS = {
         "papers' network, k = 3, 50% masked; joint training; joint training, k = 3; joint training, 50% masked; "
         "joint training, k = 3, 50% masked",
     ),
-    "collections_left_out": Run(
-        f"medquad numpydoc --max-tokens 32 --cross-encoder {cross_encoder()}", pages, "; ".join(names.SYSTEMS)
+    "transfer": Run(
+        f"medquad numpydoc --max-tokens 32 --cross-encoder {cross_encoder()}", pages, "; ".join(systems.NAMES)
     ),
     "documentation_search": Run(
         "html --max-tokens 24 --dtype float32 --pages 18", texts, "; ".join(["BM25", *importlib.import_module(
@@ -103,11 +95,11 @@ RUNS = {
 
 def patched(module: Any, collection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Has an experiment open a miniature collection, and search it without an index."""
-    for place in (module, command):
+    for place in (module, command, systems):
         if hasattr(place, "open_collection"):
             monkeypatch.setattr(place, "open_collection", lambda _: collection())
-    if hasattr(module, "bm25"):
-        monkeypatch.setattr(module, "bm25", Matches)
+        if hasattr(place, "bm25"):
+            monkeypatch.setattr(place, "bm25", Matches)
     monkeypatch.setattr(
         "sentence_transformers.SentenceTransformer._create_model_card", lambda *_, **__: None
     )
@@ -150,64 +142,47 @@ def test_an_experiment(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name, arguments",
-    [
-        ("model_cost", "--passages 8 --tokens 32 --nodes 60 --rounds 1"),
-        ("scale", "--passages 60"),
-        ("rates", "--encoded 4 --indexed 60 --sizes 100 --rounds 1"),
-        ("reranking", "PATH --candidates 4 --queries 3 --tokens 8 --dimension 8 --rounds 1"),
-        ("training_cost", "PATH --queries 6 3 --tokens 8"),
-        ("gpu_check", "--output gpu --passages 4 --dimension 8 --repeats 1"),
-    ],
-)  # fmt: skip
-def test_a_measurement_of_cost(
-    name: str,
-    arguments: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Tables of positive numbers; what a measurement runs in a process of its own is run in this one."""
-    module: Any = importlib.import_module(f"experiments.{name}")
-    monkeypatch.chdir(tmp_path)
+def test_costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(costs, "read_medquad", lambda *_, **__: pages())
+    monkeypatch.setattr(costs, "rerank", late_interaction)
+    small = "--passages 8 --indexed 60 --candidates 4 --tokens 32 --nodes 60 --rounds 1"
+    tables = costs.main([*costs.PARTS, "--medquad", str(tmp_path), *ENCODER, *small.split()])
+    assert [*tables] == [*costs.PARTS]
+    for table in tables.values():
+        assert (table["ms"] > 0).all() and len(table) > 1
+    with pytest.raises(SystemExit):
+        costs.main(["reranking"])
+
+
+@pytest.mark.slow
+def test_scale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """What is measured in a process of its own is run in this one."""
 
     def in_process(other: str, *given: Any) -> list[float]:
         capsys.readouterr()
         importlib.import_module(other).main([*map(str, given)])
         return [float(number) for number in capsys.readouterr().out.splitlines()[-1].split()]
 
-    monkeypatch.setattr(module, "in_process", in_process, raising=False)
-    monkeypatch.setattr(module, "read_medquad", lambda *_, **__: pages(), raising=False)
-    monkeypatch.setattr(module, "rerank", late_interaction, raising=False)
-    given = [*([] if name == "scale" else ["--encoder", ENCODER[1]]), *arguments.split()]
-    if name == "gpu_check":
-        table = module.main(given)
-        on_gpu = table["device"] == module.GPU
-        assert set(table[~on_gpu]["outcome"]) <= {"passed", "measured"} and on_gpu.any()
-        right = module.passes
-        wrong = [2.0]  # what multiplies gradients
-        monkeypatch.setattr(
-            module, "passes", lambda *a: (right(*a)[0], wrong[0] * right(*a)[1] * len(str(a[-1])))
-        )
-        with pytest.raises(SystemExit, match="backward"):
-            module.main(given)
-        return
-    table = module.main(given)
-    assert re.search(r"\d\.\d", printed := capsys.readouterr().out)
-    if name == "reranking":
-        assert float(re.findall(r"PyLate's: from \S+ to (\S+)", printed)[0]) < 1e-2
-        times = table["ms"].loc["one query, at most 8 tokens"]
-        aim = 2 * times[module.PYLATE] + times[module.ENCODING]
-        assert (
-            table["of the aim"].loc["one query, at most 8 tokens", "MaxSim"]
-            == times["MaxSim"] / aim
-        )
-        monkeypatch.setattr(module, "rerank", None)
-        assert (
-            "of the aim" not in module.main(given)
-            and "PyLate cannot be imported" in capsys.readouterr().out
-        )
+    monkeypatch.setattr(scale, "in_process", in_process)
+    assert len(scale.main(["--passages", "60", "--folder", str(tmp_path)])) == len(scale.STEPS)
+
+
+@pytest.mark.slow
+def test_gpu_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = f"--output {tmp_path} --passages 4 --dimension 8 --repeats 1".split()
+    table = gpu_check.main([*ENCODER, *arguments])
+    on_gpu = table["device"] == gpu_check.GPU
+    assert set(table[~on_gpu]["outcome"]) <= {"passed", "measured"} and on_gpu.any()
+    right = gpu_check.passes
+
+    def wrong(*given: Any) -> Any:
+        """Gradients that depend on the precision."""
+        output, gradients = right(*given)
+        return output, gradients * len(str(given[-1]))
+
+    monkeypatch.setattr(gpu_check, "passes", wrong)
+    with pytest.raises(SystemExit, match="backward"):
+        gpu_check.main([*ENCODER, *arguments])
 
 
 def late_interaction(
@@ -407,126 +382,3 @@ def test_runs_are_as_deep_as_the_measures(tmp_path: Path, monkeypatch: pytest.Mo
     assert {"R@50", "R@1000"} <= {*dual_encoders.MEASURES}
     with pytest.raises(SystemExit, match="made with other options \\(results\\)"):
         contextual_indexes.main([*arguments, "--systems", "bm25", "--measures", "R@24"])
-
-
-@pytest.mark.slow
-def test_encoders_that_are_fine_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    patched(fine_tuning, pages, monkeypatch)
-    sure = pt.apply.doc_score(
-        lambda row: 0.9 if row["docno"].startswith(row["query"].split()[0]) else 0.05
-    )
-    monkeypatch.setattr(fine_tuning, "calibrated", lambda scores, *_: scores >> sure)
-    monkeypatch.setattr(dual_encoders, "bm25", Matches)
-    systems = "hard-negatives pair in-sequence-negatives"
-    small = (
-        f"medquad {PAIR} --learning-rate 0.01 --seeds 0 1 --systems {systems} --output {tmp_path}"
-    )
-    bench = fine_tuning.Bench(pages(), options(fine_tuning, tmp_path, small))
-    encoder = ptg.DualEncoder(ENCODER[1], dtype="float32")
-    before = LateChunking(encoder, bench.graph).encode()
-    page = (
-        f"{pages().documents()[1]['title']} mu nu {'nu ' * 6}"  # the second page, read as a whole
-    )
-    states = encoder.network[0](encoder.network.preprocess([page]))["token_embeddings"][0]
-    expected = normalize(torch.stack([states[2:4].mean(0), states[4:10].mean(0)])).detach().numpy()
-    np.testing.assert_allclose(before[2:4], expected, atol=1e-5)
-    fine_tuning.main([*ENCODER, *small.split()])
-    weights = {}
-    for path in tmp_path.glob("*-[01]"):
-        model = ptg.DualEncoder.load(path)
-        weights[path.name] = weights_sha256(model.network)
-        if path.name.startswith("in-sequence"):  # others keep the weights that validate best
-            assert not np.allclose(LateChunking(model, bench.graph).encode(), before, atol=0.01)
-    assert len(weights) == 6 and len({*weights.values()}) > 2
-
-
-@pytest.mark.parametrize("kind", ["sentence", "title"])
-def test_fine_tuning_on_pseudo_queries(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    patched(fine_tuning, pages, monkeypatch)
-    monkeypatch.setattr(dual_encoders, "bm25", Matches)
-    monkeypatch.setattr(pseudo_queries, "WORDS", (1, 40))
-    small = f"medquad {PAIR} --dev-queries 1 --pseudo {kind} --systems hard-negatives --output {tmp_path}"
-    bench = fine_tuning.Bench(pages(), options(fine_tuning, tmp_path, small))
-    assert len(bench.train.topics) and len(bench.dev.topics) == 1
-    topics, qrels = bench.graph.pseudo_queries(kind, count=fine_tuning.PSEUDO)
-    assert {*bench.train.topics["query"], *bench.dev.topics["query"]} == set(topics["query"])
-    sources = topics.set_index("qid")["source"]
-    found = bench.bm25(bench.train.topics)
-    assert len(found) and not (found["docno"] == found["qid"].map(sources)).any()
-    judged = qrels.assign(query="").drop_duplicates("docno")
-    given, bare = (
-        read(judged).set_index("docno")["text"].sort_index()
-        for read in (bench.texts, bench.graph.passages())
-    )
-    assert (given == bare).all() == (kind == "title")  # titles are in front of half of the passages
-
-
-@pytest.mark.slow
-def test_a_cross_encoder_that_is_trained_here(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    collection = pages()
-    records = list(collection.documents())
-
-    def opened(given: Namespace) -> Collection:
-        """MedQuAD, of which a sample has the first documents."""
-        return replace(collection, documents=lambda: records[: given.passages])
-
-    monkeypatch.setattr(base_models, "open_collection", opened)
-    monkeypatch.setattr(base_models, "bm25", Matches)
-    (tmp_path / "medquad").mkdir()
-    small = "--per-query 2 --dev-queries 2 --dev-candidates 4 --pairs 8 --random-pairs 4 --random-tokens 12 --against 2"
-    more = f"--batch 2 --evaluations 2 --max-tokens 16 --negatives bm25 document random --output {tmp_path / 'out'}"
-    arguments = [f"medquad={tmp_path / 'medquad'}", *ENCODER, *small.split(), *more.split()]
-    model = base_models.main(arguments)
-    assert (
-        pd.read_csv(tmp_path / "out" / "cross-encoder.csv")["nDCG@10"].notna().sum() == 3
-    )  # before, and two
-    monkeypatch.setattr(ptg.CrossEncoderReranker, "fit", lambda *_: pytest.fail("trained again"))
-    assert base_models.main(arguments).max_tokens == model.max_tokens == 16
-    splits = {
-        name: {f"medquad:{qid}" for qid in part.topics["qid"]}
-        for name, part in collection.split().items()
-    }
-    hidden = {record["docno"] for record in records[:6]}
-    for unseen in ([], ["--unseen", "6"]):
-        chosen = base_models.command_line().parse_args([*arguments, *unseen])
-        chosen.output = tmp_path / f"unseen{len(unseen)}"
-        train, dev = base_models.examples(base_models.Place(arguments[0], chosen), chosen)
-        assert {*train.run["qid"]} <= splits["train"] and {*dev.run["qid"]} <= splits["dev"]
-        learned = {docno.partition(":")[2].partition("%")[0] for docno in train.qrels["docno"]}
-        assert bool(learned & hidden) == (not unseen)
-        relevant = {*zip(train.qrels["qid"], train.qrels["docno"], strict=True)}
-        others = train.run[
-            [
-                pair not in relevant
-                for pair in zip(train.run["qid"], train.run["docno"], strict=True)
-            ]
-        ]
-        # first passages of all pages have the same text, so only second ones are negatives
-        assert len(others) and others["docno"].str.endswith("%p1").all()
-
-
-# --- a collection is left out
-
-
-def test_weights_come_from_other_collections() -> None:
-    def part(values: dict[tuple[float, float], list[float]], split: str = "dev") -> pd.DataFrame:
-        rows = [
-            (*point, split, str(n), value)
-            for point, of in values.items()
-            for n, value in enumerate(of)
-        ]
-        return pd.DataFrame(rows, columns=["title", "relevant", "split", "qid", "value"])
-
-    one = part({(0, 0): [1.0, 0.6], (1, 0): [0.5, 0.5]})
-    other = part({(0, 0): [0.4] * 9, (1, 0): [0.9] * 9})  # more queries count no more than few
-    assert fixed_weights.best_weights([one], "dev") == {"title": 0.0, "relevant": 0.0}
-    assert fixed_weights.best_weights([one, other], "dev") == {"title": 1.0, "relevant": 0.0}
-    tested = part({(0, 0): [0.0], (1, 0): [1.0]}, "test")
-    assert fixed_weights.best_weights([pd.concat([one, tested])], "test") == {
-        "title": 1.0,
-        "relevant": 0.0,
-    }
