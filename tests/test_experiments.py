@@ -54,10 +54,10 @@ GNN = "--epochs 1 --unmasked-epochs 1 --batch 8 --negatives 1 --heads 2 --max-to
 HGAT = "--documents 12 --triples 8 --train-queries 8 --queries 4 --texts bare"
 RUNS = {
     "graph_rerankers": Run(
-        f"pages {HGAT} --seeds 0 1 --variants NO_LB --systems maxsim graph-maxsim hgat hgat-matches --tune-queries 2",
+        f"pages {HGAT} --seeds 0 1 --variants NO_LB --systems maxsim graph-maxsim hgat",
         pages,
         "BM25; MaxSim; MaxSim + document; GraphMaxSim; GraphMaxSim + document; GraphMaxSim, default weights; "
-        "GraphMaxSim, default weights, tuned; std_NO_LB; std_NO_LB + document; HGAT from GraphMaxSim",
+        "std_NO_LB; std_NO_LB + document",
     ),
     "text_rerankers": Run(
         f"texts {LGRE} --systems off-the-shelf cross-encoder max-passage lgre --layers 1 all --by-length "
@@ -86,10 +86,6 @@ RUNS = {
     "transfer": Run(
         f"medquad numpydoc --max-tokens 32 --cross-encoder {cross_encoder()}", pages, "; ".join(systems.NAMES)
     ),
-    "documentation_search": Run(
-        "html --max-tokens 24 --dtype float32 --pages 18", texts, "; ".join(["BM25", *importlib.import_module(
-            "experiments.documentation_search").SYSTEMS.values()]),
-    ),
 }  # fmt: skip
 
 
@@ -111,8 +107,6 @@ def test_an_experiment(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     module: Any = importlib.import_module(f"experiments.{name}")
     run = RUNS[name]
     patched(module, run.collection, monkeypatch)
-    if name == "documentation_search":
-        monkeypatch.setattr(module, "DIMENSIONS", 8)
     if name == "dual_encoders":
         assert module.Bench(
             texts(1), options(module, tmp_path / "teacher", f"texts {PAIR}")
