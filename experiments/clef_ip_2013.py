@@ -6,6 +6,9 @@ The collection is licensed: without it, this says where to get it and where to p
 Table 4 or, with ``--variants BASE`` and several ``--negatives``, its Table 3. Table 7 has the rows BM25 and, with
 ``--colbert``, ColBERT. ``lambdas.csv`` is Table 5, ``relations.csv`` Table 6, ``boxplots.svg`` Fig. 4. The run of each
 training is written when it is complete, so an interrupted experiment continues with the next one.
+
+Unlike in the paper, the encoder is ColBERTv2, which was distilled; BM25 is PISA's (``--first-stage terrier`` is the
+paper's); and a patent has no bibliography.
 """
 
 from __future__ import annotations

@@ -6,9 +6,10 @@ r"""Contextual indexes against the dual-encoder's own: the tables and curves of 
     python -m experiments.contextual_indexes irds:dpr-w100 --train irds:dpr-w100/natural-questions/train \
         --test irds:dpr-w100/natural-questions/dev --measures Success@5 Success@20 RR@10 --output OUTPUT
 
-The systems are the dual-encoder; GraphMean, tuned on the validation queries; the GNN-encoder's network without edges;
-the same with GraphMean's numbers tuned on top of it; the GNN-encoder; and the papers' network with its ablations
-(Tables 3 and 4). Several values of ``--k`` and ``--masked`` give the curves of Fig. 3 to 6.
+The systems are BM25; the dual-encoder; GraphMean, tuned on the validation queries; the GNN-encoder's network without
+edges; the same with GraphMean's numbers tuned on top of it; the GNN-encoder; and the papers' network with its ablations
+(Table 3 of 001, with ``--joint``; Table 4 of 000), which include sweeps of a constant in place of the gate, and of the
+average in place of the network. Several values of ``--k`` and ``--masked`` give the curves of Fig. 3 to 6.
 
 The graph has the training queries. Those of numpydoc are the summary lines of all objects; validation and test queries
 are the descriptions in other objects' "See Also" lists. Vaswani's and Cranfield's queries have no splits: three fifths

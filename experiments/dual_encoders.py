@@ -7,9 +7,12 @@ r"""Dual-encoders trained step by step: Tables 2, 3 and 5 of Ren et al. 2021 (PA
 All systems start at the same checkpoint. The default systems give Table 2, the variants of PAIR Table 3, several values
 of ``--thresholds`` Table 5. The teacher scores each pair once, for all systems.
 
-``--teacher`` is a cross-encoder, such as that of :mod:`experiments.base_models`; its scores become probabilities by
-logistic regression on the dev candidates, and ``--thresholds calibrated`` are those at which it is sure enough there:
-see :mod:`experiments.harness.calibration`.
+``--teacher`` is a cross-encoder that is trained already. Its scores become probabilities by logistic regression on the
+dev candidates, and ``--thresholds calibrated`` takes the thresholds at which it is sure enough there: see
+:mod:`experiments.harness.calibration`.
+
+Unlike in the paper, candidates for negatives and pseudo-labels come from BM25, not from DPR; the optimizer is AdamW,
+not LAMB; Natural Questions has dev queries only; and the paper's recall is Success@k, since R@k is a share of passages.
 
 With ``--hide`` there are false negatives among the candidates, as there are where few documents are judged;
 ``negatives.csv`` says how many of them each system takes for negatives.

@@ -10,9 +10,11 @@ All systems rerank the same candidates. All trained systems start at the same ch
 Several values of ``--word-graph`` give Table 3, of ``--distances`` Table 4; ``--within-groups`` gives Table 5.
 The defaults for Vaswani, Cranfield and MedQuAD take about a quarter of an hour per seed on one core; the defaults for
 all other collections are the paper's. On the former, all systems start at the packaged MiniLM, trained on numpydoc.
-``--checkpoint`` is a cross-encoder that is trained already, such as that of :mod:`experiments.base_models`; all systems
-start at it instead. One that was trained on the collection's training queries needs ``--split``: folds would test it on
-queries that it has seen.
+``--checkpoint`` is a cross-encoder that is trained already; all systems start at it
+instead. One that was trained on the collection's training queries needs ``--split``: folds would test it on queries
+that it has seen.
+
+Unlike in the paper, BM25 stems by Porter, not Krovetz; significance is p < 0.05 with Holm's correction.
 """
 
 from __future__ import annotations

@@ -196,47 +196,54 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         """
         run = self._validation_run(topics_or_res_va)
         kinds = "the result of HardNegativeMiner(...).labeled(topics, qrels), or a datasets.Dataset"
+        stages: dict[str, tuple[Dataset, DualEncoderTraining]] = {}
+        if pretraining_examples is not None:
+            check_type(
+                "pretraining_examples", pretraining_examples, (Dataset, TrainingExamples), kinds
+            )
+            data = getattr(pretraining_examples, "dataset", pretraining_examples)
+            stages["pretraining"] = data, self.training.first_stage()
         check_type("examples", examples, (Dataset, TrainingExamples), kinds)
-        check_type(
-            "pretraining_examples",
-            pretraining_examples,
-            (Dataset, TrainingExamples, NoneType),
-            kinds,
-        )
-        by_stage = {"pretraining": pretraining_examples, "training": examples}
-        datasets = {
-            stage: getattr(data, "dataset", data)
-            for stage, data in by_stage.items()
-            if data is not None
-        }
-        digests = {stage: check_examples(data) for stage, data in datasets.items()}
+        stages["training"] = getattr(examples, "dataset", examples), self.training
+        digests = {stage: check_examples(data) for stage, (data, _) in stages.items()}
         self._start_fit()
-        names = ("encoder", "similarity", "max_query_tokens", "max_passage_tokens")
+        names = ("encoder", "similarity", "pooling", "max_query_tokens", "max_passage_tokens")
         identity = {name: getattr(self, name) for name in names}
-        stages = {"pretraining": self.training.first_stage(), "training": self.training}
         logs: dict[str, list[dict[str, float]]] = {"pretraining": []}
         with self._recorded(), restored_on_error(self.network):
-            for stage, data in datasets.items():
-                options = stages[stage]
-                folder = (
-                    None if options.output_dir is None else os.path.join(options.output_dir, stage)
-                )
-                validation = (
-                    None if run is None else Validation(run, qrels_va, options.measure, self)
-                )
-                logs[stage] = train_dual_encoder(
-                    self.network,
-                    data,
-                    dataclasses.replace(options, output_dir=folder, pretraining=None),
-                    validate=None if validation is None else self._validate(validation),
-                    identity=identity | {"training examples": digests[stage]},
-                    device=self._device,
-                    dtype=self.dtype,
-                    verbose=self.verbose,
-                )
+            for stage, (data, options) in stages.items():
+                identity["training examples"] = digests[stage]
+                logs[stage] = self._train(stage, data, options, run, qrels_va, identity)
                 identity["weights after pretraining"] = weights_sha256(self.network)
         self.pretraining_log, self.training_log = logs["pretraining"], logs["training"]
         return self
+
+    def _train(
+        self,
+        stage: str,
+        examples: Dataset,
+        options: DualEncoderTraining,
+        run: pd.DataFrame | None,
+        qrels: pd.DataFrame | None,
+        identity: dict[str, Any],
+    ) -> list[dict[str, float]]:
+        """Trains in one stage, whose folder in ``output_dir`` has its name; returns the log."""
+        if options.output_dir is not None:
+            folder = os.path.join(options.output_dir, stage)
+            options = dataclasses.replace(options, output_dir=folder)
+        validate = None
+        if run is not None:
+            validate = self._validate(Validation(run, qrels, options.measure, self))
+        return train_dual_encoder(
+            self.network,
+            examples,
+            dataclasses.replace(options, pretraining=None),
+            validate=validate,
+            identity=dict(identity),
+            device=self._device,
+            dtype=self.dtype,
+            verbose=self.verbose,
+        )
 
     def _validation_run(self, topics: pd.DataFrame | None) -> pd.DataFrame | None:
         """Validation queries with documents and their texts."""
