@@ -446,7 +446,7 @@ class Bench:
         if system != DUAL:
             model = self._system(system, seed, k, masked)
             shutil.rmtree(path, ignore_errors=True)
-            index = model.index(path, windows=1).flex
+            index = model.index(path).flex
             if system in (JOINT, JOINT_WITHOUT_GNN, *ABLATIONS):
                 queries = model.query_encoder()(self.test.topics)
         depth = max(DEPTH, self.options.results)

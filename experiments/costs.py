@@ -38,9 +38,8 @@ from experiments.harness.command import add_options
 from experiments.harness.cost import Programs, compare, random_text
 from experiments.harness.synthetic import document
 from pyterrier_graph.encoders.checkpoints import DType
-from pyterrier_graph.encoders.compiled import compiled
 from pyterrier_graph.encoders.names import resolve
-from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
+from pyterrier_graph.encoders.openvino_encoder import load_encoder
 from pyterrier_graph.gnn_encoder.equations import BipartiteAttention
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph
@@ -54,7 +53,7 @@ except ImportError:
 QUESTION = "how is high blood pressure in pregnancy treated"
 CORES, SIZES = 2, (1_000, 100_000, 1_000_000, 10_000_000)  # for the hours
 DTYPES: tuple[DType, ...] = ("float32", "auto")  # auto is bfloat16 where the processor has it
-OPENVINO = "SentenceEncoder, OpenVINO"
+OPENVINO = "OpenVINOEncoder"
 HGATS = {"BASE": ptg.HGATConfig("BASE"), "paper, NO_LB_NS": ptg.HGATConfig.paper("NO_LB_NS")}
 LGRES: dict[str, dict[str, Any]] = {
     "last layer, T = 1": {"layers": (-1,), "steps": 1},
@@ -108,7 +107,7 @@ def encoding(options: argparse.Namespace, folder: Path) -> pd.DataFrame:
     for dtype in DTYPES:
         encoder = ptg.DualEncoder(checkpoint, dtype=dtype, verbose=False)
         vectors[f"DualEncoder, {dtype}"] = encoder.encode_docs
-    vectors[OPENVINO] = compiled(SentenceEncoder(checkpoint, verbose=False)).encode_docs
+    vectors[OPENVINO] = load_encoder(checkpoint).encode_docs
     tasks: dict[str, Programs] = {
         "vectors": {name: partial(encode, texts) for name, encode in vectors.items()},
         "token vectors": {
@@ -135,7 +134,7 @@ def question(options: argparse.Namespace, folder: Path) -> pd.DataFrame:
     plain = FlexIndex(folder / "plain.flex", verbose=False)
     (peer.doc_encoder() >> plain).index(index.graph.get_corpus_iter())
     network = peer.model
-    encoder = compiled(SentenceEncoder(options.encoder, verbose=False))
+    encoder = load_encoder(options.encoder)
     dense = peer.query_encoder() >> plain.np_retriever(num_results=10)
     tasks: dict[str, Programs] = {
         "encode": {

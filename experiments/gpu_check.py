@@ -25,12 +25,11 @@ from experiments.harness.synthetic import document
 from pyterrier_graph.encoders.checkpoints import DType, precision
 from pyterrier_graph.encoders.token_encoder import TokenStates
 from pyterrier_graph.gnn_encoder.equations import (
-    GNNEncoderConfig,
-    GNNEncoderNetwork,
     PaperGNNEncoderConfig,
     PaperGNNEncoderNetwork,
     in_batch_loss,
 )
+from pyterrier_graph.gnn_encoder.network import GNNEncoderConfig, GNNEncoderNetwork
 from pyterrier_graph.graph_maxsim.graph_reranker import maxsim
 from pyterrier_graph.graph_mean.neighbors import NeighborBatch
 from pyterrier_graph.graphs.csr import CSR

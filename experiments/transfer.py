@@ -80,8 +80,7 @@ def command_line() -> argparse.ArgumentParser:
         encoder=(DEFAULT, "a saved DualEncoder or any encoder"),
         cross_encoder=(DEFAULT, "a checkpoint that the cross-encoder and LGRe start at"),
         trained_on=(str, "the collection that the encoder was trained on", COLLECTIONS),
-        max_tokens=(256, "tokens of a passage, or of each of its windows"),
-        windows=(1, "windows of a longer passage"),
+        max_tokens=(256, "tokens of a passage"),
         masked=(0.3, "share of the queries that give a GNNEncoder its loss in an epoch"),
     )
     return command

@@ -14,7 +14,6 @@ from typing import Any
 
 import pandas as pd
 import pyterrier as pt
-from pyterrier_dr import FlexIndex
 
 import pyterrier_graph as ptg
 from experiments.harness.collection import Collection, Record, joined
@@ -23,7 +22,7 @@ from experiments.harness.judgments import relevant_passages
 from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 from pyterrier_graph.encoders.stored_vectors import base_vectors
 from pyterrier_graph.pair.dual_encoder import NETWORK
-from pyterrier_graph.search.graph_index import ENCODED
+from pyterrier_graph.search.versions import ENCODED
 
 WHOLE = ("cranfield", "vaswani")  # collections of abstracts, each of which is one passage
 POOLED = ("cranfield", "cacm", "vaswani")
@@ -121,9 +120,7 @@ class Corpus:
             self.vectors.mkdir(parents=True, exist_ok=True)
             # texts are not encoded twice
             shutil.copytree(self.vectors, index.path / ENCODED, dirs_exist_ok=True)
-            options: dict[str, Any] = {"windows": self.options.windows}
-            options["passage_words"] = self.passage_words
-            index.index(self.collection.get_corpus_iter(), **options)
+            index.index(self.collection.get_corpus_iter(), passage_words=self.passage_words)
         return index
 
     @cached_property
@@ -188,14 +185,12 @@ class Fold:
         texts = answered.groupby("docno")["query"].agg("\n".join).to_dict()
         return self.corpus.bm25("context", path, texts)
 
-    def title_in_text(self) -> pt.Transformer:
-        """The dual-encoder over passages with the titles of their sections in front."""
-        encoder = self.corpus.encoder
-        index: FlexIndex = base_vectors(
-            self.corpus.vectors, self.corpus.graph, encoder, titles=True
-        ).flex
-        retriever = index.np_retriever(num_results=DEPTH, drop_query_vec=True)
-        return encoder.query_encoder() >> retriever
+    def dual_encoder(self, *, titles: bool) -> pt.Transformer:
+        """The dual-encoder over passages or, with ``titles``, over passages with their titles in front."""
+        corpus = self.corpus
+        vectors = base_vectors(corpus.vectors, corpus.graph, corpus.encoder, titles=titles)
+        retriever = vectors.flex.np_retriever(num_results=DEPTH, drop_query_vec=True)
+        return corpus.encoder.query_encoder() >> retriever
 
     def mean(self, **options: Any) -> ptg.GraphMean:
         """GraphMean, by default with its own weights."""
@@ -274,7 +269,7 @@ class Fold:
         """A retriever in the index of a GraphMean or GNN-encoder."""
         folder = Path(self._indexes.name)
         path = folder / f"{len([*folder.iterdir()])}.flex"
-        index = model.index(path, windows=self.corpus.options.windows)
+        index = model.index(path)
         index.graph = None  # no texts are needed
         return index.retriever(DEPTH)
 
@@ -298,8 +293,8 @@ SYSTEMS: dict[str, Callable[[Fold, int], pt.Transformer]] = {
         "passages", fold.corpus.output / fold.corpus.options.first_stage
     ),
     BM25_CONTEXT: lambda fold, _: fold.bm25_context(),
-    DUAL: lambda fold, _: fold.searched(fold.mean(weights={})),
-    TITLE_IN_TEXT: lambda fold, _: fold.title_in_text(),
+    DUAL: lambda fold, _: fold.dual_encoder(titles=False),
+    TITLE_IN_TEXT: lambda fold, _: fold.dual_encoder(titles=True),
     MEAN: lambda fold, _: fold.searched(fold.mean()),
     MEAN_HOME: lambda fold, _: fold.searched(fold.mean().fit(*fold.dev)),
     GNN_HOME: lambda fold, seed: fold.searched(fold.gnn(seed)),

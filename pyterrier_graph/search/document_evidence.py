@@ -25,6 +25,7 @@ from pyterrier_graph.checks import (
 )
 from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph, documents_of
 from pyterrier_graph.graphs.relations import DOCUMENT, check_relations, inverse_path
+from pyterrier_graph.search.hybrid import check_scores
 from pyterrier_graph.training.grid_search import Tuning, coordinate_search
 from pyterrier_graph.training.validation import Validation, tuning_set
 
@@ -32,8 +33,27 @@ GRID = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
 SHARES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)  # of neighbors
 
 
-class Evidence(WithSignature, pt.Transformer):
-    """A :class:`DocumentEvidence` whose weights do not change when a pipeline that contains it is trained."""
+class DocumentEvidence(WithSignature, pt.Estimator):
+    """Adds the score of a document's best passage to all its passages, and the mean score of neighbors to a passage.
+
+    The interpolation of passage and document evidence is a standard baseline of passage retrieval (Callan 1994;
+    Bendersky and Kurland 2008). It needs no graph, and a graph model has to beat it. With a graph, the scores of
+    neighbors along relations are further evidence: ``DocumentEvidence(0.3, relations={"order": 0.1}, graph=graph)``
+    adds the mean score of the passages before and after.
+
+    Args:
+        weight: Weight of the document's best score; 0 changes nothing. :meth:`fit` chooses it.
+        relations: Weight of each relation, or path of relations, from a passage to its neighbors and back.
+        graph: The graph of the passages. Only needed for relations, and where passages have ids of their own (not
+            ``docno%pN``).
+        training: The options of :meth:`fit`.
+
+    Columns: ``qid, docno, score`` in, with passage ids; the same out, with new ``score`` and ``rank``.
+
+    Raises:
+        KeyError: If there are relations, and a passage is not in the graph.
+        ValueError: If a weight is negative, the graph does not have a relation, or a score is missing or infinite.
+    """
 
     schematic = {
         "label": "DocumentEvidence",
@@ -53,7 +73,7 @@ class Evidence(WithSignature, pt.Transformer):
         self.relations = check_weights({} if relations is None else relations)
         self.graph = graph
         if self.relations and graph is None:
-            raise ValueError("relations are those of a graph: give graph=DocumentGraph(path)")
+            raise ValueError("relations need a graph: give graph=DocumentGraph(path)")
         if graph is not None:
             check_relations(graph, [*self.relations, *map(inverse_path, self.relations)])
         self.training: Tuning = check_training(training, Tuning)
@@ -64,17 +84,22 @@ class Evidence(WithSignature, pt.Transformer):
 
     @property
     def weights(self) -> dict[str, float]:
-        """The weight of the document, and those of all relations, by name."""
+        """The weights of the document and of all relations, by name."""
         return {DOCUMENT: self.weight, **self.relations}
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Adds the evidence of documents and neighbors to the scores."""
-        inp = check_frame(inp, self, numbers=("score",))
-        pt.validate.result_frame(inp, extra_columns=["score"], context=self)
+        inp = self._checked(inp)
         scores = inp["score"] + self.evidence(inp) @ pd.Series(self.weights, dtype=float)
         return pt.model.add_ranks(
             inp.drop(columns=["score", "rank"], errors="ignore").assign(score=scores)
         )
+
+    def _checked(self, run: pd.DataFrame) -> pd.DataFrame:
+        run = check_frame(run, self, numbers=("score",))
+        pt.validate.result_frame(run, extra_columns=["score"], context=self)
+        check_scores(run, self)
+        return run
 
     def evidence(self, run: pd.DataFrame) -> pd.DataFrame:
         """The evidence of a run's rows, before weights: a column ``document``, and one for each relation."""
@@ -115,29 +140,6 @@ class Evidence(WithSignature, pt.Transformer):
         relations = [{name: share} for name in self.relations for share in SHARES]
         return [{DOCUMENT: weight} for weight in GRID] + relations
 
-
-class DocumentEvidence(Evidence, pt.Estimator):
-    """Adds the score of a document's best passage to all its passages, and the mean score of neighbors to a passage.
-
-    The interpolation of passage and document evidence is a standard baseline of passage retrieval (Callan 1994;
-    Bendersky and Kurland 2008). It needs no graph, and a graph model has to beat it. With a graph, the scores of
-    neighbors along relations are further evidence: ``DocumentEvidence(0.3, relations={"order": 0.1}, graph=graph)``
-    adds the mean of those of the passages before and after.
-
-    Args:
-        weight: Weight of the document's best score; 0 changes nothing. :meth:`fit` chooses it.
-        relations: The weight of each relation, or path of relations, from a passage to its neighbors, and back.
-        graph: The graph of the passages; only needed for relations, and where passages have ids of their own (not
-            ``docno%pN``).
-        training: The options of :meth:`fit`.
-
-    Columns: ``qid, docno, score`` in, with passage ids; the same out, with new ``score`` and ``rank``.
-
-    Raises:
-        KeyError: If there are relations, and a passage is not in the graph.
-        ValueError: If a weight is negative, the graph does not have a relation, or a score is missing.
-    """
-
     def fit(
         self,
         topics_or_res_tr: pd.DataFrame,
@@ -152,8 +154,7 @@ class DocumentEvidence(Evidence, pt.Estimator):
         Runs have the columns of :meth:`transform`, judgments ``qid, docno, label``, of passages or documents.
         """
         run, qrels = tuning_set(topics_or_res_tr, qrels_tr, topics_or_res_va, qrels_va)
-        run = check_frame(run, self, numbers=("score",))
-        pt.validate.result_frame(run, extra_columns=["score"], context=self)
+        run = self._checked(run)
         validation = Validation(run[["qid", "docno", "score"]], qrels, self.training.measure, self)
         run, evidence = validation.run, self.evidence(validation.run)
         measure = lambda numbers: validation.per_query(run["score"] + evidence @ pd.Series(numbers))  # noqa: E731
