@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from pyterrier_dr import FlexIndex, SBertBiEncoder
+from pyterrier_graph.encoders.openvino_encoder import OpenVINOEncoder
 
 import pyterrier_graph as ptg
 from experiments.collections.medquad import read_medquad
 from experiments.harness.cost import Programs, compare
-from pyterrier_graph.encoders.compiled import CompiledEncoder, compiled
 from pyterrier_graph.encoders.names import DEFAULT, resolve
 from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
         index = ptg.GraphIndex(
             f"{folder}/index", verbose=False
         )  # opened again, it takes the converted encoder
-        assert isinstance(index.loaded_encoder, CompiledEncoder), (
+        assert isinstance(index.loaded_encoder, OpenVINOEncoder), (
             "this checkpoint was not converted"
         )
         contextual, (_, vectors, _) = index.contextual, index.contextual.flex.payload()

@@ -130,7 +130,8 @@ def test_bm25_reads_titles(shared: ptg.GraphIndex) -> None:
 
 
 def test_hybrid_is_that_of_its_parts(shared: ptg.GraphIndex) -> None:
-    expected = ptg.Hybrid(shared.bm25(), shared.dense())(TOPICS)
+    evidence = ptg.DocumentEvidence(0.3, relations={"order": 0.3}, graph=shared.graph)
+    expected = (ptg.Hybrid(shared.bm25(), shared.dense()) >> evidence)(TOPICS)
     hybrid = shared.hybrid()(TOPICS)
     pd.testing.assert_frame_equal(
         hybrid[["qid", "docno", "score"]], expected[["qid", "docno", "score"]]
@@ -140,7 +141,8 @@ def test_hybrid_is_that_of_its_parts(shared: ptg.GraphIndex) -> None:
         pd.testing.assert_frame_equal(shared.hybrid(count)(TOPICS), first)
         pd.testing.assert_frame_equal((shared.hybrid() % count)(TOPICS), first)
     explained = shared.explain("alpha mu", "d1%p0")
-    assert explained["relation"].tolist() == ["BM25 with context", str(shared.contextual)]
+    names = ["BM25 with context", str(shared.contextual), "document", "order"]
+    assert explained["relation"].tolist() == names
     assert explained["score"].sum() == pytest.approx(
         expected.set_index(["qid", "docno"])["score"]["1", "d1%p0"]
     )
@@ -168,7 +170,9 @@ def test_search(shared: ptg.GraphIndex) -> None:
     assert [*found.columns] == ["title", "snippet", "why", "score", "docno", "text"] and len(
         found
     ) == 3
-    assert re.match(r"words \d\.\d\d \+ meaning \d\.\d\d; title has", found["why"][0])
+    assert re.match(
+        r"words \d\.\d\d \+ meaning \d\.\d\d \+ document .*; title has", found["why"][0]
+    )
     assert found["why"][0].endswith("title has alpha")
     best = shared.search("alpha mu", per="document")
     assert best["docno"].str.replace("%p.*", "", regex=True).is_unique
@@ -302,6 +306,28 @@ def test_overwrite(index: ptg.GraphIndex, tmp_path: Path) -> None:
     assert_same(index, made(tmp_path / "fresh", DOCUMENTS[:2]))
     index.index(DOCUMENTS[:1], passage_words=4, overwrite=True)
     assert {path.name for path in index.path.glob("v*")} == {"v2", "v3"}
+
+
+def test_passages_that_are_read_once(tmp_path: Path, encoded: list[str]) -> None:
+    index = ptg.GraphIndex(tmp_path / "index", encoder=tiny.checkpoint(), verbose=False)
+    index.index(DOCUMENTS, passage_words=4).update([document("d9", "alpha mu", "beta")])
+    texts, titles = (
+        index.graph.texts(index.graph.passage_nodes),
+        {row["title"] for row in DOCUMENTS},
+    )
+    assert {*encoded} == {*index.graph.texts(index.graph.passage_nodes, titles=True)} | titles
+    assert not {*encoded} & {*texts}
+    queries, relevant = (
+        TOPICS[:1],
+        pd.DataFrame({"qid": TOPICS["qid"][:1], "docno": "d9", "label": 1}),
+    )
+    index.fit(queries, relevant)  # with the same vectors
+    assert not {*encoded} & {*texts}
+    mean = ptg.GraphMean(index.graph, tiny.checkpoint(), verbose=False)
+    vectors, _ = index.contextual.flex.payload(return_docnos=False)
+    np.testing.assert_allclose(
+        vectors, mean.vectors_of(index.graph.ids_of(index.graph.passage_nodes)), atol=1e-6
+    )
 
 
 def test_open_index_stays_at_its_version(index: ptg.GraphIndex) -> None:
@@ -443,6 +469,17 @@ def test_wrong_places(index: ptg.GraphIndex, tmp_path: Path) -> None:
         ptg.GraphIndex(index.path, lexical="lucene")  # type: ignore[arg-type]
     with locked(index.path), pytest.raises(BlockingIOError, match="another process is at work"):
         index.update([document("d7", "mu")])
+
+
+def test_documents_without_titles(tmp_path: Path) -> None:
+    docs = [{"docno": "d1", "text": "alpha mu"}, {"docno": "d2", "text": "beta"}]
+    queries = pd.DataFrame({"qid": [*"123456"], "query": ["alpha"] * 6})
+    qrels = queries[["qid"]].assign(docno="d1", label=1)
+    with pytest.warns(ptg.PyTerrierGraphWarning, match="have no titles.*answered=") as warned:
+        index = made(tmp_path / "index", docs, answered=(queries, qrels))
+        index.update([{"docno": "d3", "text": "mu"}])
+        assert len(index.search("alpha"))
+    assert len(warned) == 1 and warned[0].filename == __file__
 
 
 def test_nothing_is_left_of_a_failed_index(tmp_path: Path) -> None:

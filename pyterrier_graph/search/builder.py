@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import shutil
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,12 +16,13 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 import pandas as pd
 
+from pyterrier_graph.checks import QualityWarning
 from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name
 from pyterrier_graph.encoders.stored_vectors import encoder_name
 from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, encoder_of
 from pyterrier_graph.graphs.document_graph import DocumentGraph, structured_documents
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
-from pyterrier_graph.graphs.relations import RELEVANT
+from pyterrier_graph.graphs.relations import RELEVANT, TITLE
 from pyterrier_graph.search import versions
 from pyterrier_graph.search.bm25 import BM25Index
 from pyterrier_graph.search.fitting import SETTINGS, best_settings, left_out
@@ -111,6 +113,10 @@ class IndexBuilder:
                 ):
                     frame.to_json(folder / name, orient="split")
             self._save_encoder(number)
+            if base is None and not len(graph.neighbors(graph.passage_nodes, TITLE)[1]):
+                advice = "give documents a title, or queries as answered="
+                message = f"the documents have no titles, so passages have no context: {advice}"
+                warnings.warn(message, QualityWarning, stacklevel=4)  # at the user's call of index
             copied = _copied_passages(graph, base, changes.kept)
             queries, vectors = self._write_context(folder, graph, self.answered, base, copied)
             _note_changes(folder, number, graph, vectors, self.present, base, copied)

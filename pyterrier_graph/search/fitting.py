@@ -18,7 +18,7 @@ from pyterrier_graph.training.grid_search import Numbers, Tuning, coordinate_sea
 from pyterrier_graph.training.validation import Validation, judged
 
 # of an index before any query is judged
-SETTINGS: Mapping[str, Any] = {"alpha": ALPHA, "evidence": {DOCUMENT: 0.0, ORDER: 0.0}}
+SETTINGS: Mapping[str, Any] = {"alpha": ALPHA, "evidence": {DOCUMENT: 0.3, ORDER: 0.3}}
 FOLDS = 5  # of answered queries
 ENOUGH = 500  # answered queries, after which no other fold is left out
 MEASURED = 100  # best results of each pipeline for a query

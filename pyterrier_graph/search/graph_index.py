@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, partial
 from pathlib import Path
@@ -13,6 +14,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_graph.checks import (
+    QualityWarning,
     Shown,
     View,
     WithSignature,
@@ -233,7 +235,9 @@ class GraphIndex(Shown, WithSignature, BuiltArtifact):
             "verbose": self.verbose,
         }
         if not is_contextual(encoder):
-            return GraphMean(graph, encoder, **options)
+            with warnings.catch_warnings():  # the builder warns of missing titles
+                warnings.simplefilter("ignore", QualityWarning)
+                return GraphMean(graph, encoder, **options)
         saved = self.path / about["encoder"]["folder"]
         return type(encoder).load(saved, graph=graph, encoder=encoder.encoder, **options)
 
@@ -539,7 +543,7 @@ class GraphIndex(Shown, WithSignature, BuiltArtifact):
         """What another engine needs to serve this index: ``docno``, ``text``, ``context`` and ``vector`` per passage.
 
         ``context`` is what BM25 searches: the text with its titles and answered queries. Vectors are compared by the
-        inner product with those of :meth:`query_vectors`. Of long passages it is the vector of the first window.
+        inner product with those of :meth:`query_vectors`.
 
         Args:
             since: Only rows that have changed after this version (``index.meta["version"]`` when the engine was filled

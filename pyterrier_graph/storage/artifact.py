@@ -189,7 +189,10 @@ def _listed_files(folder: Path) -> Iterator[Path]:
 def _lists_files(folder: Path) -> bool:
     """Whether a folder is an artifact of this package; artifacts of other packages have no digests."""
     file = folder / META
-    return file.is_file() and DIGESTS in json.loads(file.read_text(encoding="utf-8"))
+    try:
+        return file.is_file() and DIGESTS in json.loads(file.read_bytes())
+    except (TypeError, ValueError):  # damaged, as opening it says
+        return True
 
 
 def write_file(path: Path, content: bytes) -> None:
