@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from pyterrier_dr import FlexIndex, SBertBiEncoder
+from pyterrier_graph.encoders.openvino_encoder import OpenVINOEncoder
 
 import pyterrier_graph as ptg
 from experiments.collections.medquad import read_medquad
 from experiments.harness.cost import Programs, compare
 from pyterrier_graph.encoders.names import DEFAULT, resolve
-from pyterrier_graph.encoders.openvino_encoder import OpenVINOEncoder, load_encoder
 from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 
 QUESTION = "how is high blood pressure in pregnancy treated"
@@ -39,13 +39,15 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
         SentenceEncoder(dtype="float32", verbose=False),
         SBertBiEncoder(resolve(DEFAULT), verbose=False),
     )
-    ours = load_encoder(DEFAULT)
+    ours = compiled(SentenceEncoder(verbose=False))
     with tempfile.TemporaryDirectory() as folder:
         ptg.GraphIndex(f"{folder}/index", verbose=False).index(docs)
         index = ptg.GraphIndex(
             f"{folder}/index", verbose=False
         )  # opened again, it takes the converted encoder
-        assert isinstance(index.loaded_encoder, OpenVINOEncoder), "this checkpoint was not converted"
+        assert isinstance(index.loaded_encoder, OpenVINOEncoder), (
+            "this checkpoint was not converted"
+        )
         contextual, (_, vectors, _) = index.contextual, index.contextual.flex.payload()
         encoded = contextual.encoder.encode_queries([QUESTION])
         dimension = len(query := ours.encode_queries([QUESTION])[0])

@@ -14,13 +14,13 @@ from typing import Any
 
 import pandas as pd
 from pyterrier_dr import SBertBiEncoder
+from pyterrier_graph.encoders.compiled import compiled
 
 import pyterrier_graph as ptg
 from experiments import scale
 from experiments.gpu_check import texts_of
 from experiments.harness.cost import Programs, compare
 from pyterrier_graph.encoders.checkpoints import DType
-from pyterrier_graph.encoders.compiled import compiled
 from pyterrier_graph.encoders.names import resolve
 from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 

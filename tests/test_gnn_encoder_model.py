@@ -156,25 +156,6 @@ def test_attention_is_gatconv(graph: str, heads: int, form: str, own: bool) -> N
         theirs = peer((everyone, h_t), index, edge_attr=edge_attr)
     inputs = [tensor for tensor in (h_t, h_s, features) if tensor is not None]
     assert_same(ours, theirs, inputs, rtol=1e-5, atol=1e-5)
-    parameters = [
-        peer.lin.weight if form == "000" else peer.lin_src.weight,
-        peer.att_dst,
-        peer.att_src,
-    ]
-    mine = [layer.source.weight, layer.attention, layer.attention]
-    if layer.target:
-        mine.append(layer.target.weight)
-        parameters.append(peer.lin_dst.weight)
-    if layer.edge:
-        mine += [layer.edge.weight, layer.attention]
-        parameters += [peer.lin_edge.weight, peer.att_edge]
-    part = iter(range(3))
-    for parameter, gradient, other in zip(
-        mine, gradients_of(ours, mine), gradients_of(theirs, parameters), strict=True
-    ):
-        if parameter is layer.attention:
-            gradient = gradient[next(part)][None]
-        torch.testing.assert_close(gradient, other, rtol=1e-5, atol=1e-5)
 
 
 @given(graphs(), st.sampled_from([1, 2]), st.booleans(), st.booleans())
@@ -316,50 +297,24 @@ def test_no_edges_is_the_network_without_edges(switches: dict[str, Any]) -> None
     assert states.equal(network(NeighborBatch(passages, {}, {})))
 
 
-@pytest.mark.parametrize(
-    ("config", "options", "message"),
-    [
-        (PaperGNNEncoderConfig, {"heads": 0}, "(?s)heads.*greater than 0"),
-        (PaperGNNEncoderConfig, {"layers": 3}, "(?s)layers.*should be 1 or 2"),
-        (
-            PaperGNNEncoderConfig,
-            {"gate": "open"},
-            "(?s)gate.*should be",
-        ),
-        (
-            PaperGNNEncoderConfig,
-            {"edge_features": 0},
-            "(?s)edge_features.*greater than 0",
-        ),
-        (
-            PaperGNNEncoderConfig,
-            {"edge_features": 3, "shared_weights": True},
-            "shared_weights leaves no W_e",
-        ),
-        (
-            GNNEncoderConfig,
-            {"weights": {RELEVANT: -1.0}},
-            "(?s)weights.relevant.*greater than or equal to 0",
-        ),
-        (GNNEncoderConfig, {"heads": 0}, "(?s)heads.*greater than 0"),
-    ],
-)
-def test_options_out_of_range(config: Any, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        config(**options)
-
-
 def test_configurations() -> None:
     assert GNNEncoderConfig.paper(layers=1) == PaperGNNEncoderConfig(layers=1)
+    for config, options, message in [
+        (PaperGNNEncoderConfig, {"layers": 3}, "(?s)layers.*should be 1 or 2"),
+        (PaperGNNEncoderConfig, {"gate": "open"}, "(?s)gate.*should be"),
+        (PaperGNNEncoderConfig, {"edge_features": 3, "shared_weights": True}, "leaves no W_e"),
+        (GNNEncoderConfig, {"weights": {RELEVANT: -1.0}}, "(?s)greater than or equal to 0"),
+        (GNNEncoderConfig, {"heads": 0}, "(?s)heads.*greater than 0"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            config(**options)
     with pytest.raises(ValueError, match="heads must divide"):
         PaperGNNEncoderNetwork(PaperGNNEncoderConfig(), 6)
-    with pytest.raises(ValueError, match="(?s)weights"):
-        GNNEncoderConfig(0.5)  # type: ignore[arg-type]
 
 
 # --- one path per relation ---
 
-RELATIONS = {RETRIEVED: 0.0, RELEVANT: 0.7, "title": 0.2}
+SHARE, RELATIONS = 0.3, {RETRIEVED: 0.0, RELEVANT: 0.7, "title": 0.2}
 
 
 def inputs_of(graph: tuple[int, int, Edges]) -> tuple[Tensor, dict[str, Tensor], dict[str, Edges]]:
@@ -382,7 +337,7 @@ def formula(network: GNNEncoderNetwork, passages: Tensor, sources: Any, edges: A
     weights = torch.tensor([1.0, *network.weights.values()], dtype=terms.dtype)
     total = (terms.unflatten(1, (len(weights), D)) * weights[:, None]).sum(1)
     isolated = [p not in {target for target, _ in edges[RELEVANT]} for p in range(len(total))]
-    scale = 1 + network.isolated_share * network.weights[RELEVANT]
+    scale = 1 + SHARE * network.weights[RELEVANT]
     return torch.where(torch.tensor(isolated, dtype=bool)[:, None], scale * total, total)
 
 
@@ -392,10 +347,11 @@ def test_our_network_equals_its_formula(graph: tuple[int, int, Edges]) -> None:
     network = randomized(GNNEncoderNetwork(GNNEncoderConfig(RELATIONS, heads=2), D))
     passages, sources, edges = inputs_of(graph)
     lists = {name: csr(pairs, len(passages)) for name, pairs in edges.items()}
-    network.width, network.isolated_share = D * (1 + len(RELATIONS)), 0.3
+    network.width = D * (1 + len(RELATIONS))
     expected = formula(network, passages, sources, edges)
     inputs = [passages, sources[RELEVANT], sources["title"], *network.parameters()]
-    assert_same(network(NeighborBatch(passages, sources, lists)), expected, inputs)
+    batch = NeighborBatch(passages, sources, lists, isolated_share=SHARE)
+    assert_same(network(batch), expected, inputs)
 
 
 @pytest.mark.parametrize("heads", [1, 4])
@@ -442,19 +398,12 @@ def test_every_part_of_the_network_learns_from_its_start() -> None:
 
 def test_in_batch_loss() -> None:
     queries, passages = values(4, D), values(6, D, seed=1)
-    positives = [5, 0, 0, 2]  # two queries have the same one
-    loss = in_batch_loss(queries, passages, torch.tensor(positives))
-    assert loss.item() == pytest.approx(
-        reference.in_batch_loss(queries.detach(), passages.detach(), positives)
-    )
-    scaled = in_batch_loss(queries, passages, torch.tensor(positives), scale=3.0)
-    torch.testing.assert_close(
-        scaled, in_batch_loss(3 * queries, passages, torch.tensor(positives))
-    )
+    positives = torch.tensor([5, 0, 0, 2])  # two queries have the same one
+    loss = in_batch_loss(queries, passages, positives, scale=3.0)
+    expected = reference.in_batch_loss(3 * queries.detach(), passages.detach(), positives.tolist())
+    assert loss.item() == pytest.approx(expected)
     own = in_batch_loss(queries, passages, torch.arange(4))
     torch.testing.assert_close(own, pair_loss(queries, passages[:4], passages[4:], alpha=0))
     with torch.autocast("cpu", torch.bfloat16):
-        assert (
-            in_batch_loss(queries.bfloat16(), passages.bfloat16(), torch.tensor(positives)).dtype
-            == torch.float32
-        )
+        loss = in_batch_loss(queries.bfloat16(), passages.bfloat16(), positives)
+    assert loss.dtype == torch.float32

@@ -11,19 +11,12 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pytest
-import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 from pyterrier_dr import BiEncoder, FlexIndex
 from tiny import WORDS
 
 import pyterrier_graph as ptg
 from pyterrier_graph.documents.document import Node, StructuredDocument
 from pyterrier_graph.graph_mean.contextual_index import write_index
-from pyterrier_graph.graph_mean.equations import graph_mean
-from pyterrier_graph.graph_mean.neighbors import NeighborBatch
-from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 
 DIMENSION, DOCUMENTS, PASSAGES = 12, 6, 4
@@ -170,29 +163,6 @@ def test_the_ranking_is_the_literal_one(
             total = weights[name] * added(vectors[p], sources_of(small, name, p, masked))
             total *= factor(small, p, weights, masked)
             assert terms["score"].sum() == pytest.approx(float(queries[3] @ total), abs=1e-4)
-
-
-matrices = st.integers(1, 5).flatmap(
-    lambda count: hnp.arrays(np.float32, (count, 3), elements=st.floats(-4, 4, width=32))
-)
-
-
-@settings(deadline=None)
-@given(matrices, matrices, st.data())
-def test_any_vectors(passages: np.ndarray, sources: np.ndarray, data: st.DataObject) -> None:
-    row = st.sets(st.integers(0, len(sources) - 1))
-    rows = data.draw(st.lists(row, min_size=len(passages), max_size=len(passages)))
-    numbers = np.array([n for row in rows for n in sorted(row)], dtype=np.int64)
-    edges = {"title": CSR(np.cumsum([0, *map(len, rows)]), numbers).torch()}
-    network = graph_mean({"title": 0.7}, 3)
-    vectors = {"title": torch.from_numpy(sources)}
-    found = network(NeighborBatch(torch.from_numpy(passages), vectors, edges)).numpy()
-    assert np.isfinite(found).all()
-    for p, x in enumerate(passages.astype(float)):
-        own = [sources[n].astype(float) for n in rows[p]]
-        if own and np.linalg.norm(sum(own)) < 1e-3:
-            continue  # its direction is rounding
-        np.testing.assert_allclose(found[p], x + 0.7 * added(x, own), atol=1e-4)
 
 
 # --- weights

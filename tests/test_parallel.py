@@ -109,12 +109,7 @@ MODELS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
         lambda small: ptg.DocumentEvidence(),
         lambda small: graph_maxsim(small)(small.run),
     ),
-    "DualEncoder": (
-        lambda small: small.dual.query_encoder() >> small.vectors.np_retriever(num_results=20),
-        lambda small: tiny.topics(),
-    ),
     "GraphMean": (lambda small: small.index.retriever(20), lambda small: tiny.topics()),
-    "GNNEncoder": (lambda small: small.gnn.retriever(20), lambda small: tiny.topics()),
     "GraphIndex": (lambda small: small.whole.hybrid(20), lambda small: tiny.topics()),
     "Hybrid": (
         lambda small: ptg.Hybrid(
@@ -263,7 +258,6 @@ THREADS: dict[str, Callable[[Any], Any]] = {
         small.graph, TokenEncoder(tiny.checkpoint(), **CUT), **FLOAT32
     ),
     "CrossEncoderReranker": MODELS["CrossEncoderReranker"][0],
-    "LGReReranker": MODELS["LGReReranker"][0],
 }
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, cast
 
+import numpy as np
 import pandas as pd
 import torch
 from accelerate import PartialState
@@ -22,14 +23,20 @@ from pyterrier_graph.gnn_encoder.equations import PaperGNNEncoderConfig, PaperGN
 from pyterrier_graph.gnn_encoder.network import GNNEncoderConfig, GNNEncoderNetwork
 from pyterrier_graph.gnn_encoder.training import (
     GNNEncoderTraining,
+    LossQueries,
     MaskedGraph,
     MaskedGraphModel,
     joint_measure,
     loss_queries,
 )
-from pyterrier_graph.graph_mean.contextual_encoder import ContextualEncoder
+from pyterrier_graph.graph_mean.contextual_encoder import (
+    INITIAL_ENCODER,
+    ContextualEncoder,
+    saved_encoder,
+)
 from pyterrier_graph.graph_mean.equations import PassageNetwork
 from pyterrier_graph.graph_mean.graph_mean import default_weights
+from pyterrier_graph.graph_mean.neighbors import NeighborSampler
 from pyterrier_graph.graph_mean.tuning import PassageValidation, tuned_weights
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
@@ -128,7 +135,7 @@ class GNNEncoder(ContextualEncoder):
         return f"GNNEncoder({self.graph!r}, {self.encoder!r}, {relations})"
 
     def _view(self) -> View:
-        relations = self.weights or tuple(self.relations) or "nothing"
+        relations = (self.weights or tuple(self.relations)) if self.config.edges else "nothing"
         facts: dict[str, Any] = {"encoder": repr(self.encoder), "aggregates from": relations}
         return View(facts | self._training_facts())
 
@@ -166,47 +173,54 @@ class GNNEncoder(ContextualEncoder):
                 trained already.
         """
         self._start_fit()
-        options = self.training
         with PartialState(cpu=self._device.type == "cpu").main_process_first():
-            sampler = self.vectorizer().sampler
+            sampler = self.sampler()
             sampler.encode()
-        queries = loss_queries(self, topics_or_res_tr, qrels_tr, search=bool(options.negatives))
+        search = self.training.negatives > 0
+        queries = loss_queries(self, topics_or_res_tr, qrels_tr, search=search)
         encoder = self._learning_encoder()
-        rates = self._rates(encoder)
-        l2_sp = 0.0 if self.random_start else options.l2_sp
-        model = MaskedGraphModel(
-            self.network, options.scale, encoder and encoder.network, l2_sp=l2_sp
-        )
-        masked_graph = MaskedGraph(queries, sampler, options)
         validate: Any = None
         if topics_or_res_va is not None and len(topics_or_res_va):
-            validate = PassageValidation(self, topics_or_res_va, qrels_va, options.measure)
+            validate = PassageValidation(self, topics_or_res_va, qrels_va, self.training.measure)
             if encoder is not None:
                 validate = partial(joint_measure, validate, self.network, encoder)
-        identity = self._identity(sampler)
-        identity |= {
-            "weights at the start": identity.pop("network"),
-            "training queries": queries.fingerprint(),
-        }
         with self._recorded():
-            self.training_log = train(
-                model,
-                masked_graph,
-                masked_graph,
-                options,
-                identity=identity,
-                device=self._device,
-                dtype=self.dtype,
-                rates=rates,
-                validate=validate,
-                verbose=self.verbose,
-                tied=not self.random_start,
-                free=model.penalty if l2_sp is None and encoder is None else None,
-            )
+            self.training_log = self._train(queries, sampler, encoder, validate)
         if encoder is not None:
             self.initial_encoder = self.initial_encoder or self.encoder
             self.encoder, self.vectors, self._checkpoint = encoder, None, None
         return self
+
+    def _train(
+        self,
+        queries: LossQueries,
+        sampler: NeighborSampler,
+        encoder: DualEncoder | None,
+        validate: Callable[[], np.ndarray] | None,
+    ) -> list[dict[str, float]]:
+        """Trains the network, and the encoder if there is one; returns the log."""
+        options = self.training
+        l2_sp = 0.0 if self.random_start else options.l2_sp
+        encoder_network = None if encoder is None else encoder.network
+        model = MaskedGraphModel(self.network, options.scale, encoder_network, l2_sp=l2_sp)
+        examples = MaskedGraph(queries, sampler, options)
+        identity = self._identity(sampler)
+        start = identity.pop("network")
+        identity |= {"weights at the start": start, "training queries": queries.digest()}
+        return train(
+            model,
+            examples,
+            examples,
+            options,
+            identity=identity,
+            device=self._device,
+            dtype=self.dtype,
+            rates=self._rates(encoder),
+            validate=validate,
+            verbose=self.verbose,
+            tied=not self.random_start,
+            free=model.penalty if l2_sp is None and encoder is None else None,
+        )
 
     def _learning_encoder(self) -> DualEncoder | None:
         """A copy of the encoder that learns jointly with the network, if it does."""
@@ -259,5 +273,5 @@ class GNNEncoder(ContextualEncoder):
         config = {"config": CONFIGS[about["kind"]](**about["config"])}
         model = cls(**config | options | {"encoder": encoder})
         load_model(model.network, folder / WEIGHTS)
-        model._read_initial_encoder(folder, options)
+        model.initial_encoder = saved_encoder(folder / INITIAL_ENCODER, options)
         return model

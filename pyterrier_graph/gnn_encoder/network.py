@@ -34,8 +34,8 @@ class GNNEncoderConfig:
         weights: Weight by relation, such as ``{'titles': 0.75, 'relevant': 0.5}``. None takes the weights that
             :class:`~pyterrier_graph.GraphMean` has by default for the graphs.
         heads: Attention heads, which divide the dimensions.
-        edges: Whether passages aggregate at all. The same network without edges is the control: it separates the effect
-            of the graph from that of a projection.
+        edges: Whether passages aggregate at all. The same network without edges has the same parameters. It is the
+            control, which separates the effect of the graph from that of a projection.
         seed: Seed of the first weights.
     """
 
@@ -62,10 +62,9 @@ class GNNEncoderNetwork(RelationNetwork):
     """
 
     def __init__(self, config: GNNEncoderConfig, dimension: int) -> None:
-        weights = (config.weights or {}) if config.edges else {}
         attention = {
             name: AttentionMessage(weight, dimension, config.heads)
-            for name, weight in weights.items()
+            for name, weight in (config.weights or {}).items()
         }
         super().__init__(dimension, attention)
         self.heads = config.heads

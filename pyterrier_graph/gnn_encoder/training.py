@@ -18,8 +18,6 @@ Line    Algorithm 1 (001, Appendix A)                                  Here
 
 from __future__ import annotations
 
-import hashlib
-import json
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -49,6 +47,7 @@ from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
 from pyterrier_graph.pair.dual_encoder import DualEncoder
 from pyterrier_graph.storage.arrays import numbers_of
+from pyterrier_graph.storage.artifact import json_sha256
 from pyterrier_graph.training.trainer import L2SP, StartOptions
 from pyterrier_graph.training.validation import checked_qrels, checked_topics
 
@@ -85,19 +84,9 @@ class GNNEncoderTraining(StartOptions):
     @classmethod
     def paper(cls, **changes: Any) -> Self:
         """The setting of 001, Sect. 4.3, on each of four GPUs; ``changes`` replace options."""
-        paper: dict[str, Any] = {
-            "epochs": 5,
-            "batch_size": 1024,
-            "negatives": 1,
-            "scale": 1.0,
-            "patience": None,
-        }
-        paper |= {
-            "learning_rate": 5e-5,
-            "encoder_learning_rate": 2e-6,
-            "masked": 0.05,
-            "l2_sp": 0.0,
-        }
+        paper: dict[str, Any] = {"epochs": 5, "batch_size": 1024, "masked": 0.05, "negatives": 1}
+        paper |= {"learning_rate": 5e-5, "encoder_learning_rate": 2e-6}
+        paper |= {"scale": 1.0, "patience": None, "l2_sp": 0.0}
         return cls(**paper | changes)
 
 
@@ -112,15 +101,10 @@ class LossQueries:
     negatives: CSR  # hard negatives of each query
     labeled: CSR  # all relevant passages of each query
 
-    def fingerprint(self) -> str:
-        """A digest of all fields."""
-        digest = hashlib.sha256(json.dumps(self.texts).encode())
-        arrays = [self.vectors.numpy(), self.number]
-        for rows in (self.positives, self.negatives, self.labeled):
-            arrays += [rows.indptr, rows.indices]
-        for array in arrays:
-            digest.update(np.ascontiguousarray(array).tobytes())
-        return digest.hexdigest()
+    def digest(self) -> str:
+        """SHA-256 of the queries and their relevant passages."""
+        rows = [self.labeled.indptr.tolist(), self.labeled.indices.tolist()]
+        return json_sha256({"texts": self.texts, "relevant": rows})
 
 
 def loss_queries(
@@ -132,9 +116,10 @@ def loss_queries(
     passage. Hard negatives are the passages retrieved for the query, which ``search`` finds for queries outside of the
     query graph.
     """
-    topics = checked_topics(topics, model)
+    topics, qrels = checked_topics(topics, model), checked_qrels(qrels, model)
     sampler = model.sampler()
-    relevant, by_document = relevant_passages(sampler, _qrels_of(topics, qrels, model))
+    qrels = qrels[qrels["qid"].isin(topics["qid"])]
+    relevant, by_document = relevant_passages(sampler, qrels)
     topics = topics[topics["qid"].isin(relevant["qid"])].reset_index(drop=True)
     texts, qids = topics["query"].tolist(), topics["qid"].tolist()
     graph = sampler.query_graph
@@ -147,12 +132,6 @@ def loss_queries(
     positives = _most_similar(sampler, vectors.numpy(), labeled) if by_document else labeled
     positives = _answerable(sampler, number, positives)
     return LossQueries(texts, vectors, number, positives, negatives, labeled)
-
-
-def _qrels_of(topics: pd.DataFrame, qrels: pd.DataFrame, model: ContextualEncoder) -> pd.DataFrame:
-    """The checked judgments of some queries."""
-    qrels = checked_qrels(qrels, model)
-    return qrels[qrels["qid"].isin(topics["qid"])]
 
 
 def _retrieved(

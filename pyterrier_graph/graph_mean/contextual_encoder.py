@@ -72,6 +72,7 @@ class ContextualEncoder(LearnedModel):
         self.graph, self.query_graph = graph, query_graph
         self.vectors, self.folder = vectors, folder
         self.device, self.dtype, self.verbose = device, dtype, verbose
+        self._check_types()
         self._checkpoint = os.fspath(encoder) if isinstance(encoder, (str, os.PathLike)) else None
         self.encoder: BiEncoder = encoder_of(encoder, device=device, dtype=dtype)
         self._dimension = int(np.asarray(self.encoder.encode_queries(["dimension"])).shape[1])  # d
@@ -81,14 +82,17 @@ class ContextualEncoder(LearnedModel):
             name: value for name, value in vars(self).items() if name not in self._of_this_process
         }
 
-    def _check(self) -> None:
-        super()._check()
+    def _check_types(self) -> None:
         for name, kind, example in (
             ("graph", HeteroGraph, "a DocumentGraph, such as ptg.DocumentGraph(path)"),
             ("query_graph", QueryPassageGraph, "a QueryPassageGraph"),
             ("vectors", FlexIndex, "a FlexIndex of the encoder's vectors"),
         ):
             check_type(name, getattr(self, name), (kind, NoneType), example)
+
+    def _check(self) -> None:
+        super()._check()
+        self._check_types()
         if self.graph is None and self.query_graph is None and self.vectors is None:
             return  # enough to encode queries
         check_graphs(self.relations, self.graph, self.query_graph)
@@ -171,22 +175,23 @@ class ContextualEncoder(LearnedModel):
         Raises:
             KeyError: If the passage is not in the index of vectors.
         """
-        vectorizer, graph = self.vectorizer(), self.graph if graph is None else graph
-        sampler, columns = vectorizer.sampler, ["relation", "source", "text", "weight", "score"]
-        encoded = self.query_encoder().transform(pd.DataFrame({"qid": ["1"], "query": [query]}))
-        vector = torch.from_numpy(np.asarray(encoded["query_vec"].iloc[0], np.float32))  # (d,)
+        sampler, network = self.sampler(), self.vectorizer().network
         batch = sampler.sample(sampler.known_numbers_of([docno])).to(self._device)
         with torch.inference_mode():
-            own, terms, attention = vectorizer.network.parts(batch)
-        text = "" if graph is None else graph.texts(graph.nodes_of([docno]))[0]
+            own, terms, attention = network.parts(batch)
+        vector = torch.as_tensor(self.encoder.encode_queries([query])[0]).to(own)  # (d,)
         rows: list[tuple[Any, ...]] = []
-        for relation, each in terms.items():
-            sources, scores = sampler.texts_of_sources(batch, relation), each.cpu() @ vector
-            names = [relation] * len(scores)
-            rows += zip(names, *sources, attention[relation].tolist(), scores.tolist(), strict=True)
+        for name, each in terms.items():
+            ids, texts = sampler.texts_of_sources(batch, name)
+            scores = (each @ vector).tolist()
+            rows += zip(
+                [name] * len(ids), ids, texts, attention[name].tolist(), scores, strict=True
+            )
         rows.sort(key=lambda row: -row[-1])
-        rows.insert(0, (OWN, docno, text, np.nan, float(own.cpu() @ vector)))
-        return pd.DataFrame(rows, columns=columns)
+        graph = self.graph if graph is None else graph
+        text = "" if graph is None else graph.texts(graph.nodes_of([docno]))[0]
+        rows = [(OWN, docno, text, np.nan, float(own @ vector)), *rows]
+        return pd.DataFrame(rows, columns=["relation", "source", "text", "weight", "score"])
 
     def sampler(self, workers: Workers = 1) -> NeighborSampler:
         """Looks up neighborhoods for the model as it is; the last sampler is kept, with its vectors of queries."""
@@ -247,9 +252,7 @@ class ContextualEncoder(LearnedModel):
     def vectorizer(self) -> ContextualVectorizer:
         """Computes contextual vectors with the network in its present state."""
         network: PassageNetwork = self.network.to(self._device).eval()
-        sampler = self.sampler()
-        network.isolated_share = sampler.isolated_share
-        return ContextualVectorizer(network, sampler, self._device, self.dtype)
+        return ContextualVectorizer(network, self.sampler(), self._device, self.dtype)
 
     def _digest(self) -> str:
         """SHA-256 of the network: its shape and all of its numbers."""
@@ -287,9 +290,8 @@ class ContextualEncoder(LearnedModel):
         cls, folder: Path, about: dict[str, Any], options: dict[str, Any]
     ) -> BiEncoder:
         """The saved encoder, or ``options["encoder"]``, which must have the same vectors."""
-        encoder = options.get("encoder", about["checkpoint"]) or _load_encoder(
-            folder / ENCODER, options
-        )
+        encoder = options.get("encoder", about["checkpoint"])
+        encoder = saved_encoder(folder / ENCODER, options) if encoder is None else encoder
         if encoder is None:
             raise ValueError(f"{about['encoder_name']} is not part of the artifact: give encoder=")
         encoder = encoder_of(encoder, **_hardware(options))
@@ -297,12 +299,9 @@ class ContextualEncoder(LearnedModel):
             raise ValueError(f"the encoder must be {about['encoder_name']}, got {name}")
         return encoder
 
-    def _read_initial_encoder(self, folder: Path, options: dict[str, Any]) -> None:
-        self.initial_encoder = _load_encoder(folder / INITIAL_ENCODER, options)
 
-
-def _load_encoder(folder: Path, options: dict[str, Any]) -> Any:
-    """The encoder that was saved to a folder, or None."""
+def saved_encoder(folder: Path, options: dict[str, Any]) -> Any:
+    """The encoder that was saved to a folder, with the hardware options of the model; None if there is none."""
     if not folder.exists():
         return None
     return cast(LearnedModel, pt.Artifact.load(str(folder))).apply_attributes(**_hardware(options))

@@ -51,7 +51,6 @@ class PassageNetwork(nn.Module, ABC):
     edge_features = False  # whether attention depends on features of the query graph's edges
     normalizes = False  # whether similarities of the contextual vectors are (nearly) cosines
     starts_at_mean = False  # whether the untrained network ranks well, instead of at random
-    isolated_share = 0.0  # beta of the present query graph
 
     @abstractmethod
     def forward(self, batch: NeighborBatch) -> Tensor:
@@ -164,7 +163,7 @@ class RelationNetwork(PassageNetwork):
         }
         isolated = own.new_zeros(len(own), 1)
         if RELEVANT in batch.edges:
-            isolated[batch.edges[RELEVANT].lengths == 0] = self.isolated_share
+            isolated[batch.edges[RELEVANT].lengths == 0] = batch.isolated_share
         return Terms(own, added, isolated)
 
     def parts(self, batch: NeighborBatch) -> Parts:

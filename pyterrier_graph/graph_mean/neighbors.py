@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,7 +14,6 @@ from torch import Tensor
 
 from pyterrier_graph.encoders.flex import Flex
 from pyterrier_graph.encoders.stored_vectors import (
-    digests_of,
     encode_once,
     encoder_name,
     without_bars,
@@ -23,7 +21,7 @@ from pyterrier_graph.encoders.stored_vectors import (
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import SECTION_TYPE, HeteroGraph
 from pyterrier_graph.graphs.relations import QUERY_RELATIONS, RELEVANT, RETRIEVED, check_graphs
-from pyterrier_graph.storage.arrays import IDS_AT_ONCE, blocks, ids_of, numbers_of
+from pyterrier_graph.storage.arrays import ids_of, numbers_of
 from pyterrier_graph.storage.shards import Workers
 
 if TYPE_CHECKING:
@@ -49,6 +47,7 @@ class NeighborBatch:
         to_queries: The rows of each query's passages in ``second_hop``.
         queries: Numbers of the queries in their graph, by row of the sources.
         nodes: By relation, numbers of the sources in the document graph, by row of the sources.
+        isolated_share: Beta of :func:`isolated_share` for the query graph.
     """
 
     passages: Tensor
@@ -58,6 +57,7 @@ class NeighborBatch:
     to_queries: CSR | None = None
     queries: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     nodes: Mapping[str, np.ndarray] = field(default_factory=dict)
+    isolated_share: float = 0.0
 
     def to(self, device: torch.device | str) -> NeighborBatch:
         """Moves the tensors to a device."""
@@ -114,7 +114,9 @@ class NeighborSampler:
         check_graphs(relations, graph, query_graph)
         self.docnos, self.vectors, about = index.payload()
         self.index, self.dimension = index, about["vec_size"]
-        self.encoder, self.graph, self.query_graph = encoder, graph, query_graph
+        self.encoder = encoder
+        self.graph: Any = graph
+        self.query_graph: Any = query_graph
         self.two_hops, self.edge_features = two_hops, edge_features
         self.initial = self if initial is None else initial
         self.folder, self.verbose = folder, verbose
@@ -168,15 +170,22 @@ class NeighborSampler:
                 second_hop, to_queries = self.passages_of_queries(queries, graph)
         for name in self.document_relations:
             nodes[name], sources[name], edges[name] = self.initial.document_sources(passages, name)
-        own = self.vectors_of(passages)
-        return NeighborBatch(own, sources, edges, second_hop, to_queries, queries, nodes)
+        return NeighborBatch(
+            self.vectors_of(passages),
+            sources,
+            edges,
+            second_hop,
+            to_queries,
+            queries,
+            nodes,
+            self.isolated_share,
+        )
 
     def passages_of_queries(
         self, queries: np.ndarray, query_graph: QueryPassageGraph | None = None
     ) -> tuple[Tensor, CSR]:
         """Vectors of the passages that were retrieved for queries, and each query's rows among them."""
         graph = self.query_graph if query_graph is None else query_graph
-        assert graph is not None
         retrieved = graph.edges_of_queries(queries, RETRIEVED)
         passages, (rows,) = _distinct([retrieved.indices])
         vectors = self.initial.vectors_of(passages)
@@ -186,7 +195,6 @@ class NeighborSampler:
         self, passages: np.ndarray, relation: str
     ) -> tuple[np.ndarray, Tensor, CSR]:
         """The nodes that passages reach along a relation, their vectors, and each passage's rows among them."""
-        assert self.graph is not None
         position, reached = self.graph.neighbors(self.nodes[passages], relation)
         has_vector = self.rows[reached] >= 0
         edges = CSR.group(position[has_vector], reached[has_vector], len(passages))
@@ -203,10 +211,8 @@ class NeighborSampler:
         """Ids and texts of the sources of a relation, by edge."""
         rows = batch.edges[relation].indices.cpu().numpy()
         if relation in batch.nodes:
-            assert self.graph is not None
             nodes = batch.nodes[relation][rows]
             return self.graph.ids_of(nodes), self.graph.texts(nodes)
-        assert self.query_graph is not None
         queries = batch.queries[rows]
         return self.query_graph.qids_of(queries), self.query_graph.texts(queries)
 
@@ -225,28 +231,21 @@ class NeighborSampler:
     @cached_property
     def isolated_share(self) -> float:
         """Beta of :func:`isolated_share` for the query graph; 0 if passages do not aggregate from relevant queries."""
-        graph = self.query_graph
-        if graph is None or RELEVANT not in self.query_relations:
+        if RELEVANT not in self.query_relations:
             return 0.0
-        parts = blocks(len(self), IDS_AT_ONCE)
-        lengths = [graph.edges_of_passages(passages, RELEVANT).lengths for passages in parts]
-        return isolated_share(np.concatenate(lengths))
+        edges = self.query_graph.edges_of_queries(np.arange(self.query_graph.num_queries), RELEVANT)
+        return isolated_share(np.bincount(edges.indices, minlength=len(self)))
 
     @cached_property
     def query_vectors(self) -> np.ndarray:
         """Vectors of the query graph's queries, shape (queries, d), memory-mapped."""
         graph = self.query_graph
-        assert graph is not None
-        digest = hashlib.sha256()
-        for queries in blocks(graph.num_queries, IDS_AT_ONCE):
-            digest.update(digests_of(graph.texts(queries)).tobytes())
-        return self._encoded("queries", digest.hexdigest(), graph.num_queries, graph.texts)
+        return self._encoded("queries", graph.fingerprint(), graph.num_queries, graph.texts)
 
     @cached_property
     def section_vectors(self) -> np.ndarray:
         """Vectors of the titles of sections, shape (sections, d), memory-mapped."""
         graph, sections = self.graph, self.sections
-        assert graph is not None
         return self._encoded(
             "titles", graph.fingerprint(), len(sections), lambda rows: graph.texts(sections[rows])
         )
@@ -254,30 +253,21 @@ class NeighborSampler:
     @cached_property
     def sections(self) -> np.ndarray:
         """Nodes of the sections that have a title."""
-        graph = self.graph
-        assert graph is not None
-        sections = np.flatnonzero(graph.node_type == SECTION_TYPE)
-        titled = [
-            bool(text.strip())
-            for rows in blocks(len(sections), IDS_AT_ONCE)
-            for text in graph.texts(sections[rows])
-        ]
+        sections = np.flatnonzero(self.graph.node_type == SECTION_TYPE)
+        titled = [bool(title.strip()) for title in self.graph.texts(sections)]
         return sections[np.array(titled, dtype=bool)]
 
     @cached_property
     def nodes(self) -> np.ndarray:
         """Node of each passage in the document graph, shape (passages,)."""
-        assert self.graph is not None
         (about,) = self.index.payload(return_docnos=False, return_dvecs=False)
         if about.get("base", {}).get("graph") == self.graph.fingerprint():  # in the graph's order
             return np.asarray(self.graph.passage_nodes)
-        docnos = (self.docnos_of(rows) for rows in blocks(len(self), IDS_AT_ONCE))
-        return np.concatenate([self.graph.nodes_of(ids) for ids in docnos])
+        return self.graph.nodes_of(self.docnos_of(np.arange(len(self))))
 
     @cached_property
     def rows(self) -> np.ndarray:
         """Row of each node's vector, those of sections after those of passages; -1 for none; shape (nodes,)."""
-        assert self.graph is not None
         rows = np.full(self.graph.num_nodes, -1, dtype=np.int64)
         rows[self.nodes] = np.arange(len(self))
         rows[self.sections] = len(self) + np.arange(len(self.sections))

@@ -220,7 +220,7 @@ class IndexBuilder:
             unused = entry.name.startswith("encoder-") and entry.name not in encoders
             if old or unused or entry.name.startswith("."):
                 _remove(entry)
-        newest: dict[str, Path] = {}  # of queries, titles and windows
+        newest: dict[str, Path] = {}  # of queries and titles
         encoded = sorted(
             (self.path / versions.ENCODED).iterdir(), key=lambda file: file.stat().st_mtime
         )

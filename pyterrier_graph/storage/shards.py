@@ -70,11 +70,9 @@ class ShardWriter:
         check_count("rows_per_shard", rows_per_shard)
         folder = workspace / SHARDS
         folder.mkdir(exist_ok=True)
-        begun = any(folder.glob("*.safetensors"))
+        note = folder / "inputs.json"
         inputs = {"rows": rows, "rows_per_shard": rows_per_shard} | dict(identity)
-        check_identity(
-            folder / "inputs.json", inputs, "unfinished work on other inputs", begun=begun
-        )
+        check_identity(note, inputs, "unfinished work on other inputs", begun=note.exists())
         starts = range(0, rows, rows_per_shard)
         self._rows = [range(start, min(start + rows_per_shard, rows)) for start in starts]
         self._files = [folder / f"{number:08d}.safetensors" for number in range(len(starts))]
