@@ -63,27 +63,27 @@ def open_folder(
     check_type("folder", folder, (str, os.PathLike), "the path of a folder")
     path = Path(folder)
     files = FolderFiles(path, workers=workers, verbose=verbose)
-    place = _place_of(path) if cache is None else Path(cache)
+    root = _cache_of(path) if cache is None else Path(cache)
     with locked(
-        place,
+        root,
         lambda: logger.warning(
-            "Another process works in %s. This one waits until it is done.", place
+            "Another process works in %s. This one waits until it is done.", root
         ),
     ):
-        (place / ".gitignore").write_text("*\n", encoding="utf-8")
+        (root / ".gitignore").write_text("*\n", encoding="utf-8")
         name = hashlib.sha256(f"{checkpoint_state(encoder)} {lexical}".encode()).hexdigest()[:16]
-        index = GraphIndex(place / name, lexical=lexical, verbose=verbose)
+        index = GraphIndex(root / name, lexical=lexical, verbose=verbose)
         if index.built() and index.meta["source"]["state"] == files.state():
             return index
         if index.path.exists() and not index.built():  # damaged, or of a call that was killed
             for entry in index.path.iterdir():
                 if entry.name != ENCODED:
                     shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-        index = GraphIndex(place / name, encoder=encoder, lexical=lexical, verbose=verbose)
+        index = GraphIndex(root / name, encoder=encoder, lexical=lexical, verbose=verbose)
         return index.index(files, overwrite=True)
 
 
-def _place_of(folder: Path) -> Path:
+def _cache_of(folder: Path) -> Path:
     """Returns the path of the cache: in the folder, or in PyTerrier's home if the folder is not writable."""
     if os.access(folder, os.W_OK):
         return folder / CACHE
