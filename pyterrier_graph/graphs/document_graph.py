@@ -19,7 +19,7 @@ from pyterrier_graph.documents.document import StructuredDocument
 from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph, Kind
 from pyterrier_graph.graphs.relations import check_relations
 from pyterrier_graph.storage.arrays import DOCNOS, StoredGraph, write_ids
-from pyterrier_graph.storage.artifact import META, kind_of, writing
+from pyterrier_graph.storage.artifact import META, atomic_folder, content_sha256, kind_of
 
 if TYPE_CHECKING:
     from pyterrier_adaptive import NpTopKCorpusGraph
@@ -112,7 +112,7 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
             message = f"exists already: {self!r} opens it, index(..., overwrite=True) replaces it"
             raise FileExistsError(f"{str(self.path)!r} {message}")
         meta = kind_of(self)
-        with writing(self.path, meta, overwrite=replaced) as folder:
+        with atomic_folder(self.path, meta, overwrite=replaced) as folder:
             meta |= build(folder, documents, verbose=self.verbose)
             if report := getattr(corpus_iter, "report", None):
                 meta["source"] = report
@@ -122,8 +122,8 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         return self
 
     def fingerprint(self) -> str:
-        """A digest of the graph's files, computed when they were written."""
-        return self.meta["sha256"]
+        """A digest of the graph's files, from the digests in ``pt_meta.json``."""
+        return content_sha256(self.meta)
 
     @cached_property
     def relations(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -299,7 +299,7 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
             "format": "np_topk",
             "package_hint": "pyterrier-adaptive",
         }
-        with writing(
+        with atomic_folder(
             path, meta | {"doc_count": len(passages), "k": k, "relations": relations}
         ) as folder:
             table.tofile(folder / "edges.u32.np")
