@@ -163,7 +163,9 @@ def _untrained(pipeline: pt.Transformer, seen: list[weakref.ref[Any]]) -> pt.Tra
 
 def _trained_stages(pipeline: pt.Transformer) -> list[pt.Estimator]:
     """The Estimators that ``pipeline.fit`` trains; raises ValueError if there is none."""
-    stages = pipeline._transformers if isinstance(pipeline, pt.Compose) else [pipeline]
+    stages = [pipeline]
+    if isinstance(pipeline, pt.Compose):
+        stages = pt.inspect.subtransformers(pipeline)["transformers"]  # type: ignore[assignment]
     trained = [stage for stage in stages if isinstance(stage, pt.Estimator)]
     if not trained:
         problem = f"nothing to train: no stage of {pipeline} is a pt.Estimator"
