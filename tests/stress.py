@@ -33,6 +33,7 @@ import pandas as pd
 import pyterrier_dr  # noqa: F401
 import torch
 from joblib.externals.loky.backend import context, resource_tracker
+from pyterrier_graph.storage.writer import Workers
 from s3 import Server
 from tiny import WORDS, checkpoint
 from trainings import FORK
@@ -43,7 +44,6 @@ from pyterrier_graph.graph_mean import codes, contextual_index
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 from pyterrier_graph.search import changes
 from pyterrier_graph.storage.artifact import META
-from pyterrier_graph.storage.writer import Workers
 
 TOPICS = pd.DataFrame({"qid": ["1", "2"], "query": ["alpha mu", "kappa iota"]})
 Documents = dict[str, dict[str, str]]

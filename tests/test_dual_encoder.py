@@ -430,7 +430,7 @@ def test_examples_that_cannot_be(wrong: Dataset, message: str) -> None:
     ("options", "message"),
     [
         ({"training": {"alpha": 2.0}}, "(?s)alpha.*less than or equal to 1"),
-        ({"training": {"scale": -1.0}}, "scale must be 0 or more"),
+        ({"training": {"scale": -1.0}}, "(?s)scale.*greater than or equal to 0"),
         (
             {"training": {"mini_batch_size": 0}},
             "(?s)mini_batch_size.*greater than 0",

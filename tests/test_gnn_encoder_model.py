@@ -357,7 +357,7 @@ def test_configurations() -> None:
     assert GNNEncoderConfig.paper(layers=1) == PaperGNNEncoderConfig(layers=1)
     with pytest.raises(ValueError, match="heads must divide"):
         PaperGNNEncoderNetwork(PaperGNNEncoderConfig(), 6)
-    with pytest.raises(TypeError, match="weights must be a weight per relation"):
+    with pytest.raises(ValueError, match="valid dictionary"):
         GNNEncoderConfig(0.5)  # type: ignore[arg-type]
 
 

@@ -21,6 +21,7 @@ import pyterrier as pt
 import pytest
 import tiny
 from pyterrier_dr import FlexIndex
+from pyterrier_graph.storage.writer import dumps
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
@@ -34,7 +35,6 @@ from pyterrier_graph.encoders.openvino_encoder import OpenVINOEncoder
 from pyterrier_graph.encoders.token_encoder import TokenEncoder
 from pyterrier_graph.search.results import Lines
 from pyterrier_graph.storage import writer
-from pyterrier_graph.storage.writer import dumps
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 DOCUMENTS = 60
