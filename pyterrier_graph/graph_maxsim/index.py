@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from pyterrier_graph.checks import (
-    Found,
-    Retrieves,
     WithSignature,
     check_count,
+    check_frame,
     check_type,
     load_faiss,
+    positions,
     query_texts,
 )
 from pyterrier_graph.encoders.token_store import TokenStore
@@ -156,10 +156,9 @@ class LateInteractionIndex(WithSignature, BuiltArtifact):
         return index
 
 
-class LateInteractionRetriever(Retrieves, pt.Transformer):
+class LateInteractionRetriever(WithSignature, pt.Transformer):
     """Nearest token vectors, their neighbors in the graph, exact scores: see :meth:`LateInteractionIndex.retriever`."""
 
-    _replaced = Retrieves._replaced | {"docid"}
     schematic = {
         "label": "LateInteraction",
         "help_url": "https://pypi.org/project/pyterrier-graph/",
@@ -192,19 +191,30 @@ class LateInteractionRetriever(Retrieves, pt.Transformer):
     def __repr__(self) -> str:
         return f"{self.index!r}.retriever({self.reranker!r}, {self.num_results})"
 
-    def _found(self, topics: pd.DataFrame) -> Found:
-        asked = np.flatnonzero(~topics["qid"].duplicated())  # the first row of each query
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Finds passages."""
+        topics = check_frame(inp, self, texts=("query",))
+        pt.validate.query_frame(topics, extra_columns=["query"], context=self)  # type: ignore[arg-type]
+        first = np.flatnonzero(~topics["qid"].duplicated())  # the first row of each query
         texts = query_texts(topics).tolist() if len(topics) else []
         queries = self.reranker.encoder.encode_queries(texts)
-        found = [self._candidates(queries[number]) for number in range(len(texts))]
-        query = np.repeat(np.arange(len(asked)), [len(nodes) for nodes in found]).astype(np.int64)
-        node = np.concatenate([np.zeros(0, dtype=np.int64), *found])
+        candidates = [self._candidates(queries[number]) for number in range(len(texts))]
+        sizes = [len(nodes) for nodes in candidates]
+        query = np.repeat(np.arange(len(first)), sizes).astype(np.int64)
+        node = np.concatenate([np.zeros(0, dtype=np.int64), *candidates])
         scores = self.reranker.score_passages(queries, query, node) if len(node) else np.zeros(0)
-        order = np.lexsort(
-            (node, -scores, query)
-        )  # passages of equal scores are in the order of the graph
-        docnos = np.array(self._graph.ids_of(node[order]), dtype=object)
-        return Found(asked[query[order]], docnos, scores[order], {})
+        order = np.lexsort((node, -scores, query))  # ties are in the order of the graph
+        columns = topics.drop(columns=["docno", "docid", "score", "rank"], errors="ignore")
+        results = columns.iloc[first[query[order]]].reset_index(drop=True)
+        docnos = pd.array(self._graph.ids_of(node[order]), dtype="str")
+        return results.assign(docno=docnos, score=scores[order], rank=positions(query[order]))
+
+    def fuse_rank_cutoff(self, k: int) -> LateInteractionRetriever:
+        """Finds no more passages than a cutoff behind it keeps."""
+        num_results = min(k, self.num_results)
+        return LateInteractionRetriever(
+            self.index, self.reranker, num_results, nearest=self.nearest
+        )
 
     @property
     def _graph(self) -> HeteroGraph:
