@@ -1,4 +1,4 @@
-"""Checks of arguments, categories of warnings, and the bases of public classes.
+"""Checks of arguments and frames, and categories of warnings.
 
 An error names the argument, the expected kind of value and the value that was given. Warnings can be shown, hidden or
 turned into errors by category: ``warnings.simplefilter("error", ptg.PyTerrierGraphWarning)`` makes all of them errors.
@@ -12,6 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from pyterrier_graph.html import HtmlCard as View  # noqa: F401
+from pyterrier_graph.html import HtmlDisplay as Shown  # noqa: F401
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,16 +42,6 @@ class SpeedWarning(PyTerrierGraphWarning):
     """A computation takes longer than necessary."""
 
 
-class View(NamedTuple):
-    """The parts of an object's display in a notebook; everything but the picture is escaped."""
-
-    facts: Mapping[
-        str, Any
-    ]  # rows of a table; a dictionary has the weights of relations, a tuple has relations
-    picture: str = ""  # HTML
-    title: str = ""  # by default the class of a transformer, the ``repr`` of another object
-
-
 class Found(NamedTuple):
     """Results of queries, as arrays with a value per result: one query after the other, and the best first."""
 
@@ -68,24 +61,6 @@ def positions(groups: "np.ndarray") -> "np.ndarray":
     import numpy as np
 
     return np.arange(len(groups)) - np.searchsorted(groups, groups)
-
-
-class Shown:
-    """Base of classes that notebooks display: a table, a picture, and a transformer's schematic."""
-
-    @abstractmethod
-    def _view(self) -> View:
-        """Returns the parts of the display."""
-
-    def _repr_html_(self) -> str:
-        import pyterrier as pt
-
-        from pyterrier_graph.html import card, schematic
-
-        view = self._view()
-        if isinstance(self, pt.Transformer):
-            return schematic(self) + card(*view._replace(title=view.title or type(self).__name__))
-        return card(*view._replace(title=view.title or repr(self)))
 
 
 class WithSignature:

@@ -270,7 +270,9 @@ def claim_references(text: str, claims: Collection[int], own: int | None = None)
     for numbers in _LIST.findall(text):
         for first, last in _SPAN.findall(numbers):
             low, high = sorted((int(first), int(last or first)))
-            references |= {low} if low == high else {claim for claim in claims if low <= claim <= high}
+            references |= (
+                {low} if low == high else {claim for claim in claims if low <= claim <= high}
+            )
     if own is not None:
         before = [claim for claim in claims if claim < own]
         if _ALL_BEFORE.search(text):
