@@ -31,7 +31,7 @@ from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph, MemoryGraph
 from pyterrier_graph.graphs.passages import Widen
 from pyterrier_graph.graphs.relations import check_relations, paper_relations
-from pyterrier_graph.storage.arrays import StoredGraph, TextWriter
+from pyterrier_graph.storage.arrays import ArrayWriter, StoredGraph
 
 PAPER = tuple(
     f"{name}{end}" for name in ("order", "structural", "internal", "external") for end in ("", "_i")
@@ -295,10 +295,10 @@ def test_document_graph_is_the_literal_one(documents, batch):
 def test_texts_come_back(texts, data):
     numbers = data.draw(st.lists(st.integers(0, len(texts) - 1), max_size=20))
     with tempfile.TemporaryDirectory() as folder:
-        with TextWriter(Path(folder)) as writer:
+        with ArrayWriter(Path(folder)) as writer:
             cut = data.draw(st.integers(0, len(texts)))
-            writer.extend(texts[:cut])
-            writer.extend(texts[cut:])
+            writer.append_texts(texts[:cut])
+            writer.append_texts(texts[cut:])
         with mock.patch.object(StoredGraph, "_open", lambda self, open_in: open_in(self.path)):
             graph = StoredGraph(folder)
             assert graph._texts(np.array(numbers, dtype=np.int64)) == [

@@ -26,7 +26,6 @@ import pyterrier as pt
 
 from pyterrier_graph.checks import WithSignature, check_frame, check_texts, warn_of_rewritten
 from pyterrier_graph.encoders.names import NAMES, checkpoint_state
-from pyterrier_graph.encoders.windows import windows_of
 from pyterrier_graph.storage.artifact import atomic_folder, read_meta
 
 logger = logging.getLogger(__name__)
@@ -116,16 +115,6 @@ class OpenVINOEncoder(WithSignature, pt.Transformer):
         """Vectors of passages, float32 of shape (passages, dimension)."""
         native = "BF16" in _core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
         return self._encode(check_texts(texts), "passage", "bf16" if native else "f32")
-
-    def windows(self, texts: Sequence[str]) -> list[list[str]]:
-        """The windows in which passages can be read in full: see ``SentenceEncoder.windows``."""
-        with self._lock:
-            self._tokenizer.no_truncation()
-            prompt, *tokens = self._tokenizer.encode_batch(
-                [self._prompts["passage"], *texts], add_special_tokens=False
-            )
-        special = self._tokenizer.num_special_tokens_to_add(False)
-        return windows_of(texts, tokens, self._limits["passage"] - special - len(prompt))
 
     def _encode(self, texts: list[str], task: str, precision: str) -> np.ndarray:
         vectors = np.empty((len(texts), self.dimension), np.float32)

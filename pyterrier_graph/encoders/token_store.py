@@ -30,10 +30,10 @@ TOKENS, OFFSETS = "tokens.f2", "offsets.i8"
 
 
 class TokenStore(WithSignature, BuiltArtifact):
-    """The token vectors of a graph's nodes, encoded once, and then read from disk (memory-mapped) in float16.
+    """Token vectors of a graph's nodes, encoded once and memory-mapped, in float16.
 
     Args:
-        path: Folder of the store; :meth:`build` makes it.
+        path: Folder of the store, which :meth:`build` writes.
         verbose: Whether to show progress.
     """
 
@@ -48,15 +48,19 @@ class TokenStore(WithSignature, BuiltArtifact):
         titles: bool = False,
         workers: Workers = 1,
     ) -> Self:
-        """Encodes all nodes of a graph; raises FileExistsError if there is a store already.
+        """Encodes all nodes of a graph.
 
         An interrupted call continues when it is repeated, with any number of workers.
 
         Args:
             graph: The graph with the passages and section titles.
-            encoder: A :class:`~pyterrier_graph.encoders.token_encoder.TokenEncoder`, or what that class takes.
-            titles: Whether the titles of its sections are put before a passage ("title - section: passage").
+            encoder: A :class:`~pyterrier_graph.encoders.token_encoder.TokenEncoder`, or the name or folder of a
+                checkpoint.
+            titles: Whether a passage is preceded by the titles of its sections ("title - section: passage").
             workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.storage.shards`.
+
+        Raises:
+            FileExistsError: If there is something at the path.
         """
         check_type(
             "graph", graph, HeteroGraph, "a DocumentGraph: ptg.DocumentGraph(path).index(docs)"
@@ -137,7 +141,7 @@ class TokenStore(WithSignature, BuiltArtifact):
         return self.meta["nodes"]
 
     def check(self, encoder: TokenEncoder, graph: HeteroGraph) -> None:
-        """Raises ValueError unless the vectors are of this graph, encoded by this encoder."""
+        """Raises ValueError unless this encoder has encoded the vectors, and this graph has their texts."""
         if self.meta.get("encoder_sha256") != encoder.fingerprint():
             other = f"{self.meta.get('encoder')!r} with other weights or lengths than {encoder!r}"
             raise ValueError(
@@ -149,7 +153,7 @@ class TokenStore(WithSignature, BuiltArtifact):
             )
 
     def states(self, nodes: np.ndarray, device: torch.device | str = "cpu") -> TokenStates:
-        """The token vectors of some nodes, in float32."""
+        """Token vectors of some nodes, in float32."""
         return self._as_stored(nodes, device).to(torch.float32)
 
     def _as_stored(self, nodes: np.ndarray, device: torch.device | str) -> TokenStates:
@@ -160,7 +164,7 @@ class TokenStore(WithSignature, BuiltArtifact):
         return TokenStates(values, torch.from_numpy(offsets).to(device))
 
     def nodes_of_tokens(self, tokens: np.ndarray) -> np.ndarray:
-        """The nodes of some token vectors, which are numbered from 0 over all nodes."""
+        """Nodes of token vectors, which are numbered from 0 over all nodes."""
         return np.searchsorted(self._offsets, tokens, side="right") - 1
 
     @cached_property

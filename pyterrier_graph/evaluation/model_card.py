@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.storage.artifact import CARD, LOAD, read_meta, versions, write_file
+from pyterrier_graph.storage.artifact import CARD, LOAD, META, read_meta, versions, write_file
 
 if TYPE_CHECKING:
     from huggingface_hub import ModelCard, ModelCardData
@@ -81,6 +81,7 @@ def write_card(
     text = "\n\n".join(part for part in parts if part)
     card = ModelCard(f"---\n{_data(meta, license).to_yaml()}\n---\n\n{text}\n")
     write_file(folder / CARD, str(card).encode())
+    (folder / CARD).chmod((folder / META).stat().st_mode & 0o777)
     return card
 
 

@@ -1,4 +1,4 @@
-"""Late interaction as the first stage: an index of token vectors that finds passages through the graph."""
+"""First-stage retrieval with late interaction: nearest token vectors lead to passages, also through the graph."""
 
 from __future__ import annotations
 
@@ -30,13 +30,10 @@ from pyterrier_graph.storage.artifact import BuiltArtifact, atomic_folder, kind_
 
 NODES_AT_ONCE = 2048
 FILE = "tokens.faiss"
-EXHAUSTIVE = 20_000  # token vectors up to which all are compared
-PROBES = 32  # lists that are searched
-SAMPLED, LEAST = (
-    64,
-    4096,
-)  # token vectors per list, and in all, that the lists and codes are made from
-SAME = (
+EXHAUSTIVE = 20_000  # smaller indexes compare all token vectors
+PROBES = 32  # lists that a query token searches
+SAMPLE_PER_LIST, MIN_SAMPLE = 64, 4096  # token vectors that FAISS trains on
+ORIGIN = (  # entries of pt_meta.json that an index shares with its token vectors
     "encoder_sha256",
     "model_sha256",
     "graph_sha256",
@@ -58,13 +55,12 @@ class LateInteractionIndex(WithSignature, BuiltArtifact):
         index = ptg.LateInteractionIndex("corpus.nearest").index(tokens)
         pipeline = index.retriever(graph_maxsim)
 
-    The vectors of the ``tokens`` are found by approximate nearest-neighbor search, and the passages that they belong
-    to, or that have their nodes for neighbors, are scored exactly: see :meth:`retriever`. Each node is in the index
-    once, and the weights of relations are not part of it, so that they can change, and be tuned, without a new index.
-    It needs FAISS: ``pip install 'pyterrier_graph[faiss]'``.
+    Approximate nearest-neighbor search finds token vectors. The passages that contain them, or whose neighbors contain
+    them, are scored exactly: see :meth:`retriever`. The weights of relations are not part of the index, so they can be
+    tuned without building it again. Needs FAISS: ``pip install 'pyterrier_graph[faiss]'``.
 
     Args:
-        path: Folder of the index; :meth:`index` makes it.
+        path: Folder of the index, which :meth:`index` writes.
         verbose: Whether to show progress.
     """
 
@@ -76,15 +72,16 @@ class LateInteractionIndex(WithSignature, BuiltArtifact):
         return self.meta["tokens"]
 
     def index(self, tokens: TokenStore) -> Self:
-        """Makes the index; raises FileExistsError if there is something at the path.
+        """Builds the index.
 
-        It has product quantization in 2 bits per dimension, in ``4 * sqrt(token vectors)`` lists; below 20,000 token
-        vectors there are no lists, and vectors are exact.
+        Vectors are compressed to 2 bits per dimension (product quantization), in ``4 * sqrt(token vectors)`` lists. An
+        index of fewer than 20,000 token vectors is exact and has no lists.
 
         Args:
-            tokens: The token vectors of a graph's nodes, or what ``HGATReranker.contextualize`` returned.
+            tokens: The token vectors of a graph's nodes, or the result of ``HGATReranker.contextualize``.
 
         Raises:
+            FileExistsError: If there is something at the path.
             ImportError: If FAISS is not installed.
             ValueError: If there are no token vectors.
         """
@@ -96,12 +93,14 @@ class LateInteractionIndex(WithSignature, BuiltArtifact):
         if not count:
             raise ValueError(f"{tokens!r} has no token vectors: there is nothing to index")
         factory = default_factory(count, dimension)
-        same = {name: tokens.meta[name] for name in SAME if name in tokens.meta}
+        same = {name: tokens.meta[name] for name in ORIGIN if name in tokens.meta}
         with atomic_folder(self.path, kind_of(self) | {"factory": factory} | same) as folder:
             index = faiss.index_factory(dimension, factory, faiss.METRIC_INNER_PRODUCT)
             if not index.is_trained:
                 lists = faiss.extract_index_ivf(index).nlist
-                needed = math.ceil(nodes * min(1.0, max(SAMPLED * lists, LEAST) / count))
+                needed = math.ceil(
+                    nodes * min(1.0, max(SAMPLE_PER_LIST * lists, MIN_SAMPLE) / count)
+                )
                 drawn = np.random.default_rng(0).choice(nodes, needed, replace=False)
                 index.train(tokens.states(np.sort(drawn)).values.numpy())
             with pt.tqdm(
@@ -116,31 +115,32 @@ class LateInteractionIndex(WithSignature, BuiltArtifact):
     def retriever(
         self, reranker: GraphReranker, num_results: int = 1000, *, nearest: int = 1000
     ) -> LateInteractionRetriever:
-        """Finds passages, and scores them with a reranker.
+        """A transformer that retrieves passages, and scores them with a reranker.
 
-        For each query token the ``nearest`` token vectors are found. A passage gets their similarities: those of its
-        own tokens, and those of its neighbors' tokens times the weight of the relation; where none of them was found,
-        the lowest similarity that was. The passages with the highest sums are then scored exactly.
+        The search finds the ``nearest`` token vectors of each query token. A passage receives, per query token, the
+        highest similarity among its own tokens and its neighbors' tokens, the latter multiplied by the weight of the
+        relation; if none of them was found, the lowest similarity that was found. The reranker then scores the
+        passages with the highest sums.
 
-        Columns in: ``qid, query``. Columns out: those, and ``docno, score, rank``.
+        Columns in: ``qid, query``. Columns out: ``qid, query, docno, score, rank``.
 
         Args:
-            reranker: A :class:`~pyterrier_graph.GraphMaxSim` with the ``tokens`` that were indexed, or an
-                :class:`~pyterrier_graph.HGATReranker` with them as ``contextualized``.
-            num_results: Passages per query.
-            nearest: Token vectors per query token.
+            reranker: A :class:`~pyterrier_graph.GraphMaxSim` with the indexed token vectors as ``tokens``, or an
+                :class:`~pyterrier_graph.HGATReranker` with these as ``contextualized``.
+            num_results: Number of passages per query.
+            nearest: Number of token vectors per query token.
 
         Raises:
-            ValueError: If the index holds other vectors than those of the reranker.
+            ValueError: If the reranker has other token vectors than the index.
         """
         return LateInteractionRetriever(self, reranker, num_results, nearest=nearest)
 
     def search(self, vectors: np.ndarray, nearest: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the similarities and the numbers of the nearest token vectors, each of shape (vectors, nearest).
+        """Similarities and numbers of the nearest token vectors, each of shape (vectors, nearest).
 
         Args:
-            vectors: Shape (vectors, d), float32.
-            nearest: Token vectors per vector. Where fewer were found, the number is -1.
+            vectors: Query vectors, float32 of shape (vectors, d).
+            nearest: Number of token vectors per query vector. The number is -1 where fewer were found.
         """
         return self._faiss.search(np.ascontiguousarray(vectors), min(nearest, len(self)))
 
@@ -157,7 +157,7 @@ class LateInteractionIndex(WithSignature, BuiltArtifact):
 
 
 class LateInteractionRetriever(WithSignature, pt.Transformer):
-    """Nearest token vectors, their neighbors in the graph, exact scores: see :meth:`LateInteractionIndex.retriever`."""
+    """The retriever of an index: see :meth:`LateInteractionIndex.retriever`."""
 
     schematic = {
         "label": "LateInteraction",
@@ -183,7 +183,7 @@ class LateInteractionRetriever(WithSignature, pt.Transformer):
         )
         self._sources: dict[str, CSR] = {}
         tokens = reranker.searched_tokens()
-        if differing := [name for name in SAME if index.meta.get(name) != tokens.meta.get(name)]:
+        if differing := [name for name in ORIGIN if index.meta.get(name) != tokens.meta.get(name)]:
             raise ValueError(
                 f"{index!r} holds other vectors than {tokens!r} ({', '.join(differing)}): index them"
             )
@@ -222,7 +222,7 @@ class LateInteractionRetriever(WithSignature, pt.Transformer):
         return self.reranker.graph
 
     def _candidates(self, query: Tensor) -> np.ndarray:
-        """Returns the nodes of the passages that the nearest vectors of a query, (query tokens, d), lead to."""
+        """Nodes of the best passages by approximate scores; ``query`` has shape (query tokens, d)."""
         graph, tokens = self._graph, self.reranker.searched_tokens()
         vectors = query.cpu().numpy()
         similarity, token = self.index.search(vectors, self.nearest)  # both (query tokens, nearest)
@@ -241,7 +241,7 @@ class LateInteractionRetriever(WithSignature, pt.Transformer):
                 passages.append(passage)
                 matches.append(weight * found[torch.from_numpy(position)])
         distinct, target = np.unique(np.concatenate(passages), return_inverse=True)
-        # a token that was not found is at most as similar as the last one that was
+        # a vector that was not found is at most as similar as the last one that was
         lowest = torch.from_numpy(np.where(token >= 0, similarity, np.inf).min(1)).float()
         best = lowest.repeat(len(distinct), 1)  # (passages, query tokens)
         best.scatter_reduce_(
@@ -251,7 +251,7 @@ class LateInteractionRetriever(WithSignature, pt.Transformer):
         return distinct[order]
 
     def _sources_of(self, relation: str) -> CSR:
-        """For each node the passages that have it for a neighbor along a relation."""
+        """For each node, the passages whose neighbor it is along a relation."""
         if relation not in self._sources:
             passages = self._graph.passage_nodes
             row, neighbor = self._graph.neighbors(passages, relation)
@@ -260,7 +260,7 @@ class LateInteractionRetriever(WithSignature, pt.Transformer):
 
 
 def default_factory(count: int, dimension: int) -> str:
-    """The kind of an index of so many token vectors."""
+    """The FAISS index factory string for a number of token vectors."""
     if count < EXHAUSTIVE or dimension % 2:
         return "Flat"
     lists = 2 ** int(math.log2(4 * math.sqrt(count)))

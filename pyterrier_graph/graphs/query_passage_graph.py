@@ -30,9 +30,8 @@ from pyterrier_graph.graphs.hetero_graph import HeteroGraph, passage_qrels
 from pyterrier_graph.graphs.relations import GENERATED, RELEVANT, RETRIEVED, inverse
 from pyterrier_graph.storage.arrays import (
     DOCNOS,
-    ArrayFiles,
+    ArrayWriter,
     StoredGraph,
-    TextWriter,
     array_file,
     blocks,
     check_unique,
@@ -92,6 +91,7 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
     FORMAT_VERSION = 3
 
     _masked: np.ndarray | None = None  # a boolean per query
+    _dropped: np.ndarray | None = None  # pairs without edges: query * num_passages + passage
 
     def __repr__(self) -> str:
         masked = "" if self._masked is None else f".without({self._masked.sum()} queries)"
@@ -99,7 +99,7 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
 
     def __reduce__(self) -> tuple[Any, ...]:
         kind, arguments, state = super().__reduce__()
-        return kind, arguments, state | {"_masked": self._masked}
+        return kind, arguments, state | {"_masked": self._masked, "_dropped": self._dropped}
 
     def _view(self) -> View:
         if not self.built():
@@ -232,6 +232,7 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
         }
         masked = [] if self._masked is None else np.flatnonzero(self._masked).tolist()
         about = [content_sha256(self.meta), features, masked]
+        about += [] if self._dropped is None else [self._dropped.tolist()]
         return sha256(json.dumps(about).encode()).hexdigest()
 
     # --- reading
@@ -284,6 +285,13 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
         masked[checked(queries, self.num_queries)] = True
         view = type(self)(self.path)
         view.__dict__.update(self.__dict__, _masked=masked)
+        return view
+
+    def without_edges(self, queries: np.ndarray, passages: np.ndarray) -> Self:
+        """A view of the graph without the edges, of all types, between ``queries[i]`` and ``passages[i]``."""
+        view = type(self)(self.path)
+        pairs = np.unique(np.asarray(queries, np.int64) * self.num_passages + passages)
+        view.__dict__.update(self.__dict__, _dropped=pairs)
         return view
 
     def edges_of_queries(self, queries: np.ndarray, edge_type: str = RETRIEVED) -> CSR:
@@ -348,6 +356,10 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
         """Compresses edges, those of masked queries left out."""
         if self._masked is not None:
             kept = ~self._masked[queries]
+            row, others, edges = row[kept], others[kept], edges[kept]
+        if self._dropped is not None:
+            query, passage = self._ends(edges, edge_type)
+            kept = ~np.isin(query * self.num_passages + passage, self._dropped)
             row, others, edges = row[kept], others[kept], edges[kept]
         scores = self._array(f"{edge_type}.scores")[edges]
         return CSR(
@@ -537,9 +549,8 @@ def _edges(
 def _write(folder: Path, topics: pd.DataFrame, edges: Mapping[str, CSR], num_passages: int) -> None:
     """Writes the queries, and the edges of each type by query and by passage."""
     write_ids(folder / QIDS, topics["qid"])
-    with TextWriter(folder) as texts:
-        texts.extend(topics["query"].tolist())
-    with ArrayFiles() as arrays:
+    with ArrayWriter(folder) as arrays:
+        arrays.append_texts(topics["query"].tolist())
         for name, found in edges.items():
             back = CSR.group(
                 found.indices, found.row_index, num_passages, edges=np.arange(len(found.indices))
@@ -550,7 +561,7 @@ def _write(folder: Path, topics: pd.DataFrame, edges: Mapping[str, CSR], num_pas
                     "indices": rows.indices,
                     **rows.data,
                 }.items():
-                    arrays.append(folder, f"{direction}.{part}", values)
+                    arrays.append(f"{direction}.{part}", values)
 
 
 def _write_docnos(file: Path, passages: Any, *, verbose: bool) -> Path:

@@ -136,7 +136,9 @@ def locked(folder: Path, waiting: Callable[[], Any] | None = None) -> Iterator[N
         waiting()
         lock.acquire()
     except OSError as error:
-        file = next((parent for parent in (folder, *folder.parents) if parent.is_file()), None)
+        file = next(
+            (parent for parent in (folder, *folder.parents) if os.path.isfile(parent)), None
+        )
         reason = error.strerror if file is None else f"{str(file)!r} is a file"
         raise OSError(error.errno, f"{reason}: choose another path", str(folder)) from error
     try:
@@ -187,7 +189,10 @@ def _listed_files(folder: Path) -> Iterator[Path]:
 def _lists_files(folder: Path) -> bool:
     """Whether a folder is an artifact of this package; artifacts of other packages have no digests."""
     file = folder / META
-    return file.is_file() and DIGESTS in json.loads(file.read_text(encoding="utf-8"))
+    try:
+        return file.is_file() and DIGESTS in json.loads(file.read_bytes())
+    except (TypeError, ValueError):  # damaged, as opening it says
+        return True
 
 
 def write_file(path: Path, content: bytes) -> None:

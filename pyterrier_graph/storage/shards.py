@@ -27,7 +27,6 @@ from typing import Any, Literal
 from uuid import uuid4
 
 import cloudpickle
-import joblib
 import numpy as np
 import pyterrier as pt
 from safetensors.numpy import load_file, save
@@ -71,11 +70,9 @@ class ShardWriter:
         check_count("rows_per_shard", rows_per_shard)
         folder = workspace / SHARDS
         folder.mkdir(exist_ok=True)
-        begun = any(folder.glob("*.safetensors"))
+        note = folder / "inputs.json"
         inputs = {"rows": rows, "rows_per_shard": rows_per_shard} | dict(identity)
-        check_identity(
-            folder / "inputs.json", inputs, "unfinished work on other inputs", begun=begun
-        )
+        check_identity(note, inputs, "unfinished work on other inputs", begun=note.exists())
         starts = range(0, rows, rows_per_shard)
         self._rows = [range(start, min(start + rows_per_shard, rows)) for start in starts]
         self._files = [folder / f"{number:08d}.safetensors" for number in range(len(starts))]
@@ -144,6 +141,8 @@ def _computed(
     if workers == 1:
         yield from ((number, work(given)) for number, given in inputs)
         return
+    import joblib
+
     # an array, since joblib and Ray store a large array once instead of sending it with each call
     pickled, key = np.frombuffer(cloudpickle.dumps(work), np.uint8), uuid4().hex
     calls = (joblib.delayed(_call)(pickled, key, number, given) for number, given in inputs)
@@ -158,6 +157,8 @@ def _computed(
 @contextmanager
 def _ray_backend() -> Iterator[int]:
     """Makes Ray joblib's backend; provides the number of workers: one per GPU, or one per CPU if there are none."""
+    import joblib
+
     try:
         ray: Any = importlib.import_module("ray")
     except ImportError as error:
