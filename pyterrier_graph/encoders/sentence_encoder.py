@@ -12,7 +12,7 @@ import pyterrier as pt
 import torch
 from pyterrier_dr import BiEncoder
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Dense, Normalize, Router
+from sentence_transformers.base.modules import Dense, Normalize
 from sentence_transformers.sentence_transformer.modules import Pooling
 
 from pyterrier_graph.checks import (
@@ -231,14 +231,6 @@ def load_sentence_transformer(checkpoint: str, device: str | None) -> SentenceTr
         ):  # in half precision, the normalized vectors would not have length 1
             keep_full_precision(module.linear)
     return network
-
-
-def document_modules(network: SentenceTransformer) -> list[Any]:
-    """The modules that a passage passes; a checkpoint may have others for queries."""
-    modules: list[Any] = [*network]
-    if modules and isinstance(modules[0], Router):
-        modules = [*cast(Any, modules[0]).sub_modules["document"], *modules[1:]]
-    return modules
 
 
 def is_normalized(network: SentenceTransformer) -> bool:
