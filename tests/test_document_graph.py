@@ -28,9 +28,13 @@ from pyterrier_graph.documents.document import (
 )
 from pyterrier_graph.graphs import builder, passages
 from pyterrier_graph.graphs.document_graph import DocumentGraph
-from pyterrier_graph.graphs.hetero_graph import HeteroGraph, MemoryGraph
+from pyterrier_graph.graphs.hetero_graph import (
+    HeteroGraph,
+    MemoryGraph,
+    check_relations,
+    paper_relations,
+)
 from pyterrier_graph.graphs.passages import Widen
-from pyterrier_graph.graphs.relations import check_relations, paper_relations
 from pyterrier_graph.storage.arrays import StoredGraph, TextWriter
 
 PAPER = tuple(

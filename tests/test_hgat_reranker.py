@@ -20,7 +20,7 @@ from trainings import forks, in_two_processes, interrupt, stop
 from pyterrier_graph.encoders.token_encoder import TokenEncoder
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graphs.candidate_graph import CandidateGraph
-from pyterrier_graph.graphs.relations import paper_relations
+from pyterrier_graph.graphs.hetero_graph import paper_relations
 from pyterrier_graph.hgat.equations import HGATConfig, Variant
 from pyterrier_graph.hgat.reranker import HGATReranker
 from pyterrier_graph.hgat.training import HGATTraining, Strategy, draw_triples

@@ -20,8 +20,8 @@ from pyterrier_graph.graph_maxsim.graph_reranker import (
     graph_maxima,
     rows_of_each,
 )
-from pyterrier_graph.graphs.hetero_graph import HeteroGraph
-from pyterrier_graph.graphs.relations import OWN, check_relations
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph, check_relations
+from pyterrier_graph.graphs.relations import OWN
 from pyterrier_graph.training.grid_search import Tuning, coordinate_search
 from pyterrier_graph.training.model import Judged
 from pyterrier_graph.training.validation import Validation

@@ -20,9 +20,10 @@ from pyterrier_graph.encoders.stored_vectors import (
     encoder_name,
     without_bars,
 )
+from pyterrier_graph.graphs.context import check_graphs
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import SECTION_TYPE, HeteroGraph
-from pyterrier_graph.graphs.relations import QUERY_RELATIONS, RETRIEVED, TITLE, check_graphs
+from pyterrier_graph.graphs.relations import QUERY_RELATIONS, RETRIEVED, TITLE
 from pyterrier_graph.storage.arrays import IDS_AT_ONCE, Flex, blocks, ids_of, numbers_of
 from pyterrier_graph.storage.writer import Workers
 

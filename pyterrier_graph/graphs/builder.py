@@ -30,8 +30,6 @@ from pyterrier_graph.documents.document import (
     split_passage_id,
 )
 from pyterrier_graph.graphs.csr import CSR
-from pyterrier_graph.graphs.document_graph import CODES, PASSAGES
-from pyterrier_graph.graphs.hetero_graph import WHOLE_DOCUMENT, Places, locate
 from pyterrier_graph.graphs.relations import (
     ORDER,
     STRUCTURAL,
@@ -53,6 +51,12 @@ from pyterrier_graph.storage.artifact import folder_sha256
 
 BATCH = 1 << 14  # nodes that are added at once
 MAX_NODES = (1 << 32) - 1
+WHOLE_DOCUMENT = -1  # the number of a passage, in a reference to the root section
+CODES = "codes.json"
+PASSAGES = "passages.npids"  # where passages have ids of their own
+
+Places = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Root sections, passage offsets, and passage nodes of a graph."""
 
 DocumentOf = Callable[[Mapping[str, Any]], Any]
 
@@ -257,6 +261,19 @@ def resolve(
         together.setdefault(relation, []).append(np.stack([sources, nodes], axis=1)[nodes >= 0])
         unresolved[relation] = int((nodes < 0).sum())
     return {relation: np.concatenate(pairs) for relation, pairs in together.items()}, unresolved
+
+
+def locate(documents: np.ndarray, passages: np.ndarray, places: Places) -> np.ndarray:
+    """Nodes of passages given by document (-1: unknown) and number (-1: root section); -1 where there is none."""
+    roots, passage_offsets, passage_nodes = places
+    found = np.full(len(documents), -1, dtype=np.int64)
+    whole = (documents >= 0) & (passages == WHOLE_DOCUMENT)
+    found[whole] = roots[documents[whole]]
+    named = np.flatnonzero((documents >= 0) & (passages >= 0))
+    position = passage_offsets[documents[named]] + passages[named]
+    exists = position < passage_offsets[documents[named] + 1]
+    found[named[exists]] = passage_nodes[position[exists]]
+    return found
 
 
 def compress(

@@ -11,8 +11,8 @@ import pandas as pd
 
 from pyterrier_graph.checks import check_choice
 from pyterrier_graph.graphs.csr import CSR
-from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph, Kind
-from pyterrier_graph.graphs.relations import QUERY_RELATIONS, check_graphs
+from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph, Kind, check_relations
+from pyterrier_graph.graphs.relations import QUERY_RELATIONS
 from pyterrier_graph.storage.arrays import blocks, numbers_of
 
 if TYPE_CHECKING:
@@ -21,6 +21,29 @@ if TYPE_CHECKING:
 BLOCK = 1024  # nodes whose texts are read together
 MOST = 100  # texts per record and relation
 COMPARED = 256  # passages of a query graph that are looked up before the first record
+
+
+def check_graphs(
+    relations: Sequence[str], graph: HeteroGraph | None, query_graph: QueryPassageGraph | None
+) -> None:
+    """Raises ValueError if a relation lacks its graph, or the graph does not have the relation."""
+    queries = [name for name in relations if name in QUERY_RELATIONS]
+    others = [name for name in relations if name not in QUERY_RELATIONS]
+    if queries and query_graph is None:
+        raise ValueError(
+            f"{', '.join(queries)} are relations of queries: give query_graph=QueryPassageGraph(...)"
+        )
+    for name in queries:
+        if query_graph is not None and name not in query_graph.edge_types:
+            raise ValueError(
+                f"{query_graph!r} has no {name!r} edges: build it with {QUERY_RELATIONS[name]}"
+            )
+    if others and graph is None:
+        raise ValueError(
+            f"{', '.join(others)} are relations of documents: give graph=DocumentGraph(...)"
+        )
+    if graph is not None:
+        check_relations(graph, others)
 
 
 def records(

@@ -16,21 +16,18 @@ from npids.lookup import Lookup
 
 from pyterrier_graph.checks import View, WithSignature, check_count, check_type
 from pyterrier_graph.documents.document import StructuredDocument
-from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph, Kind
-from pyterrier_graph.graphs.relations import check_relations
+from pyterrier_graph.graphs.builder import CODES, PASSAGES, DocumentOf, build, documents_of_rows
+from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph, Kind, check_relations
 from pyterrier_graph.storage.arrays import DOCNOS, StoredGraph, write_ids
 from pyterrier_graph.storage.artifact import META, kind_of, writing
 
 if TYPE_CHECKING:
     from pyterrier_adaptive import NpTopKCorpusGraph
 
-    from pyterrier_graph.graphs.builder import DocumentOf
     from pyterrier_graph.graphs.passages import Fold, GraphTextLoader, Passages, Widen
     from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 
 PLAIN = frozenset(("docno", "title", "text", "codes"))  # fields of records that need no reader
-CODES = "codes.json"
-PASSAGES = "passages.npids"  # where passages have ids of their own
 DOCUMENTS = "documents: records with 'docno' and 'text', or dataset.get_corpus_iter()"
 
 
@@ -102,8 +99,6 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
             TypeError: If ``corpus_iter`` is not an iterable.
             ValueError: If a document is malformed, a docno comes twice, or there are no documents.
         """
-        from pyterrier_graph.graphs.builder import build
-
         check_count("passage_words", passage_words)
         check_type("overwrite", overwrite, bool, "True or False")
         documents = (made for made, _ in structured_documents(corpus_iter, document, passage_words))
@@ -320,8 +315,6 @@ def structured_documents(
     passage_words: int,
 ) -> Iterator[tuple[StructuredDocument, Any]]:
     """The documents of a corpus, as in :meth:`DocumentGraph.index`, each with the lines of its nodes or None."""
-    from pyterrier_graph.graphs.builder import documents_of_rows
-
     if isinstance(corpus_iter, pd.DataFrame):
         corpus_iter = corpus_iter.astype(object).where(corpus_iter.notna(), None).to_dict("records")
     if isinstance(corpus_iter, str | Mapping) or not isinstance(corpus_iter, Iterable):

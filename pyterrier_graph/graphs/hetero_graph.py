@@ -6,7 +6,7 @@ import hashlib
 import json
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from npids.lookup import Lookup
 
-from pyterrier_graph.checks import DataWarning, Shown, View, check_frame
+from pyterrier_graph.checks import DataWarning, Shown, View, check_frame, check_type
 from pyterrier_graph.documents.document import (
     PASSAGE_SEPARATOR,
     SECTION_SEPARATOR,
@@ -24,25 +24,21 @@ from pyterrier_graph.documents.document import (
     passage_id,
     split_passage_id,
 )
+from pyterrier_graph.graphs.builder import Parts, Places, compress, extract, locate, resolve
 from pyterrier_graph.graphs.csr import CSR
-from pyterrier_graph.graphs.relations import DOCUMENT, STEP, TITLE, TITLES, relation_names
+from pyterrier_graph.graphs.relations import DOCUMENT, STEP, TITLE, TITLES, inverse, relation_names
 from pyterrier_graph.storage.arrays import IDS_AT_ONCE, blocks, ids_of, numbers_of, some
 
 if TYPE_CHECKING:
     from torch_geometric.data import HeteroData
-
-    from pyterrier_graph.graphs.builder import Parts
 
 NODE_TYPES = ("passage", "section")
 PASSAGE_NUMBER = rf"{PASSAGE_SEPARATOR}[0-9]+$"
 PASSAGE_TYPE = NODE_TYPES.index("passage")
 SECTION_TYPE = NODE_TYPES.index("section")
 TITLE_SEPARATOR = " - "
-WHOLE_DOCUMENT = -1  # the number of a passage, in a reference to the root section
 
 Kind = Literal["passages", "documents"]
-Places = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""Root sections, passage offsets, and passage nodes of a graph."""
 
 
 def _stored_array(name: str, meaning: str) -> Any:
@@ -392,15 +388,67 @@ class HeteroGraph(Shown, ABC):
         return np.flatnonzero(self.node_type == SECTION_TYPE)
 
 
+def paper_relations(graph: HeteroGraph) -> tuple[str, ...]:
+    """All relations of a graph except ``title`` and its inverse, which the paper does not have."""
+    return tuple(
+        relation for relation in graph.relations if relation not in (TITLE, inverse(TITLE))
+    )
+
+
+def check_relations(graph: HeteroGraph, relations: Iterable[str] | str) -> list[str]:
+    """Relations as a list; raises ValueError if one, or one of a path (``'title/title'``), is not in the graph."""
+    check_type("relations", relations, Iterable, "names of relations, such as 'title'")
+    paths = [relations] if isinstance(relations, str) else [*relations]
+    for path in paths:
+        check_type("a relation", path, str, "a name such as 'title'")
+        if path == TITLES and TITLE in graph.relations:
+            continue
+        for relation in path.split(STEP):
+            if relation not in graph.relations:
+                place = "" if relation == path else f" of the path {path!r}"
+                raise ValueError(
+                    f"the graph has no relation {relation!r}{place}; it has {', '.join(graph.relations)}"
+                )
+    return paths
+
+
 def documents_of(docnos: pd.Series, graph: HeteroGraph | None = None) -> pd.Series:
     """The document ids of passage ids: ``docno%pN``, or own ids of the graph's passages. Other ids stay as they are."""
     if graph is not None and graph._own_ids:
-        from pyterrier_graph.graphs.passages import fold
-
         return pd.Series(
             fold(graph, docnos.tolist(), DOCUMENT)[1], index=docnos.index, dtype=object
         )
     return docnos.str.replace(PASSAGE_NUMBER, "", regex=True)
+
+
+def fold(
+    graph: HeteroGraph, identifiers: list[str], relation: str, *, strict: bool = False
+) -> tuple[np.ndarray, list[str]]:
+    """The nodes or documents to which passages lead by a relation as in ``graph.fold``.
+
+    An id stays as it is if it is not that of a passage, or if the passage leads to no node. If ``strict``, an id that
+    is not in the graph raises KeyError.
+
+    Returns per pair of a passage and a node, the position in ``identifiers``, ascending, and the id of the node.
+    """
+    nodes = graph._find(identifiers)
+    if strict:
+        unknown = [identifiers[row] for row in np.flatnonzero(nodes < 0)]
+        if relation == DOCUMENT:
+            unknown = [unknown[row] for row in np.flatnonzero(graph._documents(unknown) < 0)]
+        graph.nodes_of(unknown)  # raises KeyError with advice
+    rows = np.flatnonzero(nodes >= 0)
+    if relation == DOCUMENT:
+        names = graph.docnos_of(graph.document[nodes[rows]])
+    else:
+        rows = rows[graph.node_type[nodes[rows]] == PASSAGE_TYPE]
+        found, reached = graph.neighbors(nodes[rows], relation)
+        rows, names = rows[found], graph.ids_of(reached)
+    same = np.setdiff1d(np.arange(len(nodes)), rows)
+    rows = np.concatenate([rows, same])
+    names += [identifiers[row] for row in same]
+    order = np.argsort(rows, kind="stable")
+    return rows[order], [names[place] for place in order]
 
 
 def vectors_folder(graph: Any) -> Path | None:
@@ -458,19 +506,6 @@ def passage_qrels(qrels: pd.DataFrame, passages: HeteroGraph | Lookup) -> pd.Dat
     return found
 
 
-def locate(documents: np.ndarray, passages: np.ndarray, places: Places) -> np.ndarray:
-    """Nodes of passages given by document (-1: unknown) and number (-1: root section); -1 where there is none."""
-    roots, passage_offsets, passage_nodes = places
-    found = np.full(len(documents), -1, dtype=np.int64)
-    whole = (documents >= 0) & (passages == WHOLE_DOCUMENT)
-    found[whole] = roots[documents[whole]]
-    named = np.flatnonzero((documents >= 0) & (passages >= 0))
-    position = passage_offsets[documents[named]] + passages[named]
-    exists = position < passage_offsets[documents[named] + 1]
-    found[named[exists]] = passage_nodes[position[exists]]
-    return found
-
-
 def _as_texts(values: Sequence[Any]) -> list[str]:
     """The values, with ``''``, which is not an id, for those that are not texts."""
     return [value if isinstance(value, str) else "" for value in values]
@@ -491,8 +526,6 @@ class MemoryGraph(HeteroGraph):
     """A graph in memory. References to documents that it does not contain are counted, and left out."""
 
     def __init__(self, parts: Parts) -> None:
-        from pyterrier_graph.graphs.builder import compress, resolve
-
         self._node_texts = parts.texts
         if len({*parts.docnos}) < len(parts.docnos):
             raise ValueError("two documents have the same docno")
@@ -517,8 +550,6 @@ class MemoryGraph(HeteroGraph):
     @classmethod
     def from_documents(cls, documents: Sequence[StructuredDocument]) -> MemoryGraph:
         """The graph of documents; raises ValueError if two have the same docno, or a relation has a bad name."""
-        from pyterrier_graph.graphs.builder import extract
-
         return cls(extract(documents))
 
     def fingerprint(self) -> str:

@@ -11,8 +11,8 @@ import pyterrier_alpha as pta
 from pyterrier_graph.checks import Retrieves, WithSignature, check_count, check_frame, check_type
 from pyterrier_graph.graphs.context import MOST
 from pyterrier_graph.graphs.csr import CSR
-from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph
-from pyterrier_graph.graphs.relations import DOCUMENT, check_relations
+from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph, check_relations, fold
+from pyterrier_graph.graphs.relations import DOCUMENT
 
 FIELDS = ("text", "title")
 
@@ -236,33 +236,3 @@ class Fold(Step):
         out = run.drop(columns=["rank", "docid"], errors="ignore").iloc[rows]
         out = out.assign(passage=out["docno"], docno=pd.Series(names, dtype="str", index=out.index))
         return pt.model.add_ranks(out.drop_duplicates(["qid", "docno"]).reset_index(drop=True))
-
-
-def fold(
-    graph: HeteroGraph, identifiers: list[str], relation: str, *, strict: bool = False
-) -> tuple[np.ndarray, list[str]]:
-    """The nodes or documents to which passages lead by a relation as in :class:`Fold`.
-
-    An id stays as it is if it is not that of a passage, or if the passage leads to no node. If ``strict``, an id that
-    is not in the graph raises KeyError.
-
-    Returns per pair of a passage and a node, the position in ``identifiers``, ascending, and the id of the node.
-    """
-    nodes = graph._find(identifiers)
-    if strict:
-        unknown = [identifiers[row] for row in np.flatnonzero(nodes < 0)]
-        if relation == DOCUMENT:
-            unknown = [unknown[row] for row in np.flatnonzero(graph._documents(unknown) < 0)]
-        graph.nodes_of(unknown)  # raises KeyError with advice
-    rows = np.flatnonzero(nodes >= 0)
-    if relation == DOCUMENT:
-        names = graph.docnos_of(graph.document[nodes[rows]])
-    else:
-        rows = rows[graph.node_type[nodes[rows]] == PASSAGE_TYPE]
-        found, reached = graph.neighbors(nodes[rows], relation)
-        rows, names = rows[found], graph.ids_of(reached)
-    same = np.setdiff1d(np.arange(len(nodes)), rows)
-    rows = np.concatenate([rows, same])
-    names += [identifiers[row] for row in same]
-    order = np.argsort(rows, kind="stable")
-    return rows[order], [names[place] for place in order]

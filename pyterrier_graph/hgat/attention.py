@@ -25,7 +25,6 @@ from pyterrier_graph.graphs.relations import SELF, inverse_path
 
 if TYPE_CHECKING:
     from pyterrier_graph.graphs.hetero_graph import HeteroGraph
-    from pyterrier_graph.hgat.equations import HGATConfig
 
 ALL_TARGETS = -1
 PADDED_TOKENS_AT_ONCE = 2_048
@@ -150,11 +149,12 @@ def plan_propagation(
     graph: HeteroGraph,
     targets: np.ndarray,
     relations: Sequence[str],
-    config: HGATConfig,
     layers: int,
+    *,
+    no_out: bool,
+    no_self: bool,
 ) -> Propagation:
     """Works backwards from the targets, which are node numbers, to the encoded texts; relations are without SELF."""
-    no_out, no_self = config.no_out, config.no_self
     unique, position = np.unique(np.asarray(targets, dtype=np.int64), return_inverse=True)
     target_dependent = no_out or no_self
     node, target = (

@@ -427,7 +427,14 @@ class HGAT(nn.Module):
         A ``complete`` plan has layers that change nothing, too, and the neighbors that are matched directly.
         """
         layers = self.config.layers if complete or not self.unchanged() else 0
-        propagation = plan_propagation(graph, targets, self.relations, self.config, layers)
+        propagation = plan_propagation(
+            graph,
+            targets,
+            self.relations,
+            layers,
+            no_out=self.config.no_out,
+            no_self=self.config.no_self,
+        )
         if self.matches is None or not complete:
             return propagation
         return self.matches.plan(graph, targets, propagation)

@@ -32,8 +32,13 @@ from pyterrier_graph.graph_maxsim.graph_reranker import (
     token_maxima,
 )
 from pyterrier_graph.graphs.csr import offsets
-from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph
-from pyterrier_graph.graphs.relations import OWN, PAPER_RELATIONS, check_relations, paper_relations
+from pyterrier_graph.graphs.hetero_graph import (
+    PASSAGE_TYPE,
+    HeteroGraph,
+    check_relations,
+    paper_relations,
+)
+from pyterrier_graph.graphs.relations import OWN, PAPER_RELATIONS
 from pyterrier_graph.hgat.equations import HGAT, HGATConfig
 from pyterrier_graph.hgat.training import (
     Candidates,

@@ -23,8 +23,13 @@ from pyterrier_graph.checks import (
     check_training,
     check_weights,
 )
-from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph, documents_of
-from pyterrier_graph.graphs.relations import DOCUMENT, check_relations, inverse_path
+from pyterrier_graph.graphs.hetero_graph import (
+    PASSAGE_TYPE,
+    HeteroGraph,
+    check_relations,
+    documents_of,
+)
+from pyterrier_graph.graphs.relations import DOCUMENT, inverse_path
 from pyterrier_graph.training.grid_search import Tuning, coordinate_search
 from pyterrier_graph.training.validation import Validation, tuning_set
 
