@@ -58,6 +58,7 @@ from pyterrier_graph.graph_mean.equations import (
     isolated_share,
 )
 from pyterrier_graph.graph_mean.neighbors import NeighborBatch, NeighborSampler
+from pyterrier_graph.graphs.context import check_graphs
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph, vectors_folder
 from pyterrier_graph.graphs.relations import (
     OWN,
@@ -66,7 +67,6 @@ from pyterrier_graph.graphs.relations import (
     RETRIEVED,
     TITLE,
     TITLES,
-    check_graphs,
 )
 from pyterrier_graph.storage.arrays import Flex, blocks
 from pyterrier_graph.storage.artifact import META, file_sha256, weights_sha256
