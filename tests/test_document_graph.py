@@ -34,7 +34,7 @@ from pyterrier_graph.graphs.hetero_graph import (
     check_relations,
     paper_relations,
 )
-from pyterrier_graph.graphs.passages import Widen
+from pyterrier_graph.graphs.passages import ExpandContext
 from pyterrier_graph.storage.arrays import StoredGraph, TextWriter
 
 PAPER = tuple(
@@ -227,7 +227,7 @@ def check(graph: HeteroGraph, documents: list[StructuredDocument]) -> None:
     assert graph.relations[:10] == (*PAPER, "title", "title_i")
     assert list(graph.relations[10::2]) == sorted(graph.relations[10::2])
     assert paper_relations(graph) == PAPER + graph.relations[10:]
-    assert Counter(graph._unresolved) == unresolved
+    assert Counter(graph.unresolved) == unresolved
     for relation in graph.relations:
         i, j = graph.neighbors(everyone, relation)
         assert list(zip(i.tolist(), j.tolist(), strict=True)) == sorted(edges[relation]), relation
@@ -245,7 +245,7 @@ def check(graph: HeteroGraph, documents: list[StructuredDocument]) -> None:
         *range(len(documents))
     ]
     starts = np.cumsum([0, *(len(document.nodes) for document in documents)])
-    assert graph._node_offsets.tolist() == starts.tolist()
+    assert graph.node_offsets.tolist() == starts.tolist()
     parents = [
         start + n.parent if n.parent >= 0 else -1
         for d, start in zip(documents, starts, strict=False)
@@ -268,9 +268,9 @@ def check(graph: HeteroGraph, documents: list[StructuredDocument]) -> None:
         if node.kind == PASSAGE
     ]
     assert list(zip(rows.tolist(), passages.tolist(), strict=True)) == expected
-    rows, codes = graph._codes_of(np.arange(len(documents)))
+    rows, codes = graph.document_codes.select(np.arange(len(documents)))
     named = {
-        (row, graph._code_names[code])
+        (row, graph.code_names[code])
         for row, code in zip(rows.tolist(), codes.tolist(), strict=True)
     }
     assert named == {
@@ -446,7 +446,7 @@ def test_a_missing_title_is_empty(tmp_path):
         ),
         (
             [StructuredDocument("a", (Node(SECTION, "", -1),), (Link("knn_i", 0, 0),))],
-            "those of inverses",
+            "are inverses",
         ),
         (
             [StructuredDocument("a", (Node(SECTION, "", -1),), (Link("order", 0, 0),))],
@@ -727,7 +727,7 @@ def test_widened_texts_are_the_literal_ones(documents, relations, max_words, ran
         frac=1, random_state=len(results)
     )
     with mock.patch.object(passages, "MOST", 3):
-        out = Widen(graph, relations, max_words)(run.drop(columns="score" if ranked else "rank"))
+        out = ExpandContext(graph, relations, max_words)(run.drop(columns="score" if ranked else "rank"))
     for qid, ranking in rankings.items():
         rows = out[out["qid"] == qid].set_index("docno").loc[ranking]
         assert [*zip(rows["text"], rows["nodes"], strict=True)] == widened(

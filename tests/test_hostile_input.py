@@ -246,7 +246,7 @@ def test_numbers_of_passages_that_no_graph_has() -> None:
     huge = f"d0%p{'9' * 5000}"  # Python refuses to make a number of more than 4300 digits
     assert split_passage_id(huge) == (huge, None) and split_passage_id("d%p0007") == ("d", 7)
     assert (
-        tiny.graph()._find([huge, f"d0%s{'9' * 30}", "d0%p٣", None, 5, "d0%p0"]).tolist()[:5]
+        tiny.graph().find([huge, f"d0%s{'9' * 30}", "d0%p٣", None, 5, "d0%p0"]).tolist()[:5]
         == [-1] * 5
     )
     with pytest.raises(KeyError, match="not in the graph"):

@@ -333,8 +333,8 @@ def test_graph_of_a_folder(name: str, tmp_path: Path):
     assert report == source.report
     assert {*report["broken"], *report["empty"]} == bad and f"bad.{suffix}" in report["broken"]
     assert report["files"] == 4 and report["documents"] == len(graph) == 2
-    assert len(graph._adjacency("external").indices) >= 1
-    assert graph._unresolved.get("external", 0) == len(report["links_to_nowhere"])
+    assert len(graph.edges("external").indices) >= 1
+    assert graph.unresolved.get("external", 0) == len(report["links_to_nowhere"])
 
 
 @all_readers

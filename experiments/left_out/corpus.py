@@ -79,7 +79,7 @@ class Corpus:
     @property
     def titled(self) -> bool:
         """Whether passages have titles."""
-        return TITLE in self.graph.relations and len(self.graph._adjacency(TITLE).indices) > 0
+        return TITLE in self.graph.relations and len(self.graph.edges(TITLE).indices) > 0
 
     @cached_property
     def encoder(self) -> SentenceEncoder:

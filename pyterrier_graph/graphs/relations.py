@@ -48,7 +48,7 @@ def relation_names(named: Iterable[str]) -> tuple[str, ...]:
 def check_relation_name(relation: str) -> None:
     """Raises ValueError if the links or references of a document cannot have this name."""
     if not _NAME.fullmatch(relation) or relation.endswith(INVERSE):
-        allowed = f"allowed are lower-case letters, digits and '_'; names ending in '{INVERSE}' are those of inverses"
+        allowed = f"allowed are lower-case letters, digits and '_'; names ending in '{INVERSE}' are inverses"
         raise ValueError(f"a relation cannot be called {relation!r}: {allowed}")
     if relation in (ORDER, STRUCTURAL, TITLE, TITLES, *QUERY_RELATIONS, DOCUMENT):
         raise ValueError(
@@ -62,7 +62,7 @@ def inverse_path(path: str) -> str:
 
 
 def nearest_titled(parent: np.ndarray, titled: np.ndarray) -> np.ndarray:
-    """Per node the nearest ``titled`` section above it, or -1; ``parent`` is the section that holds it, or -1."""
+    """The nearest ``titled`` section above each node, or -1; ``parent`` is the section that contains it, or -1."""
     above = parent.copy()
     while len(further := np.flatnonzero((above >= 0) & ~titled[above])):
         above[further] = parent[above[further]]

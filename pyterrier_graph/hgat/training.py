@@ -170,14 +170,14 @@ class NegativeSampler:
             self._candidates = CSR.group(
                 row, graph.nodes_of(candidates["docno"].tolist()), len(self.qids)
             )
-        self._passages = graph._document_passages
+        self._passages = graph.document_passages
         self._relevant_documents = CSR.distinct(
             self._query, graph.document[self._positive], len(self.qids)
         )
         if strategy in ("shared_codes", "mixed"):
             self._codes = self._numbers_of(codes)
             # in front of each pair of a query and a code: the number of documents of all codes before
-            self._before = offsets(graph._code_documents.lengths[self._codes.indices])
+            self._before = offsets(graph.code_documents.lengths[self._codes.indices])
             if strategy == "mixed" and not self._before[-1]:
                 warnings.warn(
                     "negatives='mixed' draws from documents that share a code, but no training query or relevant "
@@ -260,7 +260,7 @@ class NegativeSampler:
         A document is drawn from the lists of all the query's codes, and accepted if the list is that of its first code.
         Documents with several of the codes are thus as likely as others, and no union of the lists is made.
         """
-        codes, listed = self._codes, self.graph._code_documents
+        codes, listed = self._codes, self.graph.code_documents
         start, end = self._before[codes.indptr[query]], self._before[codes.indptr[query + 1]]
         drawn = np.full(len(query), -1)
         rows = np.flatnonzero(start < end)
@@ -271,7 +271,7 @@ class NegativeSampler:
             document = listed.indices[listed.indptr[code] + place - self._before[pair]].astype(
                 np.int64
             )
-            position, other = self.graph._codes_of(document)
+            position, other = self.graph.document_codes.select(document)
             before = (other < code[position]) & np.isin(
                 self._key(query[rows][position], other), self._code_keys
             )
@@ -281,15 +281,15 @@ class NegativeSampler:
         return drawn
 
     def _key(self, query: np.ndarray, code: np.ndarray) -> np.ndarray:
-        return query * len(self.graph._code_names) + code
+        return query * len(self.graph.code_names) + code
 
     def _numbers_of(self, codes: Mapping[str, Collection[str]] | None) -> CSR:
         """Per query the numbers of its codes in the graph, or of the codes of its relevant documents."""
         if codes is None:
-            position, number = self.graph._codes_of(self._relevant_documents.indices)
+            position, number = self.graph.document_codes.select(self._relevant_documents.indices)
             row = self._relevant_documents.row_index[position]
         else:
-            number_of = {code: number for number, code in enumerate(self.graph._code_names)}
+            number_of = {code: number for number, code in enumerate(self.graph.code_names)}
             given = [
                 (row, code) for row, qid in enumerate(self.qids) for code in codes.get(qid, ())
             ]

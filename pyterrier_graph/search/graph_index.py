@@ -183,7 +183,7 @@ class GraphIndex(Shown, StoredIndex):
 
     def _with_texts(self, found: pt.Transformer, per: Per) -> pt.Transformer:
         """Adds the columns of texts to found passages, and folds them."""
-        return folded(self, self.graph.text_loader()._behind(found), per)
+        return folded(self, found >> self.graph.text_loader(), per)
 
     def bm25(self, num_results: int = 1000, *, per: Per = "passage") -> pt.Transformer:
         """Finds passages by BM25 over their text and context.
