@@ -22,8 +22,9 @@ from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graphs.candidate_graph import CandidateGraph
 from pyterrier_graph.graphs.hetero_graph import paper_relations
 from pyterrier_graph.hgat.equations import HGATConfig, Variant
+from pyterrier_graph.hgat.negatives import Strategy
 from pyterrier_graph.hgat.reranker import HGATReranker
-from pyterrier_graph.hgat.training import HGATTraining, Strategy, draw_triples
+from pyterrier_graph.hgat.training import HGATTraining, draw_triples
 from pyterrier_graph.training import trainer
 
 QUICK = {
@@ -151,7 +152,7 @@ def test_triples_of_a_run(with_graph: bool) -> None:
     run = CandidateGraph()(frame)
     options = HGATTraining(negatives="candidates", repeats=3)
     queries, graphs, triples = draw_triples(
-        run, QRELS[QRELS["qid"] != "t2"], graph if with_graph else None, options
+        tiny.judged(run, QRELS[QRELS["qid"] != "t2"], graph if with_graph else None), options
     )
     assert len(triples) == 3 * 5 * 3
     grade = {(row.qid, row.docno): row.label for row in QRELS.itertuples()}
@@ -160,7 +161,9 @@ def test_triples_of_a_run(with_graph: bool) -> None:
         qid = qid_of[queries[query]]
         better, worse = graphs[place].ids_of(np.array([positive, negative]))
         assert grade[qid, better] > grade.get((qid, worse), 0)
-    some = draw_triples(run, QRELS, graph, HGATTraining(negatives="candidates", max_triples=7))[2]
+    some = draw_triples(
+        tiny.judged(run, QRELS, graph), HGATTraining(negatives="candidates", max_triples=7)
+    )[2]
     assert len(np.unique(some, axis=0)) == 7
 
 

@@ -337,7 +337,7 @@ def test_values_that_only_some_transformers_read() -> None:
         SharedCodes(tiny.graph()).transform(documents)
     with pytest.raises(ValueError, match="family must be a list of texts"):
         NotOwnFamily().transform(documents.assign(family=[[1]] * len(RUN)))
-    with pytest.raises(ValueError, match="a label must be a whole number, got 0.5"):
+    with pytest.raises(ValueError, match="a label must be an integer, got 0.5"):
         ptg.DocumentEvidence().fit(RUN, tiny.qrels(2).assign(label=0.5))
     halves = RUN.assign(query=pd.Series(["\ud800"] * len(RUN), dtype=object))
     with pytest.raises(ValueError, match="query .t0. has no text"):

@@ -25,7 +25,7 @@ from pyterrier_graph.hgat.equations import HGATConfig
 from pyterrier_graph.hgat.reranker import HGATReranker
 from pyterrier_graph.hgat.training import HGATTraining, draw_triples
 from pyterrier_graph.search.document_evidence import DocumentEvidence
-from pyterrier_graph.training.validation import Validation
+from pyterrier_graph.training.validation import JudgedRun, Validation
 
 Make = Callable[..., pt.Transformer]
 
@@ -423,7 +423,8 @@ def test_relations_are_those_of_the_config_or_all_of_the_paper() -> None:
 
 def test_training_by_judgments_of_documents_is_that_of_their_passages() -> None:
     drawn = [
-        draw_triples(RUN, qrels, tiny.graph(), HGATTraining())[2] for qrels in (PASSAGES, DOCUMENTS)
+        draw_triples(tiny.judged(RUN, qrels, tiny.graph()), HGATTraining())[2]
+        for qrels in (PASSAGES, DOCUMENTS)
     ]
     np.testing.assert_array_equal(*drawn)
     fitted = [
@@ -436,27 +437,34 @@ def test_training_by_judgments_of_documents_is_that_of_their_passages() -> None:
 def test_judged_documents_that_are_not_in_the_graph() -> None:
     unknown = pd.DataFrame([{"qid": "t0", "docno": "d99", "label": 1}])
     with pytest.warns(UserWarning, match=r"1 judged docno \('d99'\) not in the graph"):
-        triples = draw_triples(RUN, pd.concat([DOCUMENTS, unknown]), tiny.graph(), HGATTraining())[
-            2
-        ]
+        triples = draw_triples(
+            tiny.judged(RUN, pd.concat([DOCUMENTS, unknown]), tiny.graph()), HGATTraining()
+        )[2]
     np.testing.assert_array_equal(
-        triples, draw_triples(RUN, DOCUMENTS, tiny.graph(), HGATTraining())[2]
+        triples, draw_triples(tiny.judged(RUN, DOCUMENTS, tiny.graph()), HGATTraining())[2]
     )
     with pytest.raises(KeyError, match="d99"):
-        draw_triples(RUN, unknown, tiny.graph(), HGATTraining())
+        draw_triples(tiny.judged(RUN, unknown, tiny.graph()), HGATTraining())
 
 
 def test_validation_by_judgments_of_documents() -> None:
     reranker = small(training={"epochs": 2}).fit(RUN, DOCUMENTS, RUN, DOCUMENTS)
     measured = [entry["nDCG@10"] for entry in reranker.training_log if "nDCG@10" in entry]
-    last = Validation(RUN, DOCUMENTS, "nDCG@10", reranker).per_query(reranker(RUN)["score"]).mean()
+    last = (
+        Validation(JudgedRun(RUN, DOCUMENTS, reranker), "nDCG@10")
+        .per_query(reranker(RUN)["score"])
+        .mean()
+    )
     assert max(measured) == pytest.approx(last)
     assert max(measured) > 0
     start = {"title/title": 0.0, "order_i": 0.0}
     tuned = tiny_maxsim(weights=start).fit(RUN, DOCUMENTS)
     evidence = DocumentEvidence(0.0).fit(tuned(RUN), DOCUMENTS)
     for model, scored in ((tuned, tuned(RUN)), (evidence, evidence(tuned(RUN)))):
-        assert Validation(RUN, DOCUMENTS, "nDCG@10", model).per_query(scored["score"]).sum() > 0
+        assert (
+            Validation(JudgedRun(RUN, DOCUMENTS, model), "nDCG@10").per_query(scored["score"]).sum()
+            > 0
+        )
 
 
 # --- options of training

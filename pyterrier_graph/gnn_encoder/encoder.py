@@ -237,8 +237,10 @@ class GNNEncoder(ContextualEncoder):
                 rates=rates,
                 validate=validate,
                 verbose=self.verbose,
-                tied=not self.random_start,
-                free=model.penalty if l2_sp is None and encoder is None else None,
+                interpolate_to_start=not self.random_start,
+                train_without_penalty=model.penalty
+                if l2_sp is None and encoder is None
+                else None,
             )
         if encoder is not None:
             self.encoder, self.vectors, self._checkpoint = encoder, None, None

@@ -209,6 +209,7 @@ class GraphReranker(Reranker):
     # relations along which a LateInteractionIndex gives passages the matches of their neighbors
     weights: Mapping[str, float] = MappingProxyType({})
     _keep_tokens = True  # not while the encoder changes
+    _checked_sources: tuple[Any, ...] = (None, None, None)  # encoder, graph, tokens: checked once
 
     def __init__(
         self,
@@ -228,10 +229,6 @@ class GraphReranker(Reranker):
         self.tokens = tokens
         self.titles = titles
         self.verbose = verbose
-        if graph is not None:
-            check_type(
-                "graph", graph, HeteroGraph, "a DocumentGraph: ptg.DocumentGraph(path).index(docs)"
-            )
         self.encoder: TokenEncoder = open_encoder(encoder, device, dtype)
 
     @abstractmethod
@@ -248,23 +245,29 @@ class GraphReranker(Reranker):
 
     def _check(self) -> None:
         super()._check()
+        if self.graph is not None:
+            expected = "a DocumentGraph: ptg.DocumentGraph(path).index(docs)"
+            check_type("graph", self.graph, HeteroGraph, expected)
+        sources = self.encoder, self.graph, self.tokens
+        if any(new is not old for new, old in zip(sources, self._checked_sources, strict=True)):
+            self._check_tokens()
+            self._checked_sources = sources
+        if self.tokens is not None and self.titles and not self.tokens.meta["titles"]:
+            raise ValueError(
+                f"titles=True, but {self.tokens!r} was built without: build it with titles=True"
+            )
+
+    def _check_tokens(self) -> None:
+        """Raises an error unless the stored tokens belong to this encoder and graph."""
         if self.tokens is None:
             return
-        check_type(
-            "tokens",
-            self.tokens,
-            TokenStore,
-            "a TokenStore: ptg.TokenStore(path).build(graph, encoder)",
-        )
+        expected = "a TokenStore: ptg.TokenStore(path).build(graph, encoder)"
+        check_type("tokens", self.tokens, TokenStore, expected)
         if self.graph is None:
             raise ValueError(
                 f"{self.tokens!r} holds vectors of a graph's nodes: give the graph, too"
             )
         self.tokens.check(self.encoder, self.graph)
-        if self.titles and not self.tokens.meta["titles"]:
-            raise ValueError(
-                f"titles=True, but {self.tokens!r} was built without: build it with titles=True"
-            )
 
     def _view(self) -> View:
         inputs: dict[str, Any] = {

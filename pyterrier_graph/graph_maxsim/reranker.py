@@ -20,11 +20,14 @@ from pyterrier_graph.graph_maxsim.graph_reranker import (
     graph_maxima,
     rows_of_each,
 )
-from pyterrier_graph.graphs.hetero_graph import HeteroGraph, check_relations
+from pyterrier_graph.graphs.hetero_graph import (
+    HeteroGraph,
+    check_relations,
+    warn_of_missing_edges,
+)
 from pyterrier_graph.graphs.relations import OWN
 from pyterrier_graph.training.grid_search import Tuning, coordinate_search
-from pyterrier_graph.training.model import Judged
-from pyterrier_graph.training.validation import Validation
+from pyterrier_graph.training.validation import JudgedRun, Validation
 
 TITLES_AND_NEIGHBORS = {"title": 1.0, "title/title": 1.0, "order": 0.5, "order_i": 0.5}
 GRID = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -106,6 +109,8 @@ class GraphMaxSim(GraphReranker):
         self.weights = TITLES_AND_NEIGHBORS if weights is None else weights
         self.training = Tuning() if training is None else training
         self._check()
+        if graph is not None and weights is not None:
+            warn_of_missing_edges(graph, weights)
 
     def __repr__(self) -> str:
         weights = ", ".join(
@@ -146,8 +151,8 @@ class GraphMaxSim(GraphReranker):
             query, passages = work.query[rows[0]], work.node[rows]
             yield rows, *best_matches(work, work.queries[query], passages, self.weights)
 
-    def _learn(self, training: Judged, validation: Judged | None) -> None:
-        measure = Validation(*(validation or training), self.training.measure, self)
+    def _learn(self, training: JudgedRun, validation: JudgedRun | None) -> None:
+        measure = Validation(validation or training, self.training.measure)
         # the matches do not depend on the weights
         matches = [
             (work.rows[rows], *rest)

@@ -19,7 +19,7 @@ from pyterrier_graph.graphs.hetero_graph import passage_qrels
 from pyterrier_graph.graphs.relations import RELEVANT
 from pyterrier_graph.storage.arrays import blocks, numbers_of
 from pyterrier_graph.training.grid_search import WEIGHTS, Numbers, coordinate_search
-from pyterrier_graph.training.validation import Validation, checked_topics, judged
+from pyterrier_graph.training.validation import JudgedRun, Validation, checked_topics
 
 if TYPE_CHECKING:
     from pyterrier_graph.graph_mean.graph_mean import ContextualEncoder
@@ -52,9 +52,10 @@ class PassageValidation:
     ) -> None:
         self._model, self._sampler = model, model._sampler()
         sampler = self._sampler
-        topics, qrels = judged(checked_topics(topics, model), qrels, model)
+        judged = JudgedRun(checked_topics(topics, model), qrels, model)
+        topics, qrels = judged.rows, judged.qrels
         qrels = qrels[qrels["qid"].isin(topics["qid"])]
-        self._evaluate = Validation(topics, qrels, measure, model)
+        self._evaluate = Validation(judged, measure)
         texts = query_texts(topics)
         self.queries = texts.tolist()
         graph = sampler.query_graph if sampler.query_relations else None

@@ -23,7 +23,7 @@ from pyterrier_graph.pair.training import DualEncoderTraining, check_examples, t
 from pyterrier_graph.storage.artifact import weights_sha256
 from pyterrier_graph.training.model import LearnedModel, training_entry
 from pyterrier_graph.training.trainer import restored_on_error
-from pyterrier_graph.training.validation import Validation, checked_qrels, checked_topics
+from pyterrier_graph.training.validation import JudgedRun, Validation, checked_qrels, checked_topics
 
 NETWORK = "sentence-transformer"
 
@@ -203,9 +203,9 @@ class DualEncoder(LearnedModel, SentenceEncoder):
                 folder = (
                     None if options.output_dir is None else os.path.join(options.output_dir, stage)
                 )
-                validation = (
-                    None if run is None else Validation(run, qrels_va, options.measure, self)
-                )
+                validation = None
+                if run is not None:
+                    validation = Validation(JudgedRun(run, qrels_va, self), options.measure)
                 logs[stage] = train_dual_encoder(
                     self.network,
                     data,

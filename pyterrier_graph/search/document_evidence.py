@@ -31,7 +31,7 @@ from pyterrier_graph.graphs.hetero_graph import (
 )
 from pyterrier_graph.graphs.relations import DOCUMENT, inverse_path
 from pyterrier_graph.training.grid_search import Tuning, coordinate_search
-from pyterrier_graph.training.validation import Validation, tuning_set
+from pyterrier_graph.training.validation import JudgedRun, Validation, tuning_set
 
 GRID = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
 SHARES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)  # of neighbors
@@ -159,7 +159,8 @@ class DocumentEvidence(Evidence, pt.Estimator):
         run, qrels = tuning_set(topics_or_res_tr, qrels_tr, topics_or_res_va, qrels_va)
         run = check_frame(run, self, numbers=("score",))
         pt.validate.result_frame(run, extra_columns=["score"], context=self)
-        validation = Validation(run[["qid", "docno", "score"]], qrels, self.training.measure, self)
+        judged = JudgedRun(run[["qid", "docno", "score"]], qrels, self)
+        validation = Validation(judged, self.training.measure)
         run, evidence = validation.run, self.evidence(validation.run)
         measure = lambda numbers: validation.per_query(run["score"] + evidence @ pd.Series(numbers))  # noqa: E731
         weights = coordinate_search(self.weights, self.grid(), measure, verbose=False)

@@ -14,7 +14,7 @@ from pyterrier_graph.graphs.relations import DOCUMENT, ORDER
 from pyterrier_graph.search.document_evidence import Evidence
 from pyterrier_graph.search.hybrid import ALPHA, ALPHAS, Fusion, weighted
 from pyterrier_graph.training.grid_search import Numbers, Tuning, coordinate_search
-from pyterrier_graph.training.validation import Validation, judged
+from pyterrier_graph.training.validation import JudgedRun, Validation
 
 SETTINGS: Mapping[str, Any] = {
     "alpha": ALPHA,
@@ -32,7 +32,7 @@ Parts = tuple[pd.DataFrame, np.ndarray]
 
 def measured_parts(hybrid: Fusion, topics: pd.DataFrame, qrels: pd.DataFrame) -> Parts:
     """The best results of both pipelines for judged queries, and their normalized scores, shape (results, 2)."""
-    topics = judged(topics, qrels, hybrid)[0]
+    topics = JudgedRun(topics, qrels, hybrid).rows
     found, parts = hybrid._parts(topics)
     merged = hybrid._frame(topics, found)
     ranks = pd.DataFrame(parts).groupby(merged["qid"]).rank(ascending=False)
@@ -80,7 +80,7 @@ def best_settings(
     merged = pd.concat([found for found, _ in parts], ignore_index=True)
     scores = np.concatenate([scores for _, scores in parts])
     evidence = evidence_of(graph, present["evidence"])
-    validation = Validation(merged, qrels, training.measure, evidence)
+    validation = Validation(JudgedRun(merged, qrels, evidence), training.measure)
     found: dict[float, pd.DataFrame] = {}
 
     def measure(numbers: Numbers) -> np.ndarray:

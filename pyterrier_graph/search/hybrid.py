@@ -31,7 +31,7 @@ from pyterrier_graph.checks import (
 from pyterrier_graph.documents.document import split_passage_id
 from pyterrier_graph.html import pipeline_name
 from pyterrier_graph.training.grid_search import Numbers, Tuning, coordinate_search
-from pyterrier_graph.training.validation import Validation, judged, tuning_set
+from pyterrier_graph.training.validation import JudgedRun, Validation, tuning_set
 
 ALPHA = 0.6
 ALPHAS = tuple(round(0.05 * step, 2) for step in range(21))
@@ -259,11 +259,10 @@ class Hybrid(Fusion, pt.Estimator):
         topics, qrels = tuning_set(topics_or_res_tr, qrels_tr, topics_or_res_va, qrels_va)
         topics = check_frame(topics, self)
         pt.validate.query_frame(topics, extra_columns=["query"], context=self)
-        run, qrels = judged(topics, qrels, self)
+        run = JudgedRun(topics, qrels, self).rows
         merged, parts = self._parts(run)
-        validation = Validation(
-            self._frame(run, merged)[["qid", "docno"]], qrels, self.training.measure, self
-        )
+        candidates = JudgedRun(self._frame(run, merged)[["qid", "docno"]], qrels, self)
+        validation = Validation(candidates, self.training.measure)
 
         def measure(numbers: Numbers) -> np.ndarray:
             return validation.per_query(weighted(parts, numbers["alpha"]).sum(1))
