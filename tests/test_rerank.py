@@ -15,12 +15,14 @@ import tiny
 import torch
 
 import pyterrier_graph as ptg
-from pyterrier_graph.checks import SpeedWarning
+from pyterrier_graph.checks import DataWarning, SpeedWarning
+from pyterrier_graph.documents.document import Node, Reference, StructuredDocument
 from pyterrier_graph.encoders.token_encoder import TokenEncoder
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graph_maxsim.reranker import GraphMaxSim
 from pyterrier_graph.graphs.candidate_graph import CandidateGraph
 from pyterrier_graph.graphs.document_graph import DocumentGraph
+from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 from pyterrier_graph.hgat.equations import HGATConfig
 from pyterrier_graph.hgat.reranker import HGATReranker
 from pyterrier_graph.hgat.training import HGATTraining, draw_triples
@@ -311,6 +313,31 @@ def test_document_evidence_learns_its_weight() -> None:
     )  # the validation queries decide
 
 
+def test_a_reference_to_a_document_reaches_its_passages() -> None:
+    nodes = (Node("section", "", -1), Node("passage", "a", 0), Node("section", "", 0))
+    nodes = (*nodes, Node("passage", "b", 2))
+    references = (Reference("external", 1, "e"),)
+    graph = MemoryGraph.from_documents(
+        [StructuredDocument("d", nodes, (), references), StructuredDocument("e", nodes)]
+    )
+    row, reached = graph.related_passages(
+        graph.nodes_of(["d%p0", "d%p1", "e%p0", "e%p1"]), "external"
+    )
+    pairs = zip(row.tolist(), graph.ids_of(reached), strict=True)
+    assert [*pairs] == [(0, "e%p0"), (0, "e%p1"), (2, "d%p0"), (3, "d%p0")]
+    docnos = ["e%p1", "d%p0", "e%p0", "d%p1"]
+    run = pd.DataFrame({"qid": "1", "docno": docnos, "score": [4.0, 2.0, 1.0, 0.0]})
+    scores = DocumentEvidence(0.0, relations={"external": 0.5}, graph=graph)(run)["score"]
+    assert scores.tolist() == [4 + 0.5 * 2, 2 + 0.5 * (4 + 1) / 2, 1 + 0.5 * 2, 0]
+    for relation in ("internal", "structural"):  # no links; sections are no passages
+        with pytest.warns(DataWarning, match=f"'{relation}' has no effect"):
+            DocumentEvidence(relations={relation: 0.3}, graph=graph)
+    with pytest.warns(DataWarning, match="'internal' has no effect"):
+        GraphMaxSim(graph, tiny.encoder(), {"internal": 0.3})
+    with pytest.raises(ValueError, match="no relation 'externl'"):
+        DocumentEvidence(relations={"externl": 0.3}, graph=graph)
+
+
 @pytest.mark.parametrize("make", [*RERANKERS, lambda graph: DocumentEvidence()])
 def test_judgments_that_do_not_fit(make: Make) -> None:
     frame, qrels, reranker = tiny.run(2), tiny.qrels(2), make(tiny.graph())
@@ -396,6 +423,33 @@ def test_wrong_arguments_are_named(
 
 
 # --- defaults
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "value", "message"),
+    [
+        (tiny_maxsim, "weights", {"order": -1.0}, "weight of 'order' must be 0 or more"),
+        (tiny_maxsim, "weights", {"cites": 1.0}, "no relation 'cites'"),
+        (tiny_maxsim, "graph", "corpus.graph", "graph must be a DocumentGraph"),
+        (tiny_maxsim, "tokens", "tokens", "tokens must be a TokenStore"),
+        (small, "batch_size", 0, "batch_size must be"),
+        (small, "training", {"epochs": 1}, "training must be a HGATTraining"),
+        (small, "config", HGATConfig(), "config determines the weights of a HGATReranker"),
+    ],
+)
+def test_arguments_that_are_set_later_are_checked(
+    make: Make, name: str, value: Any, message: str
+) -> None:
+    reranker = make()
+    before = reranker.get_parameter(name)
+    with pytest.raises((TypeError, ValueError), match=message):
+        reranker.set_parameter(name, value)
+    assert reranker.get_parameter(name) == before
+    reranker(tiny.run(1))
+    if name != "config":
+        setattr(reranker, name, value)
+        with pytest.raises((TypeError, ValueError), match=message):
+            reranker(tiny.run(1))
 
 
 def test_hgat_is_graph_maxsim_until_it_is_trained() -> None:

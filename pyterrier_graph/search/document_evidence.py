@@ -9,6 +9,7 @@ leads to. The sum and the maximum are over results of the query only: a neighbor
 last result. Both directions are one mean, so that the first and the last passage of a document lose nothing.
 """
 
+import warnings
 from collections.abc import Mapping
 from typing import Self
 
@@ -17,6 +18,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_graph.checks import (
+    DataWarning,
     WithSignature,
     check_frame,
     check_number,
@@ -24,7 +26,6 @@ from pyterrier_graph.checks import (
     check_weights,
 )
 from pyterrier_graph.graphs.hetero_graph import (
-    PASSAGE_TYPE,
     HeteroGraph,
     check_relations,
     documents_of,
@@ -35,6 +36,15 @@ from pyterrier_graph.training.validation import JudgedRun, Validation, tuning_se
 
 GRID = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
 SHARES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)  # of neighbors
+SAMPLED = 100_000  # passages in which a relation has to have an effect
+
+
+def _warn_of_no_effect(graph: HeteroGraph, relations: Mapping[str, float]) -> None:
+    passages = graph.passage_nodes[:SAMPLED]
+    for relation, weight in relations.items():
+        if weight and not len(graph.related_passages(passages, relation)[0]):
+            message = f"{relation!r} has no effect: it connects no two passages of {graph!r}"
+            warnings.warn(message, DataWarning, stacklevel=4)
 
 
 class Evidence(WithSignature, pt.Transformer):
@@ -61,6 +71,7 @@ class Evidence(WithSignature, pt.Transformer):
             raise ValueError("relations are those of a graph: give graph=DocumentGraph(path)")
         if graph is not None:
             check_relations(graph, [*self.relations, *map(inverse_path, self.relations)])
+            _warn_of_no_effect(graph, self.relations)
         self.training: Tuning = check_training(training, Tuning)
 
     def __repr__(self) -> str:
@@ -100,14 +111,7 @@ class Evidence(WithSignature, pt.Transformer):
         order = np.argsort(first + nodes)
         keys = (first + nodes)[order]
         for relation in self.relations:
-            ways = (graph.neighbors(nodes, path) for path in (relation, inverse_path(relation)))
-            pairs = np.unique(
-                np.concatenate([row * graph.num_nodes + neighbor for row, neighbor in ways])
-            )
-            row, neighbor = np.divmod(pairs, graph.num_nodes)
-            row, neighbor = (
-                part[graph.node_type[neighbor] == PASSAGE_TYPE] for part in (row, neighbor)
-            )
+            row, neighbor = graph.related_passages(nodes, relation)
             place = np.searchsorted(keys, first[row] + neighbor)
             place[place == len(keys)] = 0
             retrieved = keys[place] == first[row] + neighbor if len(keys) else place.astype(bool)
