@@ -29,9 +29,9 @@ REQUIRES = [
     "ir_datasets>=0.6",
     "ir-measures>=0.4.1",
     "npids>=0.1",
-    "lancedb>=0.40",
-    "obstore>=0.9.5",
-    "snowballstemmer>=2.2",  # marks the words of a question in a snippet
+    "bm25s>=0.3.16",
+    "PyStemmer>=2.2",  # stems of BM25, and of words that a snippet has
+    "regex>=2024.5",  # words of all scripts
     "lazy_loader>=0.4",
     "wrapt>=1.15",  # before, its import hook hides a package's data files
     "matplotlib>=3.9.2",
@@ -63,15 +63,16 @@ PISA = [  # wurlitzer hides the log of PISA's indexer
 ]
 ADAPTIVE = ["pyterrier-adaptive>=0.2.1"]
 RAY = ["ray>=2.49"]
+# Engines that serve an index: see docs/scale.md.
+QDRANT = ["qdrant-client>=1.12"]
+LANCEDB = ["lancedb>=0.40"]
 # Runs encoders; those of sentence-transformers need an older transformers. There are no wheels for Macs with Intel.
 OPENVINO = ["openvino>=2026.1; platform_system != 'Darwin' or platform_machine == 'arm64'"]
 DOCS = ["sphinx>=7.4", "myst-nb>=1.2"]
 TESTS = [
     "faiss-cpu>=1.9.0.post1",
-    "flask-cors>=5",  # with moto: an S3 server
     "hypothesis>=6.100",
     "ipykernel>=6.22",  # before, progress bars of notebooks are text
-    "moto[s3]>=5.1.5",  # writes on the condition that an object is unchanged
     "mypy>=1.15",
     "nbclient>=0.10",
     "nbformat>=5.10",
@@ -133,18 +134,20 @@ setup(
         "gpu": ["faiss-gpu>=1.14.3; platform_system == 'Linux'"],
         "adaptive": ADAPTIVE,
         "ray": RAY,
+        "qdrant": QDRANT,
+        "lancedb": LANCEDB,
         "openvino": OPENVINO,
         "demo": DEMO,
         "docs": DOCS,
         "notebooks": NOTEBOOKS,
-        "test": [*NOTEBOOKS, *DOCS, *RAY, *OFFICE, *TESTS],
+        "test": [*NOTEBOOKS, *DOCS, *RAY, *OFFICE, *QDRANT, *LANCEDB, *TESTS],
     },
     entry_points={
         "pyterrier.artifact": [
             "contextual_index.flex = pyterrier_graph.graph_mean.contextual_index:ContextualIndex",
             "document_frequencies.hashed = pyterrier_graph.clef_ip:DocumentFrequencies",
             "dual_encoder.sbert = pyterrier_graph.pair.dual_encoder:DualEncoder.load",
-            "graph_index.lance = pyterrier_graph.search.graph_index:GraphIndex",
+            "graph_index.versions = pyterrier_graph.search.graph_index:GraphIndex",
             "gnn_encoder.safetensors = pyterrier_graph.gnn_encoder.encoder:GNNEncoder.load",
             "late_interaction_index.faiss = pyterrier_graph.graph_maxsim.index:LateInteractionIndex",
             "passage_graph.csr = pyterrier_graph.graphs.document_graph:DocumentGraph",

@@ -96,16 +96,7 @@ def command_line() -> argparse.ArgumentParser:
         encoder=(DEFAULT, "a saved DualEncoder or any encoder"),
         cross_encoder=(DEFAULT, "a checkpoint that the cross-encoder and LGRe start at"),
         trained_on=(str, "the collection that the encoder was trained on", COLLECTIONS),
-        max_tokens=(256, "tokens of a passage, or of each of its windows"),
-        windows=(
-            1,
-            "windows of a longer passage; those of the tables are 1 unless they say otherwise",
-        ),
-        titled_share=(
-            2 / 3,
-            "share of a passage's vector that is read after its titles, in GraphMean and GraphIndex",
-        ),
-        fixed_weights=(False, "a GNNEncoder has fixed weights, in place of those of each query"),
+        max_tokens=(256, "tokens of a passage"),
         masked=(0.3, "share of the queries that give a GNNEncoder its loss in an epoch"),
     )
     return command

@@ -422,7 +422,7 @@ class Bench:
         if system != DUAL:
             model = self._system(system, seed, k, masked)
             shutil.rmtree(path, ignore_errors=True)
-            index = model.index(path, windows=1).flex
+            index = model.index(path).flex
             if system in (JOINT, JOINT_WITHOUT_GNN):
                 queries = model.query_encoder()(self.test.topics)
         found = index.np_retriever(num_results=DEPTH, drop_query_vec=True)(queries)

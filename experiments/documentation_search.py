@@ -32,7 +32,7 @@ from experiments.harness.first_stage import bm25
 from experiments.harness.results import Results, claim
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.stored_vectors import base_vectors
-from pyterrier_graph.search.graph_index import ENCODED
+from pyterrier_graph.search.versions import ENCODED
 
 MEASURES = [nDCG @ 10, RR @ 10, R @ 20]
 SYSTEMS = {
@@ -52,7 +52,7 @@ SYSTEMS = {
 }
 WEIGHTS: dict[str, Any] = {
     "dual-encoder": {},
-    "graph-mean": "auto",
+    "graph-mean": None,
     "graph-mean-fixed": {"title": 1.0},
 }
 BM25 = "BM25"
@@ -208,7 +208,7 @@ class Bench:
         if name == "graph-mean-fixed":
             mean.fit(*self.dev)
         logger.info("%r", mean)
-        return mean.index(path, windows=1).retriever(num_results=1000)
+        return mean.index(path).retriever(num_results=1000)
 
     def _reranker(self) -> pt.Transformer:
         tokens = ptg.TokenStore(self.output / "graph-maxsim.tokens")

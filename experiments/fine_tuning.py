@@ -89,14 +89,11 @@ class Bench(dual_encoders.Bench):
         super().__init__(collection, options)
         unused = {
             "cross_encoder": DEFAULT,
-            "fixed_weights": False,
             "masked": None,
         }  # the teacher has no such models
         about = {
             **vars(options),
             "max_tokens": CHECKPOINT_TOKENS,
-            "windows": 1,
-            "titled_share": 2 / 3,
             **unused,
         }
         self.searched = Corpus(

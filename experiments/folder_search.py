@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import csv
 import re
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,8 +22,10 @@ import pyterrier as pt
 import pyterrier_graph as ptg
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.stored_vectors import base_vectors
-from pyterrier_graph.search.graph_index import ENCODED
-from pyterrier_graph.search.tables import FullText, write_table
+from pyterrier_graph.search.bm25 import BM25Index
+from pyterrier_graph.search.results import fold_results
+from pyterrier_graph.search.retrievers import BM25Retriever
+from pyterrier_graph.search.versions import ENCODED
 
 QUESTIONS = Path(__file__).with_suffix(".tsv")
 BEST = 3
@@ -94,9 +97,9 @@ def answered(index: ptg.GraphIndex, asked: dict[str, str], output: Path) -> dict
     )
     for name, system in rivals(index, output).items():
         for per in ("passage", "section"):
-            ranked[f"{name}, one per {per}"] = (index._with_texts(system, per) % BEST).transform(
-                topics
-            )
+            found = system >> index.graph.text_loader()
+            found = fold_results(index.graph, index.version.lines, found, per) % BEST
+            ranked[f"{name}, one per {per}"] = found.transform(topics)
     return {name: hits(found, asked) for name, found in ranked.items()}
 
 
@@ -112,11 +115,13 @@ def hits(found: pd.DataFrame, asked: dict[str, str]) -> int:
 
 def rivals(index: ptg.GraphIndex, output: Path) -> dict[str, pt.Transformer]:
     """Systems that users would try first, over the same passages; they rank passages."""
-    graph, encoder = index.graph, index._contextual.encoder
-    rows = ((row["docno"], row["text"]) for row in graph.get_corpus_iter())
-    place = output / "rivals"
-    bm25 = FullText(place, "passages", write_table(place, "passages", None, rows, searched=True))
-    titled = index._parts(1000)[0]
+    graph, encoder = index.graph, index.bi_encoder
+    rows = [*graph.get_corpus_iter()]
+    path = output / "rivals"
+    shutil.rmtree(path, ignore_errors=True)
+    docnos, texts = ([row[name] for row in rows] for name in ("docno", "text"))
+    bm25 = BM25Retriever(BM25Index.build(path, texts), docnos)
+    titled = BM25Retriever(index.version.bm25, docnos)
     flex = base_vectors(index.path / ENCODED, graph, encoder, titles=True).flex
     dense = encoder.query_encoder() >> flex.np_retriever(num_results=1000, drop_query_vec=True)
     return {

@@ -160,7 +160,8 @@ def attention(passages: int) -> Programs:
 
     @torch.inference_mode()
     def ours() -> Tensor:
-        return layers[1](p, layers[0](q, p, to_queries), to_passages)
+        states = layers[0]((p, q), to_queries)
+        return layers[1]((states, p), to_passages)
 
     def convolution(layer: BipartiteAttention) -> GATConv:
         made = GATConv(

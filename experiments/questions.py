@@ -45,9 +45,11 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
         index = ptg.GraphIndex(
             f"{folder}/index", verbose=False
         )  # opened again, it takes the converted encoder
-        assert isinstance(index._encoder, CompiledEncoder), "this checkpoint was not converted"
-        contextual, (_, vectors, _) = index._contextual, index._contextual.flex.payload()
-        encoded, weights = contextual._encoded([QUESTION]), contextual._weights
+        assert isinstance(index.loaded_encoder, CompiledEncoder), (
+            "this checkpoint was not converted"
+        )
+        contextual, (_, vectors, _) = index.contextual, index.contextual.flex.payload()
+        encoded = contextual.encoder.encode_queries([QUESTION])
         dimension = len(query := ours.encode_queries([QUESTION])[0])
         print(
             "largest difference from float32:",
@@ -72,17 +74,14 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
             },
             f"find in {len(vectors):,} passages": {
                 "numpy: a product, and the best ten": by_numpy,
-                "ours: weights of titles": lambda: weights and weights.widened(query[None]),
-                "ours: weights, windows, the best ten": lambda: contextual._search(
-                    encoded, 10, False
-                ),
+                "ours: the best ten": lambda: contextual.search(encoded, 10),
             },
             "a question": {
                 "pyterrier_dr: SBertBiEncoder >> FlexIndex": partial(
                     (peer.query_encoder() >> plain.np_retriever(num_results=10)).search, QUESTION
                 ),
-                "ours: encoding and finding, of arrays": lambda: contextual._search(
-                    contextual._encoded([QUESTION]), 10, False
+                "ours: encoding and finding, of arrays": lambda: contextual.search(
+                    contextual.encoder.encode_queries([QUESTION]), 10
                 ),
                 "index.dense(10)": partial(index.dense(10).search, QUESTION),
                 "index.bm25(10)": partial(index.bm25(10).search, QUESTION),

@@ -18,7 +18,6 @@ import faiss
 import numpy as np
 import pandas as pd
 import torch
-from pyterrier_dr import FlexIndex
 from torch.nn.functional import embedding_bag, normalize
 
 import pyterrier_graph as ptg
@@ -26,8 +25,8 @@ from experiments.harness.cost import Programs, compare, peak_without_files
 from experiments.harness.synthetic import NumberEncoder, documents, write_vectors
 from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 from pyterrier_graph.graph_mean.codes import write_codes
-from pyterrier_graph.graph_mean.contextual_index import CODES, PASSAGES, QueryWeights, write_index
-from pyterrier_graph.graphs.relations import TITLES
+from pyterrier_graph.graph_mean.contextual_index import CODES, write_index
+from pyterrier_graph.graph_mean.equations import lacking
 
 SUFFIXES = {".py", ".pyi", ".md", ".rst", ".txt", ".h", ".hpp"}
 WORDS, D, MOST = (
@@ -41,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Prints recall, processor time and sizes; vectors and the results of exact search are kept in the output folder.
 
     A passage is 24 words of a file, half of them also in the next one, its title the words of the file's path, and its
-    vector that of GraphMean with weights per query, of 768 dimensions. The encoder is static: the mean of the vectors
+    vector that of GraphMean. The encoder is static: the mean of the vectors
     of a text's tokens, which are those of all-MiniLM-L6-v2 for each token alone, in principal directions, times the
     logarithm of its number in the vocabulary. The index has these vectors, made-up texts, and codes at every
     size. A size has the first of the vectors.
@@ -63,8 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for part in contextual_vectors(encode, options.folders, max(options.passages)):
                 out.write(part.tobytes())
     for count in options.passages:
-        vectors = np.memmap(file, "<f4", "r").reshape(-1, 2 * D)[:count]
-        queries = query_vectors(encode, options.queries.read_text("utf-8").splitlines(), vectors)
+        vectors = np.memmap(file, "<f4", "r").reshape(-1, D)[:count]
+        texts = options.queries.read_text("utf-8").splitlines()
+        queries = normalize(encode([text.split() for text in texts]), dim=1).numpy()
         index = written(options.output / f"{count}", vectors)
         print(pd.DataFrame([in_batches(index, queries)]).T.to_string())
         compare({f"{count:,} passages": searches(index, queries)}, 12)
@@ -112,7 +112,7 @@ class StaticEncoder:
 def contextual_vectors(
     encode: StaticEncoder, folders: Sequence[Path], count: int
 ) -> Iterator[np.ndarray]:
-    """Vectors ``[x; a]`` of the passages of each file, as GraphMean computes them from the encoder's."""
+    """Vectors of the passages of each file, as GraphMean computes them from the encoder's."""
     files = sorted(
         file for folder in folders for file in folder.rglob("*") if file.suffix in SUFFIXES
     )
@@ -130,24 +130,9 @@ def contextual_vectors(
         )
         own = halves[:-1] + halves[1:] if len(halves) > 1 else halves
         title = encode([re.findall("[A-Za-z]+", str(file))])
-        direction = normalize(title, dim=1)
-        x = normalize(own, dim=1) / 3 + normalize(own + title, dim=1) * 2 / 3
-        yield torch.cat([x, (x.norm(dim=1, keepdim=True) - x @ direction.T) * direction], 1).numpy()
+        x = normalize(own + title, dim=1)
+        yield (x + 0.5 * lacking(x, title.expand_as(x))).numpy()
         count -= len(own)
-
-
-def query_vectors(encode: StaticEncoder, texts: Sequence[str], vectors: np.ndarray) -> np.ndarray:
-    """Vectors ``[q; w q]``; the weights come from 16,384 passages, as in an index."""
-    queries = normalize(encode([text.split() for text in texts]), dim=1)
-    rows = torch.from_numpy(vectors[np.linspace(0, len(vectors) - 1, 16_384).astype(int)])
-    sample = {
-        PASSAGES: normalize(rows[:, :D], dim=1).numpy(),
-        TITLES: normalize(rows[:, D:], dim=1).numpy(),
-    }
-    encoded: Any = QueryWeights(sample, {TITLES: 1.0})(
-        pd.DataFrame({"query_vec": [*queries.numpy()]})
-    )
-    return np.stack(encoded["query_vec"])
 
 
 def written(folder: Path, vectors: np.ndarray) -> ptg.ContextualIndex:
@@ -158,15 +143,14 @@ def written(folder: Path, vectors: np.ndarray) -> ptg.ContextualIndex:
         graph.index(documents(count))
         base = write_vectors(folder / "base.flex", count, graph, numbers)
         identity = {"encoder": "numbers", "relations": []}
-        options: dict[str, Any] = {"width": 2 * D, "verbose": False}
         start = time.process_time()
-        write_index(base, FlexIndex(str(path)), vectors.__getitem__, identity=identity, **options)
+        write_index(base, path, vectors.__getitem__, identity=identity, verbose=False)
         print(
             f"\n{count}: written in {1e6 * (time.process_time() - start) / count:.1f} us a passage"
         )
         with peak_without_files() as peak:
             start = time.process_time()
-            write_codes(path / CODES, [vectors])
+            write_codes(path / CODES, vectors)
             took = 1e6 * (time.process_time() - start) / count
         print(
             f"codes alone in {took:.1f} us a passage, at most {peak[0]:.0f} MiB without mapped files"

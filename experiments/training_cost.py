@@ -32,8 +32,8 @@ from transformers import Trainer
 import pyterrier_graph as ptg
 from experiments.collections.medquad import read_medquad
 from pyterrier_graph.encoders.checkpoints import dtype_of
-from pyterrier_graph.encoders.compiled import CompiledEncoder
 from pyterrier_graph.encoders.names import resolve
+from pyterrier_graph.encoders.openvino_encoder import OpenVINOEncoder
 from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 from pyterrier_graph.training import trainer
 
@@ -52,7 +52,7 @@ PARTS: dict[str, list[tuple[Any, str]]] = {
         *((ptg.TokenEncoder, name) for name in ("encode_passages", "encode_queries")),
         *(
             (kind, name)
-            for kind in (SentenceEncoder, CompiledEncoder)
+            for kind in (SentenceEncoder, OpenVINOEncoder)
             for name in ("encode_docs", "encode_queries")
         ),
     ],

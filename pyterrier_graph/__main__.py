@@ -59,7 +59,7 @@ def search(arguments: Sequence[str] | None = None) -> int:
         help="folder of the indexes (.pyterrier_graph in the folder, if it can be written)",
     )
     made.add_argument(
-        "--lexical", choices=["lance", "pisa", "terrier"], default="lance", help="runs BM25"
+        "--lexical", choices=["bm25s", "pisa", "terrier"], default="bm25s", help="runs BM25"
     )
     made.add_argument("--encoder", help="name or folder of a checkpoint (all-MiniLM-L6-v2)")
     made.add_argument("--quiet", action="store_true", help="print results only")
@@ -89,20 +89,22 @@ def search(arguments: Sequence[str] | None = None) -> int:
         return BAD_INPUT
     if weak := found.attrs.get("weak"):
         print(f"No passage answers this: {weak}. Ask in other words.", file=sys.stderr, flush=True)
-    sys.stdout.buffer.write(
-        f"{results_text(found, question, options.folder)}\n".encode(errors="replace")
-    )
+    try:
+        text = results_text(found, question, options.folder)
+        sys.stdout.buffer.write(f"{text}\n".encode(errors="replace"))
+        sys.stdout.flush()
+    except BrokenPipeError:  # nobody reads the output, as with `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
 def results_text(found: pd.DataFrame, question: str, folder: str) -> str:
     """The results as lines, each with its titles, file and line, snippet with its words between ``**``, and reason."""
-    from pyterrier_graph.search.snippets import content_stems, matching_words
+    from pyterrier_graph.search.bm25 import query_terms
+    from pyterrier_graph.search.snippets import matching_words
 
-    wanted, width = (
-        content_stems(question),
-        min(shutil.get_terminal_size((WIDTH, 24)).columns, WIDTH),
-    )
+    wanted = {*query_terms(question)}
+    width = min(shutil.get_terminal_size((WIDTH, 24)).columns, WIDTH)
     texts = []
     for rank, row in enumerate(found.itertuples(), 1):
         place = f"{_printable(os.path.join(folder, str(row.file)))}:{row.line}"

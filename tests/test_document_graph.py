@@ -35,7 +35,7 @@ from pyterrier_graph.graphs.hetero_graph import (
     paper_relations,
 )
 from pyterrier_graph.graphs.passages import ExpandContext
-from pyterrier_graph.storage.arrays import StoredGraph, TextWriter
+from pyterrier_graph.storage.arrays import ArrayWriter, StoredGraph
 
 PAPER = tuple(
     f"{name}{end}" for name in ("order", "structural", "internal", "external") for end in ("", "_i")
@@ -299,10 +299,10 @@ def test_document_graph_is_the_literal_one(documents, batch):
 def test_texts_come_back(texts, data):
     numbers = data.draw(st.lists(st.integers(0, len(texts) - 1), max_size=20))
     with tempfile.TemporaryDirectory() as folder:
-        with TextWriter(Path(folder)) as writer:
+        with ArrayWriter(Path(folder)) as writer:
             cut = data.draw(st.integers(0, len(texts)))
-            writer.extend(texts[:cut])
-            writer.extend(texts[cut:])
+            writer.append_texts(texts[:cut])
+            writer.append_texts(texts[cut:])
         with mock.patch.object(StoredGraph, "_open", lambda self, open_in: open_in(self.path)):
             graph = StoredGraph(folder)
             assert graph._texts(np.array(numbers, dtype=np.int64)) == [
@@ -413,7 +413,7 @@ def test_plain_documents_are_split(tmp_path):
     assert graph.texts(graph.passage_nodes) == ["a b", "c d", "e"]
     assert graph.titles(graph.passage_nodes) == ["One"] * 3
     assert graph.docnos_of(np.arange(2)) == ["1", "2"]
-    with pytest.raises(ValueError, match="passage_words must be a whole number, 1 or more, got 0"):
+    with pytest.raises(ValueError, match="passage_words must be an integer, 1 or more, got 0"):
         graph.index(corpus, passage_words=0)
 
 
@@ -727,7 +727,9 @@ def test_widened_texts_are_the_literal_ones(documents, relations, max_words, ran
         frac=1, random_state=len(results)
     )
     with mock.patch.object(passages, "MOST", 3):
-        out = ExpandContext(graph, relations, max_words)(run.drop(columns="score" if ranked else "rank"))
+        out = ExpandContext(graph, relations, max_words)(
+            run.drop(columns="score" if ranked else "rank")
+        )
     for qid, ranking in rankings.items():
         rows = out[out["qid"] == qid].set_index("docno").loc[ranking]
         assert [*zip(rows["text"], rows["nodes"], strict=True)] == widened(

@@ -188,7 +188,7 @@ def test_it_is_a_bi_encoder(trained: DualEncoder) -> None:
 
 def test_a_text_that_is_none_is_named() -> None:
     for wrong in (None, float("nan"), 3):
-        with pytest.raises(ValueError, match="text 1 of 24 is not a text: (nan|3|None)"):
+        with pytest.raises(ValueError, match="text 1 of 24 is not a string: (nan|3|None)"):
             texts = PASSAGES["text"].astype(object).tolist()
             texts[1] = wrong
             dual().doc_encoder()(PASSAGES.assign(text=pd.Series(texts, dtype=object)))
@@ -429,13 +429,13 @@ def test_examples_that_cannot_be(wrong: Dataset, message: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"training": {"alpha": 2.0}}, "alpha must be from 0 to 1"),
+        ({"training": {"alpha": 2.0}}, "(?s)alpha.*less than or equal to 1"),
         ({"training": {"scale": -1.0}}, "scale must be 0 or more"),
         (
             {"training": {"mini_batch_size": 0}},
-            "mini_batch_size must be a whole number, 1 or more, got 0",
+            "(?s)mini_batch_size.*greater than 0",
         ),
-        ({"training": {"warmup": 1.0}}, "warmup must be from 0 to below 1, got 1.0"),
+        ({"training": {"warmup": 1.0}}, "(?s)warmup.*less than 1"),
     ],
 )
 def test_options_that_cannot_be(options: dict[str, Any], message: str) -> None:

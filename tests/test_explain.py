@@ -128,11 +128,11 @@ def test_an_index_its_retriever_and_the_model_are_explained_alike(tmp_path: Path
     for other in (by_index, by_retriever):
         sums = [one.frame.groupby("relation")["score"].sum() for one in (other, by_model)]
         pd.testing.assert_series_equal(*sums, atol=1e-5)
-    fixed = mean(weights={"title": 1.0}).index(tmp_path / "fixed")
-    joined = ptg.explain(fixed, QUERY, DOCNO)
-    assert (joined.model, [*joined.frame["relation"]]) == ("vectors with context", ["own"])
+    opened = ptg.ContextualIndex(index.path, tiny.graph(), model.encoder)
+    joined = ptg.explain(opened, QUERY, DOCNO)
+    assert (joined.model, [*joined.frame["relation"]]) == ("GraphMean", ["own"])
     assert "explain the GraphMean" in joined.notes[-1]
-    found = fixed.retriever().search(QUERY).set_index("docno")["score"]
+    found = opened.retriever().search(QUERY).set_index("docno")["score"]
     assert joined.score == pytest.approx(found[DOCNO], abs=1e-5)
 
 

@@ -495,7 +495,7 @@ def test_frames(name: str) -> None:
 @cache
 def index() -> ptg.GraphIndex:
     opened = ptg.GraphIndex(place() / "index", encoder=tiny.checkpoint(), verbose=False)
-    return opened.index(tiny.documents(2), windows=2)
+    return opened.index(tiny.documents(2))
 
 
 docnos = st.sampled_from(["d0", "d1", "d2"])
@@ -513,7 +513,6 @@ written = {
 written["answered"] = st.none() | answered | values
 built = {
     "passage_words": st.just(9) | values,
-    "windows": st.just(2) | values,
     "overwrite": st.just(True) | values,
 }
 CALLS: dict[str, dict[str, Any]] = {

@@ -173,7 +173,7 @@ def test_options_that_cannot_be(tmp_path: Path) -> None:
         lgre(init="identity")
     with pytest.raises(ValueError, match="reads at most 64 tokens: max_tokens=65 is more"):
         lgre(max_tokens=65)
-    with pytest.raises(ValueError, match="batch_size must be a whole number, 1 or more, got 0"):
+    with pytest.raises(ValueError, match="batch_size must be an integer, 1 or more, got 0"):
         lgre(batch_size=0)
 
 

@@ -328,11 +328,11 @@ def test_examples_stay_in_a_folder_and_else_with_what_refers_to_them(tmp_path: P
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"hard_negatives": -1}, "hard_negatives must be a whole number, 0 or more, got -1"),
-        ({"depth": 0}, "depth must be a whole number, 1 or more, got 0"),
-        ({"batch_size": 0}, "batch_size must be a whole number"),
-        ({"positive_threshold": 0.1}, "negative_threshold must be from 0 to below 0.1, got 0.1"),
-        ({"positive_threshold": 1.5}, "positive_threshold must be from 0 to 1, got 1.5"),
+        ({"hard_negatives": -1}, "(?s)hard_negatives.*greater than or equal to 0"),
+        ({"depth": 0}, "(?s)depth.*greater than 0"),
+        ({"batch_size": 0}, "batch_size must be an integer"),
+        ({"positive_threshold": 0.1}, "negative_threshold must be below positive_threshold"),
+        ({"positive_threshold": 1.5}, "(?s)positive_threshold.*less than or equal to 1"),
     ],
 )
 def test_options_that_cannot_be(options: dict[str, Any], problem: str) -> None:

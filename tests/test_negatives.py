@@ -236,9 +236,7 @@ def test_pairs_without_negatives_are_left_out_and_counted(caplog: pytest.LogCapt
 
 def test_what_cannot_be_sampled() -> None:
     graph, qrels = tiny.graph(), tiny.qrels()
-    with pytest.raises(
-        ValueError, match="negatives must be one of 'random', 'same_doc', .* got 'hard'"
-    ):
+    with pytest.raises(ValueError, match="(?s)negatives.*'random', 'same_doc'.*input_value='hard'"):
         HGATTraining(negatives="hard")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="no training query has a relevant passage"):
         NegativeSampler(graph, qrels.assign(label=0), "random")

@@ -403,7 +403,7 @@ def small(graph: Any = "tiny", **options: Any) -> HGATReranker:
             small,
             {"batch_size": 0},
             ValueError,
-            "batch_size must be a whole number, 1 or more, got 0",
+            "batch_size must be an integer, 1 or more, got 0",
         ),
         (small, {"contextualized": "path"}, TypeError, "contextualized must be what"),
         (

@@ -20,7 +20,7 @@ from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 from pyterrier_graph.encoders.stored_vectors import base_vectors
 from pyterrier_graph.graphs.relations import TITLE
 from pyterrier_graph.pair.dual_encoder import NETWORK
-from pyterrier_graph.search.graph_index import ENCODED
+from pyterrier_graph.search.versions import ENCODED
 
 WHOLE = ("cranfield", "vaswani")  # collections of abstracts, each of which is one passage
 POOLED = ("cranfield", "cacm", "vaswani")
@@ -47,17 +47,8 @@ class Corpus:
             output,
             options.first_stage,
         )
-        self.cross_encoder, self.masked, self.share = (
-            options.cross_encoder,
-            options.masked,
-            options.titled_share,
-        )
-        self.per_query = not options.fixed_weights
-        self._encoder, self.max_tokens, self.windows = (
-            options.encoder,
-            options.max_tokens,
-            options.windows,
-        )
+        self.cross_encoder, self.masked = options.cross_encoder, options.masked
+        self._encoder, self.max_tokens = options.encoder, options.max_tokens
         self.vectors = output / "vectors"
         self.passage_words = NO_LIMIT if name in WHOLE else 120
         self.graph = collection.graph(output / "documents", passage_words=self.passage_words)
@@ -98,6 +89,11 @@ class Corpus:
             "max_passage_tokens": self.max_tokens,
             "max_query_tokens": min(QUERY_TOKENS, self.max_tokens),
         }
+
+    @cached_property
+    def untitled_index(self) -> FlexIndex:
+        """The vectors of the texts of passages alone."""
+        return base_vectors(self.vectors, self.graph, self.encoder).flex
 
     @cached_property
     def titled_index(self) -> FlexIndex:
@@ -152,8 +148,7 @@ class Corpus:
             shutil.copytree(
                 self.vectors, index.path / ENCODED, dirs_exist_ok=True
             )  # texts are not encoded twice
-            options: dict[str, Any] = {"passage_words": self.passage_words, "windows": self.windows}
-            index.index(self.collection.get_corpus_iter(), titled=self.share, **options)
+            index.index(self.collection.get_corpus_iter(), passage_words=self.passage_words)
         return index
 
     @cached_property

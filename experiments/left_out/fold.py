@@ -20,7 +20,7 @@ from experiments.harness.collection import Queries, joined
 from experiments.harness.judgments import relevant_passages
 from experiments.left_out import names
 from experiments.left_out.corpus import Corpus
-from pyterrier_graph.search.graph_index import SETTINGS
+from pyterrier_graph.search.fitting import SETTINGS
 
 DEPTH = 1000
 RERANKED, VALIDATED = (
@@ -118,7 +118,7 @@ class Fold:
         return {
             names.BM25: lambda: self.corpus.bm25,
             names.BM25_CONTEXT: self._bm25_context,
-            names.DUAL: lambda: self.fixed({}),
+            names.DUAL: lambda: self._retriever(self.corpus.untitled_index),
             names.TITLE_IN_TEXT: lambda: self._retriever(self.corpus.titled_index),
             names.LATE: lambda: (
                 self._retriever(self.corpus.late_index)
@@ -127,7 +127,7 @@ class Fold:
                 )
             ),
             names.MEAN: lambda: self._searched(self.mean()),
-            names.MEAN_FIXED: lambda: self.fixed(self.mean().fixed_weights),
+            names.MEAN_FIXED: lambda: self._searched(self.mean()),
             names.MEAN_HOME: lambda: self._searched(self.mean().fit(*self.dev)),
             names.MAXSIM: lambda: self.corpus.bm25 % RERANKED >> self.corpus.maxsim,
             names.HYBRID_MAXSIM: lambda: (
@@ -173,9 +173,7 @@ class Fold:
 
     def mean(self, **options: Any) -> ptg.GraphMean:
         """GraphMean, by default with its own weights."""
-        mean = ptg.GraphMean(self.corpus.graph, **self._shared() | options)
-        mean.titled = self.corpus.share
-        return mean
+        return ptg.GraphMean(self.corpus.graph, **self._shared() | options)
 
     def gnn(self, seed: int) -> ptg.GNNEncoder:
         """A GNN-encoder trained on this collection; that of the first fold is saved, for other collections."""
@@ -190,7 +188,7 @@ class Fold:
         return gnn
 
     def _untrained(self, training: ptg.GNNEncoderTraining, **changes: Any) -> ptg.GNNEncoder:
-        config = ptg.GNNEncoderConfig(seed=training.seed, per_query=self.corpus.per_query)
+        config = ptg.GNNEncoderConfig(seed=training.seed)
         options: dict[str, Any] = (
             {"training": training, "config": config} | self._shared() | changes
         )
@@ -248,7 +246,7 @@ class Fold:
 
     def _searched(self, model: Any) -> pt.Transformer:
         path = Path(self._indexes.name) / f"{len([*Path(self._indexes.name).iterdir()])}.flex"
-        index = model.index(path, windows=self.corpus.windows)
+        index = model.index(path)
         index.graph = None  # no texts are needed
         return index.retriever(DEPTH)
 

@@ -37,8 +37,8 @@ from pyterrier_graph.encoders.checkpoints import (
     token_limit,
     tokenized,
 )
-from pyterrier_graph.encoders.compiled import windows_of
 from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name, resolve
+from pyterrier_graph.encoders.windows import windows_of
 
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 NORMALIZED_SCALE = 20.0

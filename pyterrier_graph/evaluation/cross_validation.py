@@ -12,7 +12,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_graph.checks import check_count, check_frame
-from pyterrier_graph.storage.artifact import claim, frame_sha256, pipeline_identity
+from pyterrier_graph.storage.artifact import check_identity, frame_sha256, pipeline_identity
 from pyterrier_graph.training.validation import checked_qrels
 
 CONFIGURATION = "cross_validation.json"
@@ -88,7 +88,8 @@ def cross_validate(
             "pipeline": _describe(_untrained(make_pipeline(1), seen)),
         }
         begun = any(folder.glob(RUN.format("*")))
-        claim(folder / CONFIGURATION, identity, "runs of another cross-validation", begun=begun)
+        note = folder / CONFIGURATION
+        check_identity(note, identity, "runs of another cross-validation", begun=begun)
         runs = []
         numbered = pt.tqdm(
             enumerate(parts, start=1),

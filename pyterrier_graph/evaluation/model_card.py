@@ -12,7 +12,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_graph.checks import check_type
-from pyterrier_graph.storage.artifact import CARD, LOAD, read_meta, replace_file, versions
+from pyterrier_graph.storage.artifact import CARD, LOAD, META, read_meta, versions, write_file
 
 if TYPE_CHECKING:
     from huggingface_hub import ModelCard
@@ -103,7 +103,8 @@ def write_card(
     card = ModelCard(
         f"---\n{about.to_yaml()}\n---\n\n" + "\n\n".join(part for part in text if part) + "\n"
     )
-    replace_file(folder, meta, CARD, str(card).encode())
+    write_file(folder / CARD, str(card).encode())
+    (folder / CARD).chmod((folder / META).stat().st_mode & 0o777)
     return card
 
 

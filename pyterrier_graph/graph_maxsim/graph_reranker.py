@@ -23,16 +23,10 @@ from torch import Tensor
 
 from pyterrier_graph.checks import View, check_frame, check_type, progress, query_texts
 from pyterrier_graph.encoders.checkpoints import DType, full_precision
-from pyterrier_graph.encoders.token_encoder import (
-    TokenEncoder,
-    TokenStates,
-    encode_once,
-    open_encoder,
-    stored_tokens,
-)
+from pyterrier_graph.encoders.token_cache import TokenCache, cached_states, token_cache
+from pyterrier_graph.encoders.token_encoder import TokenEncoder, TokenStates, open_encoder
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph, vectors_folder
-from pyterrier_graph.storage.arrays import KeyedRows
 from pyterrier_graph.training.model import Reranker
 
 LENGTHS = ("max_passage_tokens", "max_query_tokens")
@@ -146,7 +140,7 @@ class GraphTokens(NamedTuple):
     graph: HeteroGraph
     encoder: TokenEncoder
     titles: bool
-    stored: KeyedRows
+    cache: TokenCache
     verbose: bool = True
 
     def states(self, nodes: np.ndarray, device: torch.device | str = "cpu") -> TokenStates:
@@ -154,8 +148,8 @@ class GraphTokens(NamedTuple):
         return self._as_stored(nodes, device).to(torch.float32)
 
     def _as_stored(self, nodes: np.ndarray, device: torch.device | str) -> TokenStates:
-        return encode_once(
-            self.encoder, self.texts(nodes), self.stored, device, verbose=self.verbose
+        return cached_states(
+            self.encoder, self.texts(nodes), self.cache, device, verbose=self.verbose
         )
 
     def texts(self, nodes: np.ndarray) -> list[str]:
@@ -295,12 +289,12 @@ class GraphReranker(Reranker):
 
     def _graph_tokens(self, graph: HeteroGraph) -> GraphTokens:
         folder = vectors_folder(graph)
-        stored = (
-            stored_tokens(self.encoder, folder)
+        cache = (
+            token_cache(self.encoder, folder)
             if self._keep_tokens
-            else KeyedRows(None, self.encoder.dimension)
+            else TokenCache(None, self.encoder.dimension)
         )
-        return GraphTokens(graph, self.encoder, self._with_titles, stored, self.verbose)
+        return GraphTokens(graph, self.encoder, self._with_titles, cache, self.verbose)
 
     def score_passages(
         self, queries: TokenStates, query: np.ndarray, node: np.ndarray

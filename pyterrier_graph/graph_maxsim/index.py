@@ -27,7 +27,7 @@ from pyterrier_graph.graph_maxsim.graph_reranker import GraphReranker
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph
 from pyterrier_graph.storage.arrays import blocks
-from pyterrier_graph.storage.artifact import BuiltArtifact, kind_of, writing
+from pyterrier_graph.storage.artifact import BuiltArtifact, atomic_folder, kind_of
 
 NODES_AT_ONCE = 2048
 FILE = "tokens.faiss"
@@ -91,7 +91,7 @@ class LateInteractionIndex(WithSignature, BuiltArtifact):
             raise ValueError(f"{tokens!r} has no token vectors: there is nothing to index")
         factory = default_factory(count, dimension)
         same = {name: tokens.meta[name] for name in SAME if name in tokens.meta}
-        with writing(self.path, kind_of(self) | {"factory": factory} | same) as folder:
+        with atomic_folder(self.path, kind_of(self) | {"factory": factory} | same) as folder:
             index = faiss.index_factory(dimension, factory, faiss.METRIC_INNER_PRODUCT)
             if not index.is_trained:
                 lists = faiss.extract_index_ivf(index).nlist

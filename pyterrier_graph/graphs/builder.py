@@ -41,13 +41,11 @@ from pyterrier_graph.graphs.relations import (
 )
 from pyterrier_graph.storage.arrays import (
     DOCNOS,
-    ArrayFiles,
-    TextWriter,
+    ArrayWriter,
     check_unique,
     read_array,
     writing_ids,
 )
-from pyterrier_graph.storage.artifact import folder_sha256
 
 BATCH = 1 << 14  # nodes that are added at once
 MAX_NODES = (1 << 32) - 1
@@ -332,10 +330,10 @@ def build(
     code_names = sorted({code for codes in writer.codes for code in codes})
     (folder / CODES).write_text(json.dumps(code_names), encoding="utf-8")
     counts: dict[str, int] = {}
-    with ArrayFiles() as arrays:
+    with ArrayWriter(folder) as arrays:
         for name, rows in compress(edges, writer.num_nodes, writer.codes, code_names):
-            arrays.append(folder, f"{name}.indptr", rows.indptr)
-            arrays.append(folder, f"{name}.indices", rows.indices)
+            arrays.append(f"{name}.indptr", rows.indptr)
+            arrays.append(f"{name}.indices", rows.indices)
             counts[name] = len(rows.indices)
     relations = relation_names(edges)
     return {
@@ -347,7 +345,6 @@ def build(
         "edges": {relation: counts[relation] for relation in relations},
         "unresolved": unresolved,
         "own_ids": has_own_ids,
-        "sha256": folder_sha256(folder),
     }
 
 
@@ -376,12 +373,11 @@ class _DocumentWriter(ExitStack):
         self.codes: list[tuple[str, ...]] = []
         self.edges: dict[str, list[np.ndarray]] = defaultdict(list)
         self.references: dict[str, list[References]] = defaultdict(list)
-        self._arrays = self.enter_context(ArrayFiles())
-        self._texts = self.enter_context(TextWriter(folder))
+        self._arrays = self.enter_context(ArrayWriter(folder))
         self._ids = self.enter_context(writing_ids(folder / DOCNOS))
         self.passage_ids: FwdLookupBuilder | None = None
         for name in ("node_offsets", "passage_offsets"):
-            self._arrays.append(folder, name, np.zeros(1))
+            self._arrays.append(name, np.zeros(1))
 
     def add(self, documents: list[StructuredDocument]) -> None:
         """Adds documents after the documents before."""
@@ -394,9 +390,9 @@ class _DocumentWriter(ExitStack):
             self._add_passage_ids(parts)
         if self.num_nodes + len(parts.texts) > MAX_NODES:
             raise ValueError(f"a graph can have at most {MAX_NODES:,} nodes: split the corpus")
-        self._texts.extend(parts.texts)
+        self._arrays.append_texts(parts.texts)
         for name, values in arrays.items():
-            self._arrays.append(self.folder, name, values)
+            self._arrays.append(name, values)
         self.codes += parts.codes
         for relation, batches in parts.edges.items():
             self.edges[relation] += [pairs.astype(np.uint32) for pairs in batches]

@@ -28,7 +28,7 @@ from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph, Kind,
 from pyterrier_graph.graphs.passages import ExpandContext, Fold, GraphTextLoader, Passages
 from pyterrier_graph.graphs.pseudo_queries import pseudo_queries
 from pyterrier_graph.storage.arrays import DOCNOS, StoredGraph, write_ids
-from pyterrier_graph.storage.artifact import META, kind_of, writing
+from pyterrier_graph.storage.artifact import META, atomic_folder, content_sha256, kind_of
 
 if TYPE_CHECKING:
     from pyterrier_adaptive import NpTopKCorpusGraph
@@ -111,7 +111,7 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
             message = f"exists already: {self!r} opens it, index(..., overwrite=True) replaces it"
             raise FileExistsError(f"{str(self.path)!r} {message}")
         meta = kind_of(self)
-        with writing(self.path, meta, overwrite=replaced) as folder:
+        with atomic_folder(self.path, meta, overwrite=replaced) as folder:
             meta |= build(folder, documents, verbose=self.verbose)
             if report := getattr(corpus_iter, "report", None):
                 meta["source"] = report
@@ -121,8 +121,8 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         return self
 
     def fingerprint(self) -> str:
-        """A digest of the graph's files, computed when they were written."""
-        return self.meta["sha256"]
+        """A digest of the graph's files, from the digests in ``pt_meta.json``."""
+        return content_sha256(self.meta)
 
     @cached_property
     def relations(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -285,7 +285,7 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
             "k": k,
             "relations": relations,
         }
-        with writing(path, meta) as folder:
+        with atomic_folder(path, meta) as folder:
             table.tofile(folder / "edges.u32.np")
             weights.tofile(folder / "weights.f16.np")
             write_ids(folder / DOCNOS, self.ids_of(self.passage_nodes))

@@ -361,11 +361,6 @@ class HeteroGraph(Shown, ABC):
             raise ValueError(f"judgments need a column docno, got {', '.join(qrels.columns)}")
         return passage_qrels(qrels, self)
 
-    # Older names of the methods above.
-    _adjacency = edges
-    _own_ids = has_own_ids
-    _columns = text_columns
-
     # --- the whole graph
 
     def to_hetero_data(self) -> HeteroData:

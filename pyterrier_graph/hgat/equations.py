@@ -36,17 +36,18 @@ with Eq. 6, :func:`~pyterrier_graph.graph_maxsim.graph_reranker.maxsim`. Not in 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, cast
 
 import numpy as np
 import pandas as pd
+import pydantic
 import torch
+from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pyterrier_graph.checks import check_fields, check_number, check_weights
+from pyterrier_graph.configuration import STRICT, DropoutRate, RelationWeights
 from pyterrier_graph.encoders.checkpoints import full_precision
 from pyterrier_graph.encoders.token_encoder import TokenStates
 from pyterrier_graph.graph_maxsim.graph_reranker import (
@@ -76,7 +77,7 @@ MAX_LOG_IMPORTANCE = 3.0  # of a query token
 NEIGHBORHOOD = ("title", "title/title", "order", "order_i", "title/title_i", "title/title/title_i")
 
 
-@dataclass(frozen=True)
+@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class HGATConfig:
     """Shape of an :class:`HGAT`, which starts at :class:`~pyterrier_graph.GraphMaxSim` with its default weights.
 
@@ -109,31 +110,25 @@ class HGATConfig:
 
     variant: Variant = "NO_LB"
     framework: Literal["standard", "late"] | None = None
-    layers: int = 1
-    heads: int = 4
-    dropout: float = 0.0
+    layers: PositiveInt = 1
+    heads: PositiveInt = 4
+    dropout: DropoutRate = 0.0
     init: Literal["random", "identity"] = "identity"
     aggregation: Literal["sum", "mean"] = "sum"
     relations: tuple[str, ...] | None = NEIGHBORHOOD
     titles: bool = False
-    dimension: int | None = 128
-    matches: Mapping[str, float] | None = None
-    seed: int = 0
+    dimension: PositiveInt | None = 128
+    matches: RelationWeights | None = None
+    seed: NonNegativeInt = 0
 
     def __post_init__(self) -> None:
-        check_fields(self, layers=1, heads=1, dimension=1, seed=0)
-        check_number("dropout", self.dropout, 0, 1, below=True)
         if self.framework is None:
             object.__setattr__(
                 self, "framework", "late" if self.variant in ("NO_NS", "NO_LB_NS") else "standard"
             )
-        if self.relations is not None:
-            names = (self.relations,) if isinstance(self.relations, str) else tuple(self.relations)
-            object.__setattr__(self, "relations", names)
         if self.matches is None:
             plain = self.framework == "late" or self.init == "random"
-            object.__setattr__(self, "matches", {} if plain else TITLES_AND_NEIGHBORS)
-        object.__setattr__(self, "matches", check_weights(self.matches))
+            object.__setattr__(self, "matches", {} if plain else dict(TITLES_AND_NEIGHBORS))
         if self.framework == "late" and self.matches:
             raise ValueError("matches= needs framework='standard'")
 

@@ -51,7 +51,7 @@ from pyterrier_graph.hgat.training import (
     train_on_triples,
 )
 from pyterrier_graph.storage.artifact import weights_sha256
-from pyterrier_graph.storage.writer import Workers
+from pyterrier_graph.storage.shards import Workers
 from pyterrier_graph.training.model import ranked
 from pyterrier_graph.training.validation import JudgedRun, Validation
 
@@ -438,7 +438,7 @@ class HGATReranker(GraphReranker):
 
         Args:
             path: Folder of the store, which must not exist.
-            workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.storage.writer`.
+            workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.storage.shards`.
 
         Raises:
             FileExistsError: If ``path`` exists already.

@@ -27,13 +27,16 @@ from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 import pandas as pd
+import pydantic
 import torch
 from accelerate.utils import send_to_device
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import Dataset
 
-from pyterrier_graph.checks import check_fields, query_texts
+from pyterrier_graph.checks import query_texts
+from pyterrier_graph.configuration import STRICT
 from pyterrier_graph.encoders.token_encoder import TokenEncoder, TokenStates
 from pyterrier_graph.graph_maxsim.graph_reranker import graph_of
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
@@ -46,7 +49,7 @@ from pyterrier_graph.training.validation import JudgedRun
 MAX_SCALE = 30.0  # maximum of a query's scaled MaxSim, before the factor that is learned
 
 
-@dataclass(frozen=True, kw_only=True)
+@pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
 class HGATTraining(StartOptions):
     """Options of ``HGATReranker.fit()``.
 
@@ -71,28 +74,16 @@ class HGATTraining(StartOptions):
     For the other attributes see :class:`~pyterrier_graph.training.trainer.StartOptions`.
     """
 
-    _least_epochs = 0
-    epochs: int | None = None  # type: ignore[assignment]
-    batch_size: int = 16
-    patience: int | None = None
+    epochs: NonNegativeInt | None = None  # type: ignore[assignment]
+    batch_size: PositiveInt = 16
+    patience: PositiveInt | None = None
     negatives: Strategy = "candidates"
-    repeats: int = 1
-    max_triples: int | None = 1000
-    match_epochs: int = 10
-    match_learning_rate: float = 0.01
-    scalar_learning_rate: float | None = 0.03
-    frozen_encoder_layers: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fields(
-            self,
-            repeats=1,
-            max_triples=1,
-            match_epochs=0,
-            match_learning_rate=0,
-            frozen_encoder_layers=0,
-        )
+    repeats: PositiveInt = 1
+    max_triples: PositiveInt | None = 1000
+    match_epochs: NonNegativeInt = 10
+    match_learning_rate: NonNegativeFloat = 0.01
+    scalar_learning_rate: NonNegativeFloat | None = 0.03
+    frozen_encoder_layers: NonNegativeInt = 0
 
     @classmethod
     def paper(cls, **options: Any) -> Self:

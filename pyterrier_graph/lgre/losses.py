@@ -14,14 +14,15 @@ states :math:`E^q` and :math:`E^d` of the words of query and document, and repre
     L_{rank} &= \max(0, 1 - f^+ + f^-) \quad \text{(Eq. 15)}
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
+import pydantic
 import torch
+from pydantic import NonNegativeFloat
 from torch import Tensor
 from torch.nn import functional
 
-from pyterrier_graph.checks import check_fields
+from pyterrier_graph.configuration import STRICT
 from pyterrier_graph.encoders.checkpoints import at_least_float32
 from pyterrier_graph.lgre.equations import LGReOutput
 
@@ -29,7 +30,7 @@ Ranking = Literal["hinge", "softmax"]
 Distance = Literal["none", "point", "pair", "triangle"]
 
 
-@dataclass(frozen=True)
+@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class LGReLoss:
     """Ranking loss plus lambda times a distance, for a batch of lists (d+, d-, d-, ...) of documents of a query.
 
@@ -46,10 +47,7 @@ class LGReLoss:
 
     ranking: Ranking = "hinge"
     distance: Distance = "triangle"
-    weight: float = 0.01
-
-    def __post_init__(self) -> None:
-        check_fields(self, weight=0)
+    weight: NonNegativeFloat = 0.01
 
     def __call__(self, output: LGReOutput, segments: Tensor, relevant: Tensor) -> Tensor:
         """The loss, a scalar: the mean over lists, of which the first document is d+ and all others are d-.

@@ -22,10 +22,13 @@ from typing import Any, Self, cast
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pydantic
 import pyterrier as pt
 from datasets import Dataset
+from pydantic import NonNegativeInt, PositiveInt
 
-from pyterrier_graph.checks import check_count, check_fields, check_frame, check_number, check_type
+from pyterrier_graph.checks import check_count, check_frame, check_type
+from pyterrier_graph.configuration import STRICT, Share
 from pyterrier_graph.graphs.hetero_graph import judged_ids
 from pyterrier_graph.storage.artifact import (
     file_sha256,
@@ -33,8 +36,9 @@ from pyterrier_graph.storage.artifact import (
     json_sha256,
     pipeline_identity,
     sync,
+    workspace,
 )
-from pyterrier_graph.storage.writer import Workers, check_workers, kept, read_table, stored_table
+from pyterrier_graph.storage.shards import ShardWriter, Workers, check_workers
 from pyterrier_graph.training.validation import checked_qrels, checked_topics
 
 QUERY = "query"
@@ -49,7 +53,7 @@ def example_columns(negatives: int) -> list[str]:
     return [QUERY, "positive", *(f"negative_{number + 1}" for number in range(negatives))]
 
 
-@dataclass(frozen=True, kw_only=True)
+@pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
 class MiningConfig:
     """Options of mining.
 
@@ -61,18 +65,15 @@ class MiningConfig:
         seed: Seed of random draws.
     """
 
-    hard_negatives: int = 1
-    depth: int = 50
-    positive_threshold: float = 0.9
-    negative_threshold: float = 0.1
-    seed: int = 0
+    hard_negatives: NonNegativeInt = 1
+    depth: PositiveInt = 50
+    positive_threshold: Share = 0.9
+    negative_threshold: Share = 0.1
+    seed: NonNegativeInt = 0
 
     def __post_init__(self) -> None:
-        check_fields(self, hard_negatives=0, depth=1, seed=0)
-        check_number("positive_threshold", self.positive_threshold, 0, 1)
-        check_number(
-            "negative_threshold", self.negative_threshold, 0, self.positive_threshold, below=True
-        )
+        if self.negative_threshold >= self.positive_threshold:
+            raise ValueError("negative_threshold must be below positive_threshold")
 
     @classmethod
     def paper(cls, **options: Any) -> Self:
@@ -179,7 +180,7 @@ class HardNegativeMiner:
         Args:
             topics: ``qid, query``.
             qrels: ``qid, docno, label``; a document with a label above 0 is relevant.
-            workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.storage.writer`.
+            workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.storage.shards`.
 
         Raises:
             KeyError: If ``texts`` does not return a document.
@@ -221,37 +222,35 @@ class HardNegativeMiner:
         folder.mkdir(parents=True, exist_ok=True)
         kind = "pseudo-labeled" if pseudo else "labeled"
         identity = self._identity(topics, relevant) | {"kind": kind}
-        place = folder / f"{kind}-{json_sha256(identity)[:16]}.unfinished"
-        with kept(place, identity, len(topics), self.batch_size) as writer:
 
-            def mined(numbers: np.ndarray) -> dict[str, np.ndarray]:
-                part = topics.iloc[numbers]
-                here = relevant.loc[part.index[0] : part.index[-1]]
-                return self._mined(part, here, schema, pseudo=pseudo)
+        def read(numbers: np.ndarray) -> tuple[pd.DataFrame, pd.DataFrame]:
+            some = topics.iloc[numbers]
+            return some, relevant.loc[some.index[0] : some.index[-1]]
 
-            progress: dict[str, Any] = {"desc": "HardNegativeMiner", "unit": "query", "delay": 1}
-            writer.compute(mined, workers=workers, disable=not self.verbose, **progress)
-            partial = place / "examples.arrow"
-            with pa.ipc.new_stream(str(partial), schema) as out:
-                for arrays in writer.read():
-                    out.write_table(read_table(arrays["examples"]))
-                    became = read_table(arrays["outcomes"]).to_pandas()
-                    outcomes.update(
-                        {
-                            (of, outcome): count
-                            for of, outcome, count in became.itertuples(index=False)
-                        }
-                    )
+        def mined(given: tuple[pd.DataFrame, pd.DataFrame]) -> dict[str, np.ndarray]:
+            return self._mined(*given, schema, pseudo=pseudo)
+
+        progress: dict[str, Any] = {"desc": "HardNegativeMiner", "unit": "query", "delay": 1}
+        with workspace(folder / f"{kind}-{json_sha256(identity)[:16]}") as place:
+            shards = ShardWriter(place, len(topics), self.batch_size, identity)
+            shards.compute(mined, read=read, workers=workers, disable=not self.verbose, **progress)
+            stream = place / "examples.arrow"
+            with pa.ipc.new_stream(str(stream), schema) as out:
+                for arrays in shards.read():
+                    out.write_table(_table_from_bytes(arrays["examples"]))
+                    counts = _table_from_bytes(arrays["outcomes"]).to_pandas()
+                    for of, outcome, count in counts.itertuples(index=False):
+                        outcomes[of, outcome] += count
             report = (
                 pd.DataFrame({"count": outcomes}).rename_axis(index=["of", "outcome"]).sort_index()
             )
             if not outcomes["positives", "kept"]:
                 raise ValueError(f"there are no training examples:\n{report.to_string()}")
-            # named by its content, so that a file in use is never overwritten, and the same file is not stored twice
-            path = folder / f"{kind}-{file_sha256(partial)[:16]}.arrow"
+            # named by its content, so that a file in use is never overwritten
+            path = folder / f"{kind}-{file_sha256(stream)[:16]}.arrow"
             if not path.exists():
-                sync(partial)
-                partial.rename(path)
+                sync(stream)
+                stream.rename(path)
                 sync(folder)
         examples = Dataset.from_file(str(path))
         made = TrainingExamples(
@@ -286,11 +285,12 @@ class HardNegativeMiner:
         chosen = [positives, *negatives.T]
         texts, ids = [text[at] for at in chosen], [docno[at] for at in chosen]
         rows = [(*names, count) for names, count in outcomes.items()]
+        counts = pd.DataFrame(rows, columns=["of", "outcome", "count"])
         tables = {
             "examples": pa.table([query[positives], *texts, qid[positives], *ids], schema=schema),
-            "outcomes": pd.DataFrame(rows, columns=["of", "outcome", "count"]),
+            "outcomes": pa.Table.from_pandas(counts, preserve_index=False),
         }
-        return {name: stored_table(table) for name, table in tables.items()}
+        return {name: _table_to_bytes(table) for name, table in tables.items()}
 
     def _documents(
         self, topics: pd.DataFrame, relevant: pd.DataFrame, pseudo: bool
@@ -357,6 +357,18 @@ class HardNegativeMiner:
                 f"texts does not know document {texts.index[unknown][0]!r} of candidates or qrels"
             )
         return texts.set_axis(documents.index)
+
+
+def _table_to_bytes(table: pa.Table) -> np.ndarray:
+    """A table as an array for a shard: the bytes of Arrow's stream."""
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, table.schema) as stream:
+        stream.write_table(table)
+    return np.frombuffer(out.getvalue(), dtype=np.uint8)
+
+
+def _table_from_bytes(stored: np.ndarray) -> pa.Table:
+    return pa.ipc.open_stream(stored.tobytes()).read_all()
 
 
 def relevant_documents(topics: pd.DataFrame, qrels: pd.DataFrame | None) -> pd.DataFrame:

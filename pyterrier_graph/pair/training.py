@@ -1,12 +1,14 @@
 """Training of a dual-encoder on queries, positives and hard negatives, by the trainer of sentence-transformers."""
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
 import pandas as pd
+import pydantic
 from datasets import Dataset
+from pydantic import NonNegativeFloat, PositiveInt
 from sentence_transformers import (
     SentenceTransformer,
     SentenceTransformerTrainer,
@@ -15,7 +17,7 @@ from sentence_transformers import (
 from sentence_transformers.sentence_transformer.training_args import BatchSamplers
 from transformers import TrainerCallback
 
-from pyterrier_graph.checks import check_fields, check_number
+from pyterrier_graph.configuration import STRICT, DropoutRate, Share
 from pyterrier_graph.encoders.sentence_encoder import (
     is_normalized,
     load_sentence_transformer,
@@ -33,7 +35,7 @@ from pyterrier_graph.training.trainer import (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
 class DualEncoderTraining(TrainerOptions):
     """Options of one stage of ``DualEncoder.fit()``. The defaults take minutes for a hundred queries on two cores.
 
@@ -53,20 +55,14 @@ class DualEncoderTraining(TrainerOptions):
         pretraining: Options of the first of two stages; by default these options with ``alpha=0.1``.
     """
 
-    epochs: int = 2
-    learning_rate: float = 3e-5
-    alpha: float = 0.0
-    scale: float | None = None
-    mini_batch_size: int | None = None
+    epochs: PositiveInt = 2
+    learning_rate: NonNegativeFloat = 3e-5
+    alpha: Share = 0.0
+    scale: NonNegativeFloat | None = None
+    mini_batch_size: PositiveInt | None = None
     gather_across_devices: bool = True
-    warmup: float = 0.1
+    warmup: DropoutRate = 0.1
     pretraining: "DualEncoderTraining | None" = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number("alpha", self.alpha, 0, 1)
-        check_fields(self, scale=0, mini_batch_size=1)
-        check_number("warmup", self.warmup, 0, 1, below=True)
 
     def first_stage(self) -> "DualEncoderTraining":
         """The options of pre-training."""

@@ -25,12 +25,9 @@ from pyterrier_graph.checks import (
     check_training,
     check_weights,
 )
-from pyterrier_graph.graphs.hetero_graph import (
-    HeteroGraph,
-    check_relations,
-    documents_of,
-)
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph, check_relations, documents_of
 from pyterrier_graph.graphs.relations import DOCUMENT, inverse_path
+from pyterrier_graph.search.hybrid import check_scores
 from pyterrier_graph.training.grid_search import Tuning, coordinate_search
 from pyterrier_graph.training.validation import JudgedRun, Validation, tuning_set
 
@@ -47,8 +44,27 @@ def _warn_of_no_effect(graph: HeteroGraph, relations: Mapping[str, float]) -> No
             warnings.warn(message, DataWarning, stacklevel=4)
 
 
-class Evidence(WithSignature, pt.Transformer):
-    """A :class:`DocumentEvidence` whose weights do not change when a pipeline that contains it is trained."""
+class DocumentEvidence(WithSignature, pt.Estimator):
+    """Adds the score of a document's best passage to all its passages, and the mean score of neighbors to a passage.
+
+    The interpolation of passage and document evidence is a standard baseline of passage retrieval (Callan 1994;
+    Bendersky and Kurland 2008). It needs no graph, and a graph model has to beat it. With a graph, the scores of
+    neighbors along relations are further evidence: ``DocumentEvidence(0.3, relations={"order": 0.1}, graph=graph)``
+    adds the mean score of the passages before and after.
+
+    Args:
+        weight: Weight of the document's best score; 0 changes nothing. :meth:`fit` chooses it.
+        relations: Weight of each relation, or path of relations, from a passage to its neighbors and back.
+        graph: The graph of the passages. Only needed for relations, and where passages have ids of their own (not
+            ``docno%pN``).
+        training: The options of :meth:`fit`.
+
+    Columns: ``qid, docno, score`` in, with passage ids; the same out, with new ``score`` and ``rank``.
+
+    Raises:
+        KeyError: If there are relations, and a passage is not in the graph.
+        ValueError: If a weight is negative, the graph does not have a relation, or a score is missing or infinite.
+    """
 
     schematic = {
         "label": "DocumentEvidence",
@@ -68,7 +84,7 @@ class Evidence(WithSignature, pt.Transformer):
         self.relations = check_weights({} if relations is None else relations)
         self.graph = graph
         if self.relations and graph is None:
-            raise ValueError("relations are those of a graph: give graph=DocumentGraph(path)")
+            raise ValueError("relations need a graph: give graph=DocumentGraph(path)")
         if graph is not None:
             check_relations(graph, [*self.relations, *map(inverse_path, self.relations)])
             _warn_of_no_effect(graph, self.relations)
@@ -80,17 +96,22 @@ class Evidence(WithSignature, pt.Transformer):
 
     @property
     def weights(self) -> dict[str, float]:
-        """The weight of the document, and those of all relations, by name."""
+        """The weights of the document and of all relations, by name."""
         return {DOCUMENT: self.weight, **self.relations}
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Adds the evidence of documents and neighbors to the scores."""
-        inp = check_frame(inp, self, numbers=("score",))
-        pt.validate.result_frame(inp, extra_columns=["score"], context=self)
+        inp = self._checked(inp)
         scores = inp["score"] + self.evidence(inp) @ pd.Series(self.weights, dtype=float)
         return pt.model.add_ranks(
             inp.drop(columns=["score", "rank"], errors="ignore").assign(score=scores)
         )
+
+    def _checked(self, run: pd.DataFrame) -> pd.DataFrame:
+        run = check_frame(run, self, numbers=("score",))
+        pt.validate.result_frame(run, extra_columns=["score"], context=self)
+        check_scores(run, self)
+        return run
 
     def evidence(self, run: pd.DataFrame) -> pd.DataFrame:
         """The evidence of a run's rows, before weights: a column ``document``, and one for each relation."""
@@ -124,29 +145,6 @@ class Evidence(WithSignature, pt.Transformer):
         relations = [{name: share} for name in self.relations for share in SHARES]
         return [{DOCUMENT: weight} for weight in GRID] + relations
 
-
-class DocumentEvidence(Evidence, pt.Estimator):
-    """Adds the score of a document's best passage to all its passages, and the mean score of neighbors to a passage.
-
-    The interpolation of passage and document evidence is a standard baseline of passage retrieval (Callan 1994;
-    Bendersky and Kurland 2008). It needs no graph, and a graph model has to beat it. With a graph, the scores of
-    neighbors along relations are further evidence: ``DocumentEvidence(0.3, relations={"order": 0.1}, graph=graph)``
-    adds the mean of those of the passages before and after.
-
-    Args:
-        weight: Weight of the document's best score; 0 changes nothing. :meth:`fit` chooses it.
-        relations: The weight of each relation, or path of relations, from a passage to its neighbors, and back.
-        graph: The graph of the passages; only needed for relations, and where passages have ids of their own (not
-            ``docno%pN``).
-        training: The options of :meth:`fit`.
-
-    Columns: ``qid, docno, score`` in, with passage ids; the same out, with new ``score`` and ``rank``.
-
-    Raises:
-        KeyError: If there are relations, and a passage is not in the graph.
-        ValueError: If a weight is negative, the graph does not have a relation, or a score is missing.
-    """
-
     def fit(
         self,
         topics_or_res_tr: pd.DataFrame,
@@ -161,8 +159,7 @@ class DocumentEvidence(Evidence, pt.Estimator):
         Runs have the columns of :meth:`transform`, judgments ``qid, docno, label``, of passages or documents.
         """
         run, qrels = tuning_set(topics_or_res_tr, qrels_tr, topics_or_res_va, qrels_va)
-        run = check_frame(run, self, numbers=("score",))
-        pt.validate.result_frame(run, extra_columns=["score"], context=self)
+        run = self._checked(run)
         judged = JudgedRun(run[["qid", "docno", "score"]], qrels, self)
         validation = Validation(judged, self.training.measure)
         run, evidence = validation.run, self.evidence(validation.run)

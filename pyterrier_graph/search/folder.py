@@ -11,12 +11,10 @@ from pathlib import Path
 import pyterrier as pt
 
 from pyterrier_graph.checks import check_type
-from pyterrier_graph.encoders.compiled import compiled_checkpoint
 from pyterrier_graph.encoders.names import DEFAULT, checkpoint_state
 from pyterrier_graph.search.files import FolderFiles
-from pyterrier_graph.search.graph_index import GraphIndex
-from pyterrier_graph.search.layout import ENCODED
-from pyterrier_graph.search.stored_index import Lexical
+from pyterrier_graph.search.graph_index import GraphIndex, Lexical
+from pyterrier_graph.search.versions import ENCODED
 from pyterrier_graph.storage.artifact import locked
 
 CACHE = ".pyterrier_graph"
@@ -28,7 +26,7 @@ def open_folder(
     folder: str | os.PathLike[str],
     *,
     encoder: str | os.PathLike[str] = DEFAULT,
-    lexical: Lexical = "lance",
+    lexical: Lexical = "bm25s",
     cache: str | os.PathLike[str] | None = None,
     workers: int | None = None,
     verbose: bool = True,
@@ -40,8 +38,8 @@ def open_folder(
         docs = ptg.open_folder("docs")
         docs.search("how do I install it")
 
-    The first call reads all files and encodes passages with titles in front (``titled=1``). A later call reads them
-    again only if a file is new, was removed, or has another size or time; it encodes only new texts. Files are
+    The first call reads all files. A later call reads them again only if a file is new, was removed, or has another
+    size or time; it encodes only new texts. Files are
     recognized by the endings of their names; hidden files and symbolic links are left out. ``.docx``, ``.pptx``,
     ``.pdf`` and ``.ipynb`` need the extra ``[office]``. A call that was killed continues when it is repeated. If two
     processes open the same folder, the second one waits for the first.
@@ -49,7 +47,7 @@ def open_folder(
     Args:
         folder: The folder; it is searched with all folders inside.
         encoder: The name of a checkpoint. By default the one that needs no network.
-        lexical: The engine of BM25: ``'lance'``, ``'pisa'``, or ``'terrier'`` (which needs Java).
+        lexical: The engine of BM25: ``'bm25s'``, ``'pisa'``, or ``'terrier'`` (which needs Java).
         cache: Folder of the index. By default ``.pyterrier_graph`` in the folder, or a folder in PyTerrier's home if
             the folder cannot be written.
         workers: Number of processes that read. By default as many as there are cores, but one for fewer than 200 files.
@@ -76,19 +74,15 @@ def open_folder(
     ):
         (place / ".gitignore").write_text("*\n", encoding="utf-8")
         name = hashlib.sha256(f"{checkpoint_state(encoder)} {lexical}".encode()).hexdigest()[:16]
-        index = GraphIndex(
-            place / name, encoder=os.fspath(encoder), lexical=lexical, verbose=verbose
-        )
+        index = GraphIndex(place / name, lexical=lexical, verbose=verbose)
         if index.built() and index.meta["source"]["state"] == files.state():
             return index
         if index.path.exists() and not index.built():  # damaged, or of a call that was killed
             for entry in index.path.iterdir():
                 if entry.name != ENCODED:
                     shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-        index._encoder = compiled_checkpoint(
-            os.fspath(encoder)
-        )  # also for later calls, which need not load torch
-        return index.index(files, overwrite=True, titled=1)
+        index = GraphIndex(place / name, encoder=encoder, lexical=lexical, verbose=verbose)
+        return index.index(files, overwrite=True)
 
 
 def _place_of(folder: Path) -> Path:

@@ -12,7 +12,8 @@ import pyterrier as pt
 from pyterrier_graph.checks import check_count
 from pyterrier_graph.documents.document import split_passage_id
 from pyterrier_graph.html import COLORS, NEUTRAL, Page, marked, pipeline_name, shortened, styled
-from pyterrier_graph.search.snippets import content_stems, matching_words, snippet
+from pyterrier_graph.search.bm25 import query_terms
+from pyterrier_graph.search.snippets import matching_words, snippet
 
 WORDS = 40  # of a text
 RELEVANT = "✓ relevant"
@@ -70,7 +71,7 @@ def compare(
         for one in ranked
         for docno in one
     }
-    wanted = content_stems(topic["query"])
+    wanted = {*query_terms(topic["query"])}
     columns = []
     for number, (name, docnos) in enumerate(zip(names, ranked, strict=True)):
         cells = []

@@ -28,7 +28,7 @@ from pyterrier_graph.html import (
     relation,
     styled,
 )
-from pyterrier_graph.search.hybrid import Fusion
+from pyterrier_graph.search.hybrid import Hybrid
 from pyterrier_graph.search.snippets import check_question
 
 SHOWN = 3  # sources of one relation
@@ -107,7 +107,7 @@ def _explainable(pipeline: Any) -> Iterator[Any]:
 
 
 def _explanation(model: Any, query: str, docno: str, graph: HeteroGraph | None) -> Explanation:
-    if isinstance(model, Fusion):
+    if isinstance(model, Hybrid):
         return _hybrid(model, query, docno, graph)
     graph = graph if graph is not None else model.graph
     if graph is None:
@@ -191,7 +191,7 @@ def _words_of_vectors(frame: pd.DataFrame, encoder: Any, query: str) -> dict[int
     return scaled
 
 
-def _hybrid(model: Fusion, query: str, docno: str, graph: HeteroGraph | None) -> Explanation:
+def _hybrid(model: Hybrid, query: str, docno: str, graph: HeteroGraph | None) -> Explanation:
     """A part per pipeline, and the explanation of each pipeline that has one."""
     try:
         frame = model.explain(query, docno)

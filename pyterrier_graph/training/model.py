@@ -31,11 +31,11 @@ from pyterrier_graph.encoders.checkpoints import DType, device_of, dtype_name, d
 from pyterrier_graph.encoders.names import checkpoint_name
 from pyterrier_graph.storage.artifact import (
     OwnArtifact,
+    atomic_folder,
     kind_of,
     read_meta,
     versions,
     weights_sha256,
-    writing,
 )
 from pyterrier_graph.training.validation import JudgedRun
 
@@ -148,7 +148,7 @@ class LearnedModel(Shown, WithSignature, OwnArtifact, pt.Estimator):
         meta |= {name: getattr(self, name) for name in self.WRITTEN}
         if isinstance(self.encoder, str):
             meta["encoder"] = checkpoint_name(self.encoder)
-        with writing(path, meta) as folder, hidden_bars():
+        with atomic_folder(path, meta) as folder, hidden_bars():
             meta |= self._write(folder)
         self.path = Path(path)
         return self

@@ -3,16 +3,18 @@
 import dataclasses
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
+import pydantic
 import torch
 from accelerate.utils import broadcast_object_list
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 from safetensors.torch import load_model
 from torch import Tensor, nn
 from torch.utils.data import Dataset
@@ -28,12 +30,12 @@ from transformers import (
 )
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
-from transformers.trainer_utils import logger as trainer_logger
 from transformers.utils import SAFE_WEIGHTS_NAME
 
-from pyterrier_graph.checks import QualityWarning, check_fields, check_type
+from pyterrier_graph.checks import QualityWarning
+from pyterrier_graph.configuration import STRICT
 from pyterrier_graph.encoders.checkpoints import DType, dtype_name, dtype_of, hidden_bars
-from pyterrier_graph.storage.artifact import claim
+from pyterrier_graph.storage.artifact import check_identity
 from pyterrier_graph.training.validation import as_good, check_measure
 
 # the log, and the measure of each query, if it is known
@@ -43,11 +45,9 @@ PENALTY = 0.1
 SHARES = (0.25, 0.5, 0.75, 1.0)  # of the way from the weights before training to the trained ones
 # options that may differ when a training continues from a checkpoint
 MAY_DIFFER = {"epochs", "output_dir", "patience"}
-# Checkpoints that were written within a second are sorted by their steps, so the warning does not matter.
-trainer_logger.addFilter(lambda record: "mtime may not" not in record.getMessage())  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True, kw_only=True)
+@pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
 class TrainerOptions:
     """Options of every training, which ``transformers.Trainer`` runs.
 
@@ -66,35 +66,22 @@ class TrainerOptions:
         arguments: Further ``transformers.TrainingArguments``, such as ``{'gradient_accumulation_steps': 4}``.
     """
 
-    epochs: int = 10
-    batch_size: int = 32
-    learning_rate: float = 1e-3
+    epochs: PositiveInt = 10
+    batch_size: PositiveInt = 32
+    learning_rate: NonNegativeFloat = 1e-3
     measure: str = "nDCG@10"
-    evaluations: int = 1
-    patience: int | None = 3
+    evaluations: PositiveInt = 1
+    patience: PositiveInt | None = 3
     output_dir: str | None = None
-    seed: int = 0
+    seed: NonNegativeInt = 0
     attention_dropout: bool = True
     arguments: dict[str, Any] = field(default_factory=dict)
-    _least_epochs: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        check_fields(
-            self,
-            epochs=self._least_epochs,
-            batch_size=1,
-            evaluations=1,
-            patience=1,
-            learning_rate=0,
-            seed=0,
-        )
         check_measure(self.measure)
-        check_type(
-            "arguments", self.arguments, Mapping, "a dictionary of transformers.TrainingArguments"
-        )
 
 
-@dataclass(frozen=True, kw_only=True)
+@pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
 class HeadOptions(TrainerOptions):
     """:class:`TrainerOptions` of trainings that can train the encoder, or only what is on top of it.
 
@@ -103,14 +90,10 @@ class HeadOptions(TrainerOptions):
         encoder_learning_rate: Learning rate of the encoder; None leaves the encoder unchanged.
     """
 
-    encoder_learning_rate: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fields(self, encoder_learning_rate=0)
+    encoder_learning_rate: NonNegativeFloat | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
 class StartOptions(HeadOptions):
     """:class:`HeadOptions` of trainings that start at a model which already ranks well, and stay close to it.
 
@@ -126,11 +109,7 @@ class StartOptions(HeadOptions):
             whose encoder does not learn tries 0 as well, and keeps these weights if validation supports them.
     """
 
-    l2_sp: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fields(self, l2_sp=0)
+    l2_sp: NonNegativeFloat | None = None
 
 
 class L2SP(nn.Module):
@@ -517,7 +496,7 @@ def _checkpoint_of(folder: Path, options: TrainerOptions, identity: dict[str, An
     complete = [
         state.parent for state in folder.glob(f"{PREFIX_CHECKPOINT_DIR}-*/{TRAINER_STATE_NAME}")
     ]
-    claim(
+    check_identity(
         folder / "training.json",
         identity | equal,
         "checkpoints of another training",
