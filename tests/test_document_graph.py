@@ -3,7 +3,6 @@ from __future__ import annotations
 import gc
 import json
 import tempfile
-import weakref
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +34,6 @@ from pyterrier_graph.graphs.hetero_graph import (
     paper_relations,
 )
 from pyterrier_graph.graphs.passages import ExpandContext
-from pyterrier_graph.storage.arrays import ArrayWriter, StoredGraph
 
 PAPER = tuple(
     f"{name}{end}" for name in ("order", "structural", "internal", "external") for end in ("", "_i")
@@ -294,22 +292,6 @@ def test_document_graph_is_the_literal_one(documents, batch):
         assert graph.summary() == MemoryGraph.from_documents(documents).summary()
 
 
-@given(st.lists(st.text(max_size=30), min_size=1, max_size=200), st.data())
-@settings(max_examples=40, deadline=None)
-def test_texts_come_back(texts, data):
-    numbers = data.draw(st.lists(st.integers(0, len(texts) - 1), max_size=20))
-    with tempfile.TemporaryDirectory() as folder:
-        with ArrayWriter(Path(folder)) as writer:
-            cut = data.draw(st.integers(0, len(texts)))
-            writer.append_texts(texts[:cut])
-            writer.append_texts(texts[cut:])
-        with mock.patch.object(StoredGraph, "_open", lambda self, open_in: open_in(self.path)):
-            graph = StoredGraph(folder)
-            assert graph._texts(np.array(numbers, dtype=np.int64)) == [
-                texts[number] for number in numbers
-            ]
-
-
 # --- reading
 
 
@@ -520,26 +502,6 @@ def test_the_fingerprint_covers_texts_and_relations(tmp_path, kind):
     assert fingerprint([one], "again") == fingerprint([one], "once more")
 
 
-def test_documents_are_not_held(tmp_path):
-    alive: weakref.WeakSet[Holder] = weakref.WeakSet()
-    most = 0
-
-    class Holder(StructuredDocument):
-        __hash__ = object.__hash__
-
-    def corpus():
-        nonlocal most
-        for number in range(200):
-            document = Holder(f"d{number}", (Node(SECTION, "t", -1), Node(PASSAGE, "p", 0)))
-            alive.add(document)
-            most = max(most, len(alive))
-            yield document
-
-    with mock.patch.object(builder, "BATCH", 20):
-        DocumentGraph(tmp_path / "graph").index(corpus())
-    assert most <= 22
-
-
 # --- transformers
 
 
@@ -578,15 +540,6 @@ def test_passages(graph):
     )
 
 
-def test_passages_with_titles(graph):
-    out = graph.passages(titles=True)(RUN.iloc[[1]].assign(text="of the document"))
-    assert out["text"].tolist() == [
-        "dot: Dot product.",
-        "dot - Notes: For 2-D arrays.",
-        "dot - Notes: See above.",
-    ]
-
-
 @pytest.mark.parametrize(
     "columns", [["docno"], ["qid", "docno"], ["qid", "query", "docno", "rank"], [*RUN.columns]]
 )
@@ -618,18 +571,6 @@ def test_corpus_graph_over_passages(graph, tmp_path):
     }
     assert corpus.neighbours(0).tolist() == [1, 0]
     assert isinstance(pt.Artifact.load(str(tmp_path / "corpus")), type(corpus))
-
-
-@pytest.mark.parametrize(
-    ("relations", "k", "expected"),
-    [
-        (["order", "order"], 2, {"numpy.dot%p0": ["numpy.dot%p1", "numpy.dot%p0"]}),
-        ("title/title_i", 3, {"numpy.dot%p1": ["numpy.dot%p2", "numpy.dot%p1", "numpy.dot%p1"]}),
-    ],
-)
-def test_corpus_graphs_of_other_relations(graph, tmp_path, relations, k, expected):
-    corpus = graph.corpus_graph(relations, k, tmp_path / "corpus")
-    assert {docno: list(corpus.neighbours(docno)) for docno in expected} == expected
 
 
 # --- texts of neighbors

@@ -41,10 +41,16 @@ def checkpoint(words: tuple[str, ...] = tuple(WORDS), positions: int = 64) -> st
     return str(folder)
 
 
+def fresh_encoder(max_passage_tokens: int = 24) -> TokenEncoder:
+    """The small encoder again, for tests that change its weights or length."""
+    options = {"max_passage_tokens": max_passage_tokens, "max_query_tokens": 12}
+    return TokenEncoder(checkpoint(), device="cpu", **options)
+
+
 @cache
 def encoder() -> TokenEncoder:
     """The small encoder."""
-    return TokenEncoder(checkpoint(), max_passage_tokens=24, max_query_tokens=12, device="cpu")
+    return fresh_encoder()
 
 
 def documents(count: int = 6) -> list[StructuredDocument]:

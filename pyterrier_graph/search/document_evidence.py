@@ -79,16 +79,23 @@ class DocumentEvidence(WithSignature, pt.Estimator):
         graph: HeteroGraph | None = None,
         training: Tuning | None = None,
     ) -> None:
-        check_number("weight", weight, 0)
         self.weight = weight
-        self.relations = check_weights({} if relations is None else relations)
+        self.relations: Mapping[str, float] = {} if relations is None else relations
         self.graph = graph
-        if self.relations and graph is None:
-            raise ValueError("relations need a graph: give graph=DocumentGraph(path)")
+        self.training = Tuning() if training is None else training
+        self._check()
         if graph is not None:
-            check_relations(graph, [*self.relations, *map(inverse_path, self.relations)])
             _warn_of_no_effect(graph, self.relations)
-        self.training: Tuning = check_training(training, Tuning)
+
+    def _check(self) -> None:
+        """Raises an error if an argument of the constructor, which may be set later, is not allowed."""
+        check_number("weight", self.weight, 0)
+        self.relations = check_weights(self.relations)
+        if self.relations and self.graph is None:
+            raise ValueError("relations need a graph: give graph=DocumentGraph(path)")
+        if self.graph is not None:
+            check_relations(self.graph, [*self.relations, *map(inverse_path, self.relations)])
+        check_training(self.training, Tuning)
 
     def __repr__(self) -> str:
         relations = f", relations={self.relations}" if self.relations else ""
@@ -108,6 +115,7 @@ class DocumentEvidence(WithSignature, pt.Estimator):
         )
 
     def _checked(self, run: pd.DataFrame) -> pd.DataFrame:
+        self._check()
         run = check_frame(run, self, numbers=("score",))
         pt.validate.result_frame(run, extra_columns=["score"], context=self)
         check_scores(run, self)
