@@ -87,7 +87,8 @@ def neighbor_maxima(
     """Per target and relation the best match among its neighbors, shape (targets, relations, query tokens).
 
     A neighbor without tokens, such as a section without a title, does not match, instead of matching with 0.
-    ``lengths`` are the tokens of the nodes of ``maxima``, ``edges`` per relation those of :func:`best_of_neighbors`.
+    ``lengths`` are numbers of tokens of the nodes of ``maxima``, ``edges`` the edges of each relation, as in
+    :func:`best_of_neighbors`.
     """
     maxima = maxima.masked_fill(lengths[:, None] == 0, -torch.inf)
     if not edges:

@@ -141,9 +141,9 @@ class GraphMaxSim(GraphReranker):
     def _matches(
         self, work: QueryPassages
     ) -> Iterator[tuple[np.ndarray, torch.Tensor, torch.Tensor]]:
-        """The best matches of each query's tokens: rows, own matches and those of neighbors, as :func:`_scores` needs.
+        """Rows of each query, and the best matches of its tokens in passages and in their neighbors.
 
-        Their shapes are (rows,), (rows, query tokens) and (rows, relations, query tokens).
+        Shapes (rows,), (rows, query tokens) and (rows, relations, query tokens).
         """
         by_query = rows_of_each(work.query)
         for rows in progress(by_query, len(by_query), "query", verbose=self.verbose):

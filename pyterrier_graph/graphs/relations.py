@@ -41,8 +41,8 @@ PAPER_RELATIONS = _with_inverses((ORDER, STRUCTURAL, "internal", "external"))
 
 def relation_names(named: Iterable[str]) -> tuple[str, ...]:
     """All relations of a graph whose documents name some: the paper's eight, ``title``, ``title_i``, others by name."""
-    others = sorted({*named} - {*PAPER_RELATIONS, TITLE})
-    return PAPER_RELATIONS + _with_inverses([TITLE, *others])
+    own = sorted({*named} - {*PAPER_RELATIONS, TITLE})
+    return PAPER_RELATIONS + _with_inverses([TITLE, *own])
 
 
 def check_relation_name(relation: str) -> None:

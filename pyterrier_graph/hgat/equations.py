@@ -2,7 +2,7 @@ r"""Heterogeneous graph attention over passages.
 
 L. Albarede, P. Mulhem, L. Goeuriot, S. Marié, C. Le Pape-Gardeux, T. Chardin-Segui:
 Heterogeneous graph attention networks for passage retrieval. Information Retrieval Journal 26, 2023.
-"Eq. n" and "Sect. n" are those of this paper.
+"Eq. n" and "Sect. n" refer to this paper.
 
 A node :math:`i` is a matrix of token vectors :math:`h_i`, shape (tokens of i, d); :math:`\mathcal N_i^r` are its
 neighbors by relation :math:`r`, and :math:`W_r`, shape (positions,), weights the relation per token position. A layer
@@ -200,7 +200,7 @@ class HGATLayer(nn.Module):
         make = wide if inner == dimension else partial(NarrowAttention, dimension, inner)
         self.attention: Any = nn.ModuleDict({r: make() for r in names})
         # W_r: a weight per token position (Sect. 5.2.1: "a vector of size 180"). Its initial values are not in the
-        # paper; uniform in [0, 1], as those of lambda and alpha.
+        # paper; here uniform in [0, 1], like lambda and alpha.
         self.weight = nn.ParameterDict({r: nn.Parameter(torch.rand(positions)) for r in names})
         self.lambda_ = nn.Parameter(torch.rand(())) if config.lambda_ else None
         self.residual = config.init == "identity"
@@ -241,7 +241,7 @@ class HGATLayer(nn.Module):
         """Softmax of W over the relations, at each position; shape (positions,) per relation.
 
         In the Lambda variants it is without SELF, whose share is 1 - lambda (the columns of Table 6 add up to lambda
-        without SELF). It is over all relations of the model, not only those of a node: ``softmax(W)`` has no index i.
+        without SELF). It is over all relations of the model, not only a node's: ``softmax(W)`` has no index i.
         """
         relations = [r for r in self.weight if r != SELF or self.lambda_ is None]
         stacked = torch.stack([self.weight[r] for r in relations]).softmax(0)
@@ -403,7 +403,7 @@ class HGAT(nn.Module):
         return scalars + ([self.alpha] if self.alpha is not None else [])
 
     def unchanged(self) -> bool:
-        """Whether the layers are known to change nothing but the lengths of vectors: those of no training."""
+        """Whether the layers, untrained, change nothing but the lengths of vectors."""
         return self.config.init == "identity" and all(layer.unchanged() for layer in self.layers)
 
     def plan(

@@ -334,7 +334,8 @@ class HGATReranker(GraphReranker):
             scores = np.zeros(len(measure.run))
             with torch.inference_mode():
                 for rows, *best in candidates:
-                    scores[rows] = matches(*(part.to(self._device) for part in best)).cpu().numpy()
+                    tensors = [tensor.to(self._device) for tensor in best]
+                    scores[rows] = matches(*tensors).cpu().numpy()
             return measure.per_query(scores)
 
         return measured
