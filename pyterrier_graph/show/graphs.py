@@ -34,7 +34,7 @@ def document_graph(
     documents. Raises KeyError if the document is not in the graph.
     """
     document = int(graph.document_of([docno])[0])
-    start, end = (int(number) for number in graph._node_offsets[document : document + 2])
+    start, end = (int(number) for number in graph.node_offsets[document : document + 2])
     nodes = np.arange(start, min(end, start + most))
     edges = [
         (name, source, target)
