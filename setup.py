@@ -48,13 +48,10 @@ FILES = [
     "markdown-it-py>=3",
     "mdit-py-plugins>=0.4",
     "docutils>=0.20",
-    "beautifulsoup4>=4.13.5",  # the encoding that a page declares; before, empty files and UTF-32 were misread
-    "charset-normalizer>=3.3",
-    "PyYAML>=6.0.2",
 ]
 
-# Readers of .docx, .pptx and .pdf. PDF is read by pdfminer, which markitdown uses, too.
-OFFICE = ["markitdown[docx,pptx]>=0.1.9", "pdfminer.six>=20251230"]
+# Readers of .docx, .pptx and .pdf: the libraries that markitdown calls.
+OFFICE = ["mammoth>=1.12.2", "python-pptx>=1", "pdfminer.six>=20251230"]
 
 # PISA has wheels for x86-64 Linux only; elsewhere the first stage is Terrier.
 PISA = [  # wurlitzer hides the log of PISA's indexer

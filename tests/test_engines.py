@@ -16,13 +16,12 @@ import pyterrier_graph as ptg
 
 pytestmark = pytest.mark.slow
 DRAW = random.Random(0)
-WORDS = [f"{word}{number}" for word in tiny.WORDS for number in range(20)]
 DOCUMENTS = [
-    document(f"d{number}", " ".join(DRAW.choices(WORDS + tiny.WORDS, k=12)), DRAW.choice(WORDS))
+    document(f"d{number}", " ".join(DRAW.choices(tiny.WORDS, k=DRAW.randint(5, 30))), "eta iota")
     for number in range(400)
 ]
 TOPICS = pd.DataFrame(
-    {"qid": ["1", "2", "3"], "query": ["alpha mu kappa1", "beta iota3 iota", "?!"]}
+    {"qid": ["1", "2", "3"], "query": ["alpha mu kappa", "beta zeta gamma", "?!"]}
 )
 
 
@@ -63,9 +62,9 @@ def assert_same_best(index: ptg.GraphIndex, dense: pt.Transformer) -> None:
 def test_an_engine_finds_the_same(index: ptg.GraphIndex, tmp_path: Path, make: Any) -> None:
     engine = make(index, tmp_path).upload()
     assert_same_best(index, engine.dense(100))
-    lexical, ours = engine.lexical(50)(TOPICS), index.bm25(50)(TOPICS)
+    lexical, ours = engine.lexical(100)(TOPICS), index.bm25(100)(TOPICS)
     shared = lexical.merge(ours, on=["qid", "docno"])
-    assert (shared.groupby("qid").size() >= 40).all() and shared["qid"].nunique() == 2
+    assert (shared.groupby("qid").size() >= 70).all() and shared["qid"].nunique() == 2
     hybrid = engine.hybrid(10)
     assert len(hybrid(TOPICS)) == 20 and "text" in hybrid(TOPICS)
     reranked = (hybrid >> ptg.GraphMaxSim(index.graph, tiny.encoder()))(TOPICS)
@@ -84,7 +83,7 @@ def test_an_engine_follows_changes(tmp_path: Path, make: Any) -> None:
     index = ptg.GraphIndex(tmp_path / "index", encoder=tiny.checkpoint(), verbose=False)
     engine = make(index.index(DOCUMENTS[:150]), tmp_path).upload()
     version = index.meta["version"]
-    index.update([document("d3", "alpha mu mu"), document("o'x", "kappa1 alpha")])
+    index.update([document("d3", "alpha mu mu"), document("o'x", "kappa kappa alpha")])
     index.delete(["d1", "d2"])
     engine.upload(since=version)
     assert_same_best(index, engine.dense(100))

@@ -33,6 +33,14 @@ def test_passages_count_for_their_document_unless_passages_are_judged() -> None:
     assert passages.per_query([0.0, 3.0, 2.0, 1.0, 2.0]) == pytest.approx([1 / 3, 1])
 
 
+def test_several_measures_are_averaged() -> None:
+    scores = [0.0, 1.0, 2.0, 1.0, 2.0]
+    means = [Validation(RUN, QRELS, name, CONTEXT).per_query(scores) for name in ("RR@2", "P@1")]
+    both = Validation(RUN, QRELS, "RR@2+P@1", CONTEXT).per_query(scores)
+    np.testing.assert_allclose(both, np.mean(means, axis=0))
+    assert both.tolist() == [0.25, 1.0]
+
+
 def test_a_run_whose_candidates_change() -> None:
     validation = Validation(RUN[["qid"]].drop_duplicates(), QRELS, "RR", CONTEXT)
     run = pd.DataFrame(

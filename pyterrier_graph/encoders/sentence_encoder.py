@@ -13,6 +13,7 @@ import torch
 from pyterrier_dr import BiEncoder
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize
+from sentence_transformers.sentence_transformer.modules import Pooling
 
 from pyterrier_graph.checks import (
     Shown,
@@ -157,7 +158,11 @@ class SentenceEncoder(Shown, WithSignature, BiEncoder):
             for n, value in self.network.state_dict().items()
         }
         checksums = {name: zlib.crc32(value.numpy()) for name, value in sorted(bits.items())}
+        pooling = [
+            part.pooling_mode for part in self.network.modules() if isinstance(part, Pooling)
+        ]
         about += [checksums, *filter(None, [self.network.truncate_dim])]
+        about += [mode for mode in pooling if mode != "mean"]
         return f"{checkpoint_name(self.encoder)}@{hashlib.sha256(repr(about).encode()).hexdigest()[:16]}"
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:

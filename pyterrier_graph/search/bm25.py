@@ -66,9 +66,9 @@ def query_terms(query: str) -> list[str]:
     """The stems of a query's words, without words such as "the" unless there are no others."""
     from bm25s.stopwords import STOPWORDS_EN_PLUS
 
-    stems, found = Stems(), words(query)
-    return [stems[word] for word in found if word not in STOPWORDS_EN_PLUS] or [
-        stems[word] for word in found
+    stems, query_words = Stems(), words(query)
+    return [stems[word] for word in query_words if word not in STOPWORDS_EN_PLUS] or [
+        stems[word] for word in query_words
     ]
 
 

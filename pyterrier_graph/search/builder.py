@@ -102,7 +102,7 @@ class IndexBuilder:
         self.meta["source"] = getattr(self.docs, "report", None) or self.meta.get("source", {})
         if base is not None and changes.is_empty(len(base.graph)) and not self.newly_answered:
             return
-        if base is not None and not len(changes.kept) and not changes.lengths:
+        if base is not None and not len(changes.unchanged) and not changes.lengths:
             raise ValueError("no document would be left: delete the folder of the index instead")
         with atomic_folder(self.path / f"v{number}", self.meta, overwrite=True) as folder:
             changes.write(folder, None if base is None else base.folder)
@@ -117,7 +117,7 @@ class IndexBuilder:
                 advice = "give documents a title, or queries as answered="
                 message = f"the documents have no titles, so passages have no context: {advice}"
                 warnings.warn(message, QualityWarning, stacklevel=4)  # at the user's call of index
-            copied = _copied_passages(graph, base, changes.kept)
+            copied = _copied_passages(graph, base, changes.unchanged)
             queries, vectors = self._write_context(folder, graph, self.answered, base, copied)
             _note_changes(folder, number, graph, vectors, self.present, base, copied)
             if self.answered is not None and self.newly_answered and not settings.get("judged"):
@@ -176,14 +176,12 @@ class IndexBuilder:
         topics, qrels = self.answered
         qrels = graph.passage_qrels(qrels)
         index = self.index
-        with TemporaryDirectory(
-            dir=self.path, prefix=".fold-", ignore_cleanup_errors=True
-        ) as place:
+        with TemporaryDirectory(dir=self.path, prefix=".fold-", ignore_cleanup_errors=True) as root:
 
-            def hybrid(others: pd.DataFrame) -> Hybrid:
-                fold = Path(place) / str(len([*Path(place).iterdir()]))
+            def hybrid(topics_in_context: pd.DataFrame) -> Hybrid:
+                fold = Path(root) / str(len([*Path(root).iterdir()]))
                 fold.mkdir()
-                _, vectors = self._write_context(fold, graph, (others, qrels))
+                _, vectors = self._write_context(fold, graph, (topics_in_context, qrels))
                 words = index.lexical_retriever(self.meta["lexical"], fold, vectors, DEPTH)
                 return Hybrid(words, vectors.retriever())
 
@@ -251,20 +249,22 @@ def contexts(
 ) -> Iterable[str]:
     """The texts of passages, by number, with their titles in front and the queries that they answer behind."""
     for start in range(0, len(passages), TEXTS_AT_ONCE):
-        part = passages[start : start + TEXTS_AT_ONCE]
-        texts = graph.texts(graph.passage_nodes[part], titles=True)
+        batch = passages[start : start + TEXTS_AT_ONCE]
+        texts = graph.texts(graph.passage_nodes[batch], titles=True)
         if queries is not None:
-            answered = queries.edges_of_passages(part, RELEVANT)
+            answered = queries.edges_of_passages(batch, RELEVANT)
             for row, query in zip(answered.row_index, queries.texts(answered.indices), strict=True):
                 texts[row] += f"\n{query}"
         yield from texts
 
 
-def _copied_passages(graph: DocumentGraph, base: Version | None, kept: np.ndarray) -> np.ndarray:
+def _copied_passages(
+    graph: DocumentGraph, base: Version | None, unchanged: np.ndarray
+) -> np.ndarray:
     """Per passage its number in the version that it is copied from; -1 if it is of a new document."""
     copied = np.full(len(graph.passage_nodes), -1)
     if base is not None:
-        _, nodes = base.graph.passages_of_documents(kept)
+        _, nodes = base.graph.passages_of_documents(unchanged)
         copied[: len(nodes)] = np.searchsorted(base.graph.passage_nodes, nodes)
     return copied
 
@@ -286,9 +286,9 @@ def _note_changes(
         new, old = (index.flex.payload(return_docnos=False)[0] for index in (vectors, former))
         if new.shape[1] == old.shape[1]:
             for start in range(0, len(rows), TEXTS_AT_ONCE):
-                part = rows[start : start + TEXTS_AT_ONCE]
-                same = (new[part] == old[copied[part]]).all(axis=1)
-                changed[part[same]] = base.changed[copied[part[same]]]
+                batch = rows[start : start + TEXTS_AT_ONCE]
+                same = (new[batch] == old[copied[batch]]).all(axis=1)
+                changed[batch[same]] = base.changed[copied[batch[same]]]
     if present is not None:
         gone = np.ones(len(present.graph.passage_nodes), dtype=bool)
         if base is not None:
@@ -331,11 +331,11 @@ def _check_files(path: Path) -> None:
 
 def _remove(entry: Path) -> None:
     """Removes a folder, under another name first, so that no process opens a part of it."""
-    place = entry.with_name(f".removed-{entry.name.lstrip('.')}")
-    shutil.rmtree(place, ignore_errors=True)
+    target = entry.with_name(f".removed-{entry.name.lstrip('.')}")
+    shutil.rmtree(target, ignore_errors=True)
     with suppress(OSError):  # on Windows, a folder that is open keeps its name
-        entry.replace(place)
-        entry = place
+        entry.replace(target)
+        entry = target
     shutil.rmtree(entry, ignore_errors=True)
 
 

@@ -103,37 +103,18 @@ class DocumentEvidence(WithSignature, pt.Estimator):
 
     def evidence(self, run: pd.DataFrame) -> pd.DataFrame:
         """The evidence of a run's rows, before weights: a column ``document``, and one for each relation."""
-        best = (
-            run["score"]
-            .groupby([run["qid"], documents_of(run["docno"], self.graph)])
-            .transform("max")
-        )
-        found = pd.DataFrame({DOCUMENT: best}, index=run.index)
+        documents = documents_of(run["docno"], self.graph)
+        best = run["score"].groupby([run["qid"], documents]).transform("max")
+        evidence = pd.DataFrame({DOCUMENT: best}, index=run.index)
         if not self.relations or self.graph is None:
-            return found
-        graph, (code, docnos) = self.graph, run["docno"].factorize()
-        nodes = graph.nodes_of(docnos.tolist())[code]
+            return evidence
+        code, docnos = run["docno"].factorize()
+        nodes = self.graph.nodes_of(docnos.tolist())[code]
+        query = run["qid"].factorize()[0].astype(np.int64)
         above = (run["score"] - run.groupby("qid")["score"].transform("min")).to_numpy(float)
-        first = (
-            run["qid"].factorize()[0].astype(np.int64) * graph.num_nodes
-        )  # a row's key: its query and its node
-        order = np.argsort(first + nodes)
-        keys = (first + nodes)[order]
         for relation in self.relations:
-            ways = (graph.neighbors(nodes, path) for path in (relation, inverse_path(relation)))
-            pairs = np.unique(
-                np.concatenate([row * graph.num_nodes + neighbor for row, neighbor in ways])
-            )
-            row, neighbor = np.divmod(pairs, graph.num_nodes)
-            row, neighbor = (
-                part[graph.node_type[neighbor] == PASSAGE_TYPE] for part in (row, neighbor)
-            )
-            place = np.searchsorted(keys, first[row] + neighbor)
-            place[place == len(keys)] = 0
-            retrieved = keys[place] == first[row] + neighbor if len(keys) else place.astype(bool)
-            total = np.bincount(row[retrieved], above[order[place[retrieved]]], len(run))
-            found[relation] = total / np.maximum(np.bincount(row, minlength=len(run)), 1)
-        return found
+            evidence[relation] = _mean_of_neighbors(self.graph, relation, query, nodes, above)
+        return evidence
 
     def grid(self) -> list[dict[str, float]]:
         """The weights that :meth:`fit` tries."""
@@ -162,3 +143,23 @@ class DocumentEvidence(WithSignature, pt.Estimator):
         self.weight = weights.pop(DOCUMENT)
         self.relations = weights
         return self
+
+
+def _mean_of_neighbors(
+    graph: HeteroGraph, relation: str, query: np.ndarray, nodes: np.ndarray, scores: np.ndarray
+) -> np.ndarray:
+    """Per result the mean score of its neighbors in both directions; a neighbor that was not retrieved has 0.
+
+    ``query``, ``nodes`` and ``scores`` have the query, the passage and the score of each result, shape (results,).
+    """
+    directions = (graph.neighbors(nodes, path) for path in (relation, inverse_path(relation)))
+    edges = [row * graph.num_nodes + neighbor for row, neighbor in directions]
+    row, neighbor = np.divmod(np.unique(np.concatenate(edges)), graph.num_nodes)
+    is_passage = graph.node_type[neighbor] == PASSAGE_TYPE
+    row, neighbor = row[is_passage], neighbor[is_passage]
+    keys, first = np.unique(query * graph.num_nodes + nodes, return_index=True)
+    wanted = query[row] * graph.num_nodes + neighbor
+    position = np.searchsorted(keys, wanted).clip(max=len(keys) - 1)
+    retrieved = keys[position] == wanted
+    total = np.bincount(row[retrieved], scores[first[position[retrieved]]], len(nodes))
+    return total / np.maximum(np.bincount(row, minlength=len(nodes)), 1)

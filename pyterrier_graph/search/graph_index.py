@@ -41,6 +41,7 @@ from pyterrier_graph.search.lexical import bm25
 from pyterrier_graph.search.results import Per, fold_results, search_results
 from pyterrier_graph.search.retrievers import (
     BM25Retriever,
+    DenseRetriever,
     FilteredRetriever,
     allowed_passages,
 )
@@ -396,11 +397,8 @@ class GraphIndex(Shown, WithSignature, BuiltArtifact):
         )
 
     def _dense(self, num_results: int, within: Within, exact: bool) -> pt.Transformer:
-        check_count("num_results", num_results)
         allowed = allowed_passages(self.graph, within)
-        depth = num_results if allowed is None else len(self)
-        retriever = self.contextual.retriever(depth, exact=exact or allowed is not None)
-        return FilteredRetriever(retriever, self.graph, num_results, allowed)
+        return DenseRetriever(self.contextual, num_results, allowed, exact=exact)
 
     def _fusion(self, within: Within = None, exact: bool = False) -> Hybrid:
         """The hybrid of both sides; all its results."""
@@ -553,11 +551,11 @@ class GraphIndex(Shown, WithSignature, BuiltArtifact):
         numbers = np.arange(len(self)) if since is None else np.flatnonzero(version.changed > since)
         vectors, _ = self.contextual.flex.payload(return_docnos=False)
         for start in range(0, len(numbers), ROWS_AT_ONCE):
-            part = numbers[start : start + ROWS_AT_ONCE]
-            nodes = version.graph.passage_nodes[part]
-            texts = version.graph.texts(nodes), contexts(version.graph, version.queries, part)
+            batch = numbers[start : start + ROWS_AT_ONCE]
+            nodes = version.graph.passage_nodes[batch]
+            texts = version.graph.texts(nodes), contexts(version.graph, version.queries, batch)
             for docno, text, context, vector in zip(
-                version.graph.ids_of(nodes), *texts, np.asarray(vectors[part]), strict=True
+                version.graph.ids_of(nodes), *texts, np.asarray(vectors[batch]), strict=True
             ):
                 yield {"docno": docno, "text": text, "context": context, "vector": vector}
 

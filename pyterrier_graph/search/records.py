@@ -27,11 +27,11 @@ class RecordChanges:
 
     Attributes:
         file: The lines of new and changed documents.
-        kept: Numbers of the present documents that stay, ascending.
+        unchanged: Numbers of the present documents that stay, ascending.
     """
 
     file: IO[bytes]
-    kept: np.ndarray
+    unchanged: np.ndarray
     lengths: list[int] = field(default_factory=list)  # of the lines in the file
     digests: list[bytes] = field(default_factory=list)
 
@@ -70,23 +70,25 @@ class RecordChanges:
             file.write(line)
             changes.lengths.append(len(line))
             changes.digests.append(digest)
-        changes.kept = np.flatnonzero(stays)
+        changes.unchanged = np.flatnonzero(stays)
         return changes
 
     def is_empty(self, documents: int) -> bool:
         """Whether all of this many present documents stay, and there are no others."""
-        return len(self.kept) == documents and not self.lengths
+        return len(self.unchanged) == documents and not self.lengths
 
     def write(self, folder: Path, present: Path | None) -> None:
         """Writes the records of the next version: the documents that stay, then new ones."""
         lengths, digests = np.empty(0, np.int64), np.empty(0, "V16")
         with open(folder / DOCUMENTS, "wb") as out:
-            if present is not None and len(self.kept):
+            if present is not None and len(self.unchanged):
                 offsets = np.load(present / OFFSETS)
-                lengths = np.diff(offsets)[self.kept]
-                digests = np.load(present / DIGESTS)[self.kept]
+                lengths = np.diff(offsets)[self.unchanged]
+                digests = np.load(present / DIGESTS)[self.unchanged]
                 with open(present / DOCUMENTS, "rb") as file:
-                    for run in np.split(self.kept, np.flatnonzero(np.diff(self.kept) > 1) + 1):
+                    for run in np.split(
+                        self.unchanged, np.flatnonzero(np.diff(self.unchanged) > 1) + 1
+                    ):
                         file.seek(offsets[run[0]])
                         out.write(file.read(int(offsets[run[-1] + 1] - offsets[run[0]])))
             self.file.seek(0)

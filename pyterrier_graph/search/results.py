@@ -12,10 +12,10 @@ from pyterrier_graph.checks import check_choice
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.graphs.passages import Step
 from pyterrier_graph.graphs.relations import DOCUMENT, STRUCTURAL
-from pyterrier_graph.search.bm25 import Stems, query_terms, words
+from pyterrier_graph.search.bm25 import query_terms
 from pyterrier_graph.search.document_evidence import DocumentEvidence
 from pyterrier_graph.search.hybrid import ranked
-from pyterrier_graph.search.snippets import distinct, snippet, warn_of_no_answer
+from pyterrier_graph.search.snippets import Matcher, distinct, snippet, warn_of_no_answer
 
 if TYPE_CHECKING:
     from pyterrier_graph.search.graph_index import GraphIndex
@@ -89,26 +89,29 @@ def search_results(
         around = _around(index.graph, run["docno"].tolist())
         texts, files = run["text"].tolist(), run["file"].tolist()
         run = run.iloc[distinct(texts, around, files, num_results)]
-    stems = Stems()
-    wanted = {*query_terms(question)}
+    matcher = Matcher(query_terms(question))
+    rows = zip(run["title"], *(run[name] for name in parts), strict=True)
     run = run.reset_index(drop=True).assign(
-        snippet=[snippet(text, wanted, stems=stems) for text in run["text"]],
-        why=[_reason(row, parts, wanted, stems) for row in run.to_dict("records")],
+        snippet=[snippet(text, matcher) for text in run["text"]],
+        why=[_reason(title, dict(zip(parts, row, strict=True)), matcher) for title, *row in rows],
     )
     files_columns = [] if lines is None else ["file", "line"]
     names = ["title", *files_columns, "snippet", "why", "score", "docno", "text"]
     run = run[names]
-    if lines is not None and wanted and not _has_all(run, wanted, stems):
+    if lines is not None and matcher.wanted and not _has_all(run, matcher):
         best = index.best_similarities([question])[0]
         if best < index.random_similarity:
             run.attrs["weak"] = warn_of_no_answer(question, best, index.random_similarity)
     return run
 
 
-def _has_all(run: pd.DataFrame, wanted: set[str], stems: Stems) -> bool:
+def _has_all(run: pd.DataFrame, matcher: Matcher) -> bool:
     """Whether a result has all words of the question."""
     texts = run["title"] + " " + run["text"]
-    return any(wanted <= {stems[word] for word in words(text)} for text in texts)
+    return any(
+        matcher.wanted == frozenset().union(*(matcher[token] for token in text.split()))
+        for text in texts
+    )
 
 
 def _around(graph: DocumentGraph, passages: list[str]) -> list[str]:
@@ -120,14 +123,12 @@ def _around(graph: DocumentGraph, passages: list[str]) -> list[str]:
     return [" ".join(texts[start : start + 3]) for start in range(0, len(texts), 3)]
 
 
-def _reason(row: dict[str, float | str], parts: list[str], wanted: set[str], stems: Stems) -> str:
+def _reason(title: str, parts: dict[str, float], matcher: Matcher) -> str:
     """The parts that add up to a score, and the words of the question that the titles have."""
     shown = [
-        f"{LABELS.get(name, name)} {row[name]:.2f}"
-        for name in parts
-        if name in LABELS or float(row[name]) >= SHOWN
+        f"{LABELS.get(name, name)} {value:.2f}"
+        for name, value in parts.items()
+        if name in LABELS or value >= SHOWN
     ]
-    title = dict.fromkeys(str(row["title"]).split())
-    shared = [word for word in title if wanted.intersection(stems[part] for part in words(word))]
-    has = f"; title has {', '.join(word.strip('.,:;()') for word in shared)}" if shared else ""
-    return " + ".join(shown) + has
+    shared = [word.strip(".,:;()") for word in dict.fromkeys(title.split()) if matcher[word]]
+    return " + ".join(shown) + (f"; title has {', '.join(shared)}" if shared else "")

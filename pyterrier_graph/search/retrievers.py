@@ -11,12 +11,15 @@ import pyterrier as pt
 from npids.lookup import Lookup
 
 from pyterrier_graph.checks import WithSignature, check_count, check_frame, check_type
+from pyterrier_graph.graph_mean.contextual_index import ContextualIndex
+from pyterrier_graph.graph_mean.nearest import nearest
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.html import pipeline_name
 from pyterrier_graph.search.bm25 import BM25Index, words
 from pyterrier_graph.search.hybrid import ranked
 from pyterrier_graph.storage.arrays import ids_of
 
+REPLACED = {"docno", "docid", "score", "rank", "query_vec"}
 HELP = "https://pypi.org/project/pyterrier-graph/"
 
 
@@ -86,10 +89,10 @@ class BM25Retriever(PassageRetriever):
         """Finds passages for queries that have words."""
         numbers, scores = [np.empty(0, np.int64)], [np.empty(0, np.float32)]
         for query in topics["query"]:
-            found, values = self.index.search(query, self.num_results, self.allowed)
-            numbers.append(found)
+            best, values = self.index.search(query, self.num_results, self.allowed)
+            numbers.append(best)
             scores.append(values)
-        counts = [len(part) for part in numbers[1:]]
+        counts = [len(ranking) for ranking in numbers[1:]]
         rows = topics[copied_columns(topics)].iloc[np.repeat(np.arange(len(topics)), counts)]
         best = np.concatenate(numbers)
         docnos = (
@@ -99,6 +102,64 @@ class BM25Retriever(PassageRetriever):
             docno=pd.array(docnos, dtype="str"),
             score=np.concatenate(scores).astype(float),
             rank=np.concatenate([np.empty(0, np.int64), *map(np.arange, counts)]),
+        )
+
+
+class DenseRetriever(PassageRetriever):
+    """Finds passages by their vectors; other arguments and columns are those of the base.
+
+    A column ``query_vec`` takes the place of encoding the queries.
+
+    Args:
+        index: The index of the vectors.
+        exact: Whether to compare all vectors of a large index, too.
+    """
+
+    def __init__(
+        self,
+        index: ContextualIndex,
+        num_results: int = 1000,
+        allowed: np.ndarray | None = None,
+        *,
+        exact: bool = False,
+    ) -> None:
+        super().__init__(num_results, allowed)
+        self.index, self.exact = index, exact
+        self.retriever = index.retriever(num_results, exact=exact)  # which explanations look for
+
+    def __repr__(self) -> str:
+        return f"DenseRetriever({self.index!r}, {self.num_results})"
+
+    def __str__(self) -> str:
+        return str(self.index)
+
+    @property
+    def schematic(self) -> dict[str, Any]:
+        """How PyTerrier draws the transformer."""
+        return {"label": str(self), "help_url": HELP}
+
+    def retrieve(self, topics: pd.DataFrame) -> pd.DataFrame:
+        """Finds passages for queries that have words."""
+        docnos, vectors, _ = self.index.flex.payload()
+        if "query_vec" not in topics and len(topics):
+            topics = self.index.query_encoder().transform(topics)
+        queries = np.array([*topics.get("query_vec", ())], np.float32).reshape(-1, vectors.shape[1])
+        if self.allowed is None:
+            scores, passages = self.index.search(queries, self.num_results, exact=self.exact)
+        else:
+            numbers = np.flatnonzero(self.allowed)
+            scores, passages = nearest(queries, vectors[numbers], self.num_results)
+            passages = numbers[passages]
+        rows = np.repeat(np.arange(len(topics)), scores.shape[1])
+        return (
+            topics[copied_columns(topics)]
+            .iloc[rows]
+            .reset_index(drop=True)
+            .assign(
+                docno=pd.array(ids_of(docnos, passages.ravel()), dtype="str"),
+                score=scores.ravel().astype(float),
+                rank=np.tile(np.arange(scores.shape[1]), len(topics)),
+            )
         )
 
 
@@ -141,14 +202,7 @@ class FilteredRetriever(PassageRetriever):
                 score=pd.Series(dtype=float),
                 rank=pd.Series(dtype=int),
             )
-        if self.allowed is None:
-            return self._kept(self.retriever.transform(topics))
-        # a ranking of all passages takes much memory, so queries are searched one by one
-        parts = [topics.iloc[[row]] for row in range(len(topics))]
-        return pd.concat([self._kept(self.retriever.transform(part)) for part in parts])
-
-    def _kept(self, run: pd.DataFrame) -> pd.DataFrame:
-        run = run.drop(columns=["text"], errors="ignore")
+        run = self.retriever.transform(topics)
         if self.allowed is not None:
             nodes = self.graph.nodes_of(run["docno"].tolist())
             run = run[self.allowed[np.searchsorted(self.graph.passage_nodes, nodes)]]
@@ -158,7 +212,7 @@ class FilteredRetriever(PassageRetriever):
 
 def copied_columns(topics: pd.DataFrame) -> list[str]:
     """The columns of topics that results have, too."""
-    return [name for name in topics if name not in ("docno", "docid", "score", "rank")]
+    return [name for name in topics if name not in REPLACED]
 
 
 def allowed_passages(graph: DocumentGraph, within: Iterable[str] | str | None) -> np.ndarray | None:

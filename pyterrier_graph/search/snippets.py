@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -17,36 +17,40 @@ COPIED, SHINGLE = 0.6, 3  # share of a text's sequences of this many words that 
 SAMPLE, QUESTIONS, WORDS = 2000, 64, 6  # passages, random questions, words of each
 
 
-def snippet(text: str, wanted: set[str], length: int = 40, *, stems: Stems | None = None) -> str:
+class Matcher(dict[str, frozenset[str]]):
+    """Which of the wanted stems a word of a text has. Each distinct word is looked at once."""
+
+    def __init__(self, wanted: Iterable[str]) -> None:
+        self.wanted, self._stems = frozenset(wanted), Stems()
+
+    def __missing__(self, word: str) -> frozenset[str]:
+        self[word] = stems = self.wanted.intersection(self._stems[part] for part in words(word))
+        return stems
+
+
+def snippet(text: str, matcher: Matcher, length: int = 40) -> str:
     """The first window of ``length`` words that has the most wanted stems. Dots mark what is left out.
 
     A stem counts once, and a hundredth more for each further occurrence.
     """
-    parts = text.split()
-    stems = Stems() if stems is None else stems
-    hits = [(at, stem) for at, part in enumerate(parts) for stem in _stems(part, stems, wanted)]
+    tokens = text.split()
+    hits = [(at, stems) for at, token in enumerate(tokens) if (stems := matcher[token])]
     best, first, last = 0.0, 0, -1
     for number, (start, _) in enumerate(hits):
         inside = [hit for hit in hits[number : number + length] if hit[0] < start + length]
-        score = len({stem for _, stem in inside}) + len(inside) / 100
+        score = len(frozenset().union(*(stems for _, stems in inside))) + len(inside) / 100
         if score > best:
             best, first, last = score, start, inside[-1][0]
-    before = (
-        length - (last + 1 - first)
-    ) // 2  # as many words before the first hit as after the last
-    start = max(0, min(first - before, len(parts) - length)) if hits else 0
-    shown = " ".join(parts[start : start + length])
-    return f"{'… ' * (start > 0)}{shown}{' …' * (start + length < len(parts))}"
+    # as many words before the first hit as after the last
+    before = (length - (last + 1 - first)) // 2
+    start = max(0, min(first - before, len(tokens) - length)) if hits else 0
+    shown = " ".join(tokens[start : start + length])
+    return f"{'… ' * (start > 0)}{shown}{' …' * (start + length < len(tokens))}"
 
 
-def _stems(word: str, stems: Stems, wanted: set[str]) -> set[str]:
-    return wanted.intersection(stems[part] for part in words(word))
-
-
-def matching_words(text: str, wanted: set[str]) -> list[tuple[int, int]]:
+def matching_words(text: str, matcher: Matcher) -> list[tuple[int, int]]:
     """Start and end of each word of a text that has one of the wanted stems."""
-    stems = Stems()
-    return [match.span() for match in WORD.finditer(text) if _stems(match[0], stems, wanted)]
+    return [match.span() for match in WORD.finditer(text) if matcher[match[0]]]
 
 
 def random_questions(graph: DocumentGraph) -> list[str]:
@@ -64,21 +68,21 @@ def distinct(
 
     ``around`` has each text with its neighbors in its file, since another file may be cut elsewhere.
     """
-    kept: dict[int, tuple[set[tuple[str, ...]], ...]] = {}
+    chosen: dict[int, tuple[set[tuple[str, ...]], ...]] = {}
     for number, text in enumerate(texts):
-        if len(kept) == most:
+        if len(chosen) == most:
             break
         parts = _shingles(text)
-        near = (known[files[other] != files[number]] for other, known in kept.items())
+        near = (known[files[other] != files[number]] for other, known in chosen.items())
         if all(len(parts & known) < COPIED * len(parts) for known in near):
-            kept[number] = parts, _shingles(around[number])
-    return [*kept]
+            chosen[number] = parts, _shingles(around[number])
+    return [*chosen]
 
 
 def _shingles(text: str) -> set[tuple[str, ...]]:
-    found = words(text)
+    tokens = words(text)
     return {
-        tuple(found[start : start + SHINGLE]) for start in range(max(1, len(found) - SHINGLE + 1))
+        tuple(tokens[start : start + SHINGLE]) for start in range(max(1, len(tokens) - SHINGLE + 1))
     }
 
 

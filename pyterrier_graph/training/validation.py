@@ -7,6 +7,7 @@ import ir_measures
 import numpy as np
 import pandas as pd
 import pyterrier as pt
+from ir_measures.measures import Measure
 
 from pyterrier_graph.checks import DataWarning, check_frame, check_type, query_texts
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph, judged_ids
@@ -54,11 +55,16 @@ def judged(
     return run, qrels
 
 
+def measures_of(names: str) -> list[Measure]:
+    """The measures of ir_measures in a string such as ``'nDCG@10'`` or ``'P@20+nDCG@20'``."""
+    return [ir_measures.parse_measure(name) for name in names.split("+")]
+
+
 def check_measure(measure: str) -> None:
-    """Raises an error unless this is the name of a measure that ir_measures knows."""
+    """Raises an error unless this is the name of a measure that ir_measures knows, or several joined by ``+``."""
     check_type("measure", measure, str, "the name of a measure, such as 'nDCG@10'")
     try:
-        ir_measures.parse_measure(measure)
+        measures_of(measure)
     except (MemoryError, NameError, SyntaxError, ValueError) as error:
         raise ValueError(
             f"{measure!r:.60} is not a measure of ir_measures, such as 'nDCG@10': {error}"
@@ -75,6 +81,8 @@ def as_good(value: np.ndarray, best: np.ndarray) -> bool:
 
 class Validation:
     """Measures a model on validation queries: ``per_query(scores)``, of the rows of ``run``, or ``per_query_of(run)``.
+
+    Several measures, joined by ``+``, are averaged.
 
     If only documents are judged, passages (``docno%pN``, or those of the model's graph) count for their document: the
     score of a document is the score of its best passage. If no candidate is judged, it warns that the measure is 0 for
@@ -93,8 +101,8 @@ class Validation:
     ) -> None:
         self.run, self.qrels = judged(run, qrels, context)
         self.graph: HeteroGraph | None = getattr(context, "graph", None)
-        self.measure = ir_measures.parse_measure(measure)
-        self._evaluator = ir_measures.evaluator([self.measure], pt.model.to_ir_measures(self.qrels))
+        self.measures = measures_of(measure)
+        self._evaluator = ir_measures.evaluator(self.measures, pt.model.to_ir_measures(self.qrels))
         if "docno" not in self.run.columns:
             return
         self._pairs = self.run[["qid"]].assign(
@@ -134,16 +142,14 @@ class Validation:
             ["qid", "docno"], sort=False, as_index=False
         )
         best = scored["score"].max()
-        if cutoff := self.measure.params.get(
-            "cutoff"
-        ):  # results below it take time; trec_eval's scores are float32
+        cutoffs = [measure.params.get("cutoff") for measure in self.measures]
+        if all(cutoffs):  # results below all of them take time; trec_eval's scores are float32
             place = (
                 best["score"]
                 .astype("float32")
                 .groupby(best["qid"], sort=False)
                 .rank("min", ascending=False)
             )
-            best = best[place <= cutoff]
-        found = self._evaluator.iter_calc(pt.model.to_ir_measures(best))
-        values = {value.query_id: value.value for value in found}
-        return np.array([values[qid] for qid in sorted(values)])
+            best = best[place <= max(cutoffs)]
+        results = pd.DataFrame(self._evaluator.iter_calc(pt.model.to_ir_measures(best)))
+        return results.groupby("query_id")["value"].mean().to_numpy()

@@ -66,8 +66,8 @@ class QdrantEngine(Engine):
         return self._find(vector, "terms", num_results)
 
     def _find(self, query: list[float] | models.SparseVector, using: str, limit: int) -> Hits:
-        found = self.client.query_points(self.collection, query, using=using, limit=limit)
-        return [(hit.payload["docno"], hit.score, hit.payload["text"]) for hit in found.points]
+        response = self.client.query_points(self.collection, query, using=using, limit=limit)
+        return [(hit.payload["docno"], hit.score, hit.payload["text"]) for hit in response.points]
 
 
 def _point_id(docno: str) -> str:
