@@ -16,7 +16,8 @@ VERSION = re.search(
 )[1]
 
 # These bring others that the package imports: filelock (torch), scipy and joblib (scikit-learn), datasets
-# and accelerate (sentence-transformers[train]), safetensors and huggingface_hub (transformers), lz4 (PyTerrier).
+# and accelerate (sentence-transformers[train]), safetensors, regex and huggingface_hub (transformers), lz4
+# (PyTerrier).
 REQUIRES = [
     "python-terrier>=1.0,<2",
     "pyterrier>=1.1,<2",  # `context` in pt.validate
@@ -33,6 +34,7 @@ REQUIRES = [
     "PyStemmer>=2.2",  # stems of BM25, and of words that a snippet has
     "regex>=2024.5",  # words of all scripts
     "lazy_loader>=0.4",
+    "pydantic>=2.8",  # checks the fields of configurations
     "wrapt>=1.15",  # before, its import hook hides a package's data files
     "matplotlib>=3.9.2",
     "scikit-learn>=1.5.2",

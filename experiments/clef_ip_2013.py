@@ -49,7 +49,7 @@ from pyterrier_graph.clef_ip import (
 from pyterrier_graph.clef_ip.files import archive
 from pyterrier_graph.evaluation.measures import MAPD, PRECD, PRES, on_documents
 from pyterrier_graph.hgat.equations import Variant
-from pyterrier_graph.hgat.training import Strategy
+from pyterrier_graph.hgat.negatives import Strategy
 
 DATASET = "irds:clef-ip/2013/claims-to-passages/{}/{}"
 MEASURES: dict[str, Measure] = {

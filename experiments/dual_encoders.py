@@ -51,7 +51,7 @@ from experiments.harness.first_stage import bm25
 from experiments.harness.judgments import false_negatives, with_hidden
 from experiments.harness.results import Results, choice, claim, deepest, slug, write
 from pyterrier_graph.encoders.names import DEFAULT
-from pyterrier_graph.training.validation import Validation
+from pyterrier_graph.training.validation import JudgedRun, Validation
 
 MEASURES = ["RR@10", "R@5", "R@20", "R@50", "R@100", "R@1000", "nDCG@10"]
 BM25, START = "BM25", "off the shelf"
@@ -309,7 +309,7 @@ class Bench:
 
     def check_teacher(self) -> None:
         """Logs how well the teacher ranks: a teacher that is worse than its student has nothing to teach."""
-        validation = Validation(self.validation, self.dev.qrels, "nDCG@10", self.teacher)
+        validation = Validation(JudgedRun(self.validation, self.dev.qrels, self.teacher), "nDCG@10")
         rankers = (self.teacher, self.dual_encoder(PAIR, 0).text_scorer())
         teacher, student = (
             validation.per_query_of(ranker.transform(self.validation)).mean() for ranker in rankers

@@ -86,7 +86,7 @@ def leads_to(passage: str, relation: str) -> list[str]:
     nodes = [int(GRAPH.nodes_of([passage])[0])]
     start = nodes[0]
     for step in relation.split("/"):
-        nodes = [int(other) for node in nodes for other in GRAPH._adjacency(step)[node]]
+        nodes = [int(other) for node in nodes for other in GRAPH.edges(step)[node]]
     return GRAPH.ids_of(np.array(sorted({*nodes} - {start}), dtype=np.int64)) or [passage]
 
 

@@ -128,7 +128,7 @@ def test_only_new_texts_are_encoded(
     titled = updated.graph.texts(passages, titles=True)  # no passage is encoded without its titles
     allowed = {
         titled[0],
-        updated.graph.texts(updated.graph._roots[:1])[0],
+        updated.graph.texts(updated.graph.roots[:1])[0],
     }  # these tell the dimension
     assert new <= {*encoded} and {*encoded} <= new | allowed
     fresh = opened(folder, cache=folder.parent / "fresh")

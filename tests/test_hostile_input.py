@@ -181,7 +181,7 @@ def test_numbers_of_passages_that_no_graph_has() -> None:
     huge = f"d0%p{'9' * 5000}"  # Python refuses to make a number of more than 4300 digits
     assert split_passage_id(huge) == (huge, None) and split_passage_id("d%p0007") == ("d", 7)
     assert (
-        tiny.graph()._find([huge, f"d0%s{'9' * 30}", "d0%p٣", None, 5, "d0%p0"]).tolist()[:5]
+        tiny.graph().find([huge, f"d0%s{'9' * 30}", "d0%p٣", None, 5, "d0%p0"]).tolist()[:5]
         == [-1] * 5
     )
     with pytest.raises(KeyError, match="not in the graph"):
@@ -272,7 +272,7 @@ def test_values_that_only_some_transformers_read() -> None:
         SharedCodes(tiny.graph()).transform(documents)
     with pytest.raises(ValueError, match="family must be a list of texts"):
         NotOwnFamily().transform(documents.assign(family=[[1]] * len(RUN)))
-    with pytest.raises(ValueError, match="a label must be a whole number, got 0.5"):
+    with pytest.raises(ValueError, match="a label must be an integer, got 0.5"):
         ptg.DocumentEvidence().fit(RUN, tiny.qrels(2).assign(label=0.5))
     halves = RUN.assign(query=pd.Series(["\ud800"] * len(RUN), dtype=object))
     with pytest.raises(ValueError, match="query .t0. has no text"):

@@ -16,8 +16,6 @@ from sentence_transformers.base.modules import Dense, Normalize
 from sentence_transformers.sentence_transformer.modules import Pooling
 
 from pyterrier_graph.checks import (
-    Shown,
-    View,
     WithSignature,
     check_frame,
     check_texts,
@@ -38,13 +36,14 @@ from pyterrier_graph.encoders.checkpoints import (
     token_limit,
 )
 from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name, resolve
+from pyterrier_graph.html import HtmlCard, HtmlDisplay
 
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 NORMALIZED_SCALE = 20.0
 PART = 64  # batches that are encoded between two updates of the progress bar
 
 
-class SentenceEncoder(Shown, WithSignature, BiEncoder):
+class SentenceEncoder(HtmlDisplay, WithSignature, BiEncoder):
     """Encodes queries and passages by a SentenceTransformer: a bi-encoder of pyterrier_dr.
 
     It is used like any other ``pyterrier_dr.BiEncoder``::
@@ -132,13 +131,13 @@ class SentenceEncoder(Shown, WithSignature, BiEncoder):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({checkpoint_name(self.encoder)!r})"
 
-    def _view(self) -> View:
+    def _view(self) -> HtmlCard:
         sizes = {
             "checkpoint": checkpoint_name(self.encoder),
             "vectors": f"{self._dimension} dimensions, {self.similarity}",
             "reads": f"{self.max_query_tokens} tokens of a query, {self.max_passage_tokens} of a passage",
         }
-        return View(sizes)
+        return HtmlCard(sizes)
 
     @property
     def model_name(self) -> str:

@@ -27,7 +27,7 @@ from pyterrier_graph.pair.training import DualEncoderTraining, check_examples, t
 from pyterrier_graph.storage.artifact import weights_sha256
 from pyterrier_graph.training.model import LearnedModel, training_entry
 from pyterrier_graph.training.trainer import restored_on_error
-from pyterrier_graph.training.validation import Validation, checked_qrels, checked_topics
+from pyterrier_graph.training.validation import JudgedRun, Validation, checked_qrels, checked_topics
 
 NETWORK = "sentence-transformer"
 
@@ -233,7 +233,8 @@ class DualEncoder(LearnedModel, SentenceEncoder):
             options = dataclasses.replace(options, output_dir=folder)
         validate = None
         if run is not None:
-            validate = self._validate(Validation(run, qrels, options.measure, self))
+            judged = JudgedRun(run, qrels, self)
+            validate = self._validate(Validation(judged, options.measure))
         return train_dual_encoder(
             self.network,
             examples,
