@@ -16,7 +16,8 @@ VERSION = re.search(
 )[1]
 
 # These bring others that the package imports: filelock (torch), scipy and joblib (scikit-learn), datasets
-# and accelerate (sentence-transformers[train]), safetensors and huggingface_hub (transformers), lz4 (PyTerrier).
+# and accelerate (sentence-transformers[train]), safetensors, regex and huggingface_hub (transformers), lz4
+# (PyTerrier).
 REQUIRES = [
     "python-terrier>=1.0,<2",
     "pyterrier>=1.1,<2",  # `context` in pt.validate
@@ -33,6 +34,7 @@ REQUIRES = [
     "PyStemmer>=2.2",  # stems of BM25, and of words that a snippet has
     "regex>=2024.5",  # words of all scripts
     "lazy_loader>=0.4",
+    "pydantic>=2.8",  # checks the fields of configurations
     "wrapt>=1.15",  # before, its import hook hides a package's data files
     "matplotlib>=3.9.2",
     "scikit-learn>=1.5.2",
@@ -48,13 +50,10 @@ FILES = [
     "markdown-it-py>=3",
     "mdit-py-plugins>=0.4",
     "docutils>=0.20",
-    "beautifulsoup4>=4.13.5",  # the encoding that a page declares; before, empty files and UTF-32 were misread
-    "charset-normalizer>=3.3",
-    "PyYAML>=6.0.2",
 ]
 
-# Readers of .docx, .pptx and .pdf. PDF is read by pdfminer, which markitdown uses, too.
-OFFICE = ["markitdown[docx,pptx]>=0.1.9", "pdfminer.six>=20251230"]
+# Readers of .docx, .pptx and .pdf: the libraries that markitdown calls.
+OFFICE = ["mammoth>=1.12.2", "python-pptx>=1", "pdfminer.six>=20251230"]
 
 # PISA has wheels for x86-64 Linux only; elsewhere the first stage is Terrier.
 PISA = [  # wurlitzer hides the log of PISA's indexer

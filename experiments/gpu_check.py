@@ -31,7 +31,6 @@ from pyterrier_graph.gnn_encoder.equations import (
 )
 from pyterrier_graph.gnn_encoder.network import GNNEncoderConfig, GNNEncoderNetwork
 from pyterrier_graph.graph_maxsim.graph_reranker import maxsim
-from pyterrier_graph.graph_mean.equations import RelationNetwork, graph_mean
 from pyterrier_graph.graph_mean.neighbors import NeighborBatch
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph
@@ -157,12 +156,9 @@ def networks(dimension: int) -> dict[str, tuple[nn.Module, Forward]]:
         random_edges(len(batch.sources["relevant"]), len(batch.passages)),
     )
     paper = PaperGNNEncoderNetwork(PaperGNNEncoderConfig(), dimension)
-    mean = graph_mean(weights, dimension)
-    mean.probe = nn.Parameter(torch.ones(dimension))  # the gradient of the input is compared
     made: dict[str, tuple[nn.Module, Forward]] = {
         "GNNEncoder": (trained, lambda device: trained(batch.to(device))),
         "GNNEncoder of the papers": (paper, lambda device: paper(retrieved.to(device))),
-        "GraphMean": (mean, lambda device: _scaled(mean, batch.to(device))),
     }
     graph = MemoryGraph.from_documents([document(0, 16, 40, flat=False)])
     lengths = torch.arange(graph.num_nodes) % 5 + 3
@@ -197,13 +193,6 @@ def networks(dimension: int) -> dict[str, tuple[nn.Module, Forward]]:
         lambda device: lgre(**{name: value.to(device) for name, value in pairs.items()}).scores,
     )
     return made
-
-
-def _scaled(network: RelationNetwork, batch: NeighborBatch) -> Tensor:
-    scaled = {
-        name: vectors * network.get_parameter("probe") for name, vectors in batch.sources.items()
-    }
-    return network(NeighborBatch(batch.passages, scaled, batch.edges))
 
 
 def neighbors(dimension: int, passages: int = 256, queries: int = 64) -> NeighborBatch:

@@ -1,4 +1,4 @@
-"""Checks of arguments, categories of warnings, and the bases of public classes.
+"""Checks of arguments and frames, and categories of warnings.
 
 An error names the argument, the expected kind of value and the value that was given. Warnings can be shown, hidden or
 turned into errors by category: ``warnings.simplefilter("error", ptg.PyTerrierGraphWarning)`` makes all of them errors.
@@ -7,11 +7,13 @@ turned into errors by category: ``warnings.simplefilter("error", ptg.PyTerrierGr
 import inspect
 import math
 import warnings
-from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyterrier_graph.html import HtmlCard as View  # noqa: F401
+from pyterrier_graph.html import HtmlDisplay as Shown  # noqa: F401
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,16 +41,6 @@ class SpeedWarning(PyTerrierGraphWarning):
     """A computation takes longer than necessary."""
 
 
-class View(NamedTuple):
-    """The parts of an object's display in a notebook; everything but the picture is escaped."""
-
-    facts: Mapping[
-        str, Any
-    ]  # rows of a table; a dictionary has the weights of relations, a tuple has relations
-    picture: str = ""  # HTML
-    title: str = ""  # by default the class of a transformer, the ``repr`` of another object
-
-
 class Found(NamedTuple):
     """Results of queries, as arrays with a value per result: one query after the other, and the best first."""
 
@@ -70,24 +62,6 @@ def positions(groups: "np.ndarray") -> "np.ndarray":
     return np.arange(len(groups)) - np.searchsorted(groups, groups)
 
 
-class Shown:
-    """Base of classes that notebooks display: a table, a picture, and a transformer's schematic."""
-
-    @abstractmethod
-    def _view(self) -> View:
-        """Returns the parts of the display."""
-
-    def _repr_html_(self) -> str:
-        import pyterrier as pt
-
-        from pyterrier_graph.html import card, schematic
-
-        view = self._view()
-        if isinstance(self, pt.Transformer):
-            return schematic(self) + card(*view._replace(title=view.title or type(self).__name__))
-        return card(*view._replace(title=view.title or repr(self)))
-
-
 class WithSignature:
     """Base of public classes: ``inspect.signature``, ``help()`` and Sphinx show the arguments of ``__init__``.
 
@@ -100,55 +74,6 @@ class WithSignature:
         super().__init_subclass__(**options)
         parameters = [*inspect.signature(cls.__init__).parameters.values()][1:]
         cls.__signature__ = inspect.Signature(parameters)
-
-
-class Retrieves(WithSignature):
-    """Base of transformers that find documents for queries: they compute with arrays, of which one frame is made."""
-
-    _replaced = frozenset({"docno", "score", "rank"})  # columns of queries that results do not have
-    _texts_of: Any = None  # the graph whose texts are columns of the results, and their names
-    _fields: Sequence[str] = ()
-    num_results: int
-
-    @abstractmethod
-    def _found(self, topics: "pd.DataFrame") -> Found:
-        """The results for checked queries."""
-
-    def _with_texts(self, topics: "pd.DataFrame") -> Found:
-        """The results, with the texts of a graph."""
-        found = self._found(topics)
-        texts = {} if self._texts_of is None else self._texts_of._columns(self._fields, found.docno)
-        return found._replace(others=found.others | texts)
-
-    def transform(self, inp: "pd.DataFrame") -> "pd.DataFrame":
-        """Finds documents."""
-        import pyterrier as pt
-
-        inp = check_frame(inp, self, texts=("query",))
-        pt.validate.query_frame(inp, extra_columns=["query"], context=self)  # type: ignore[arg-type]
-        return self._frame(inp, self._with_texts(inp))
-
-    def _frame(self, topics: "pd.DataFrame", found: Found) -> "pd.DataFrame":
-        import pandas as pd
-
-        given = {
-            name: topics[name].array.take(found.row)
-            for name in topics.columns
-            if name not in self._replaced
-        }
-        docno = pd.array(found.docno, dtype="str")
-        results = {"docno": docno, "score": found.score, "rank": positions(found.row)}
-        return pd.DataFrame(given | results | found.others)
-
-    def fuse_rank_cutoff(self, k: int) -> Self:
-        """Finds no more documents than are kept."""
-        return self._with(num_results=min(k, self.num_results))
-
-    def _with(self, **changed: Any) -> Self:
-        """A copy with other values of attributes."""
-        other = object.__new__(type(self))
-        vars(other).update(vars(self) | changed)  # copy.copy would leave out files that are open
-        return other
 
 
 def check_type(name: str, value: Any, kinds: type | tuple[type, ...], expected: str) -> None:

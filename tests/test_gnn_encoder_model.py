@@ -234,16 +234,12 @@ SWITCHES: list[dict[str, Any]] = [
 
 
 def both_hops(
-    network: PaperGNNEncoderNetwork,
-    graph: tuple[int, int, Edges],
-    *,
-    cached: Tensor | None = None,
+    network: PaperGNNEncoderNetwork, graph: tuple[int, int, Edges]
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Ours, the reference's, and what gradients can be taken of."""
     queries, passages, edges = graph
     back, order = transposed(edges)
     h_q, h_p = values(queries, D), values(passages, D, seed=1)
-    first = h_p if cached is None else cached
     f = f_back = None
     inputs = [h_q, h_p, *network.parameters()]
     if network.config.edge_features:
@@ -251,9 +247,9 @@ def both_hops(
         f_back = f[order]
         inputs.append(f)
     to_queries, to_passages = csr(edges, queries, features=f), csr(back, passages, features=f_back)
-    states = network.query_states(h_q, first, to_queries)
+    states = network.query_states(h_q, h_p, to_queries)
     ours = network(NeighborBatch(h_p, {RETRIEVED: states}, {RETRIEVED: to_passages}))
-    theirs = reference.query_states(network, h_q, first, edges, f)
+    theirs = reference.query_states(network, h_q, h_p, edges, f)
     torch.testing.assert_close(states, theirs)
     return ours, reference.passage_states(network, h_p, theirs, back, f_back), inputs
 
@@ -271,16 +267,6 @@ def test_network_equals_the_equations(
 
 
 GRAPH = (4, 6, [(0, 1), (0, 3), (1, 3), (1, 0), (2, 3), (2, 1)])
-
-
-def test_first_hop_on_cached_passages_alone() -> None:
-    """001, Sect. 3.4: passages in Eq. 6 are cached, those of Eq. 8 to 10 are not."""
-    network = randomized(PaperGNNEncoderNetwork(PaperGNNEncoderConfig(), D))
-    cached = values(6, D, seed=9).detach()
-    assert_same(*both_hops(network, GRAPH, cached=cached))
-    assert not torch.allclose(
-        both_hops(network, GRAPH, cached=cached)[0], both_hops(network, GRAPH)[0]
-    )
 
 
 @pytest.mark.parametrize("switches", [{}, {"average": 0.3}], ids=str)

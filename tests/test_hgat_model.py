@@ -243,12 +243,6 @@ def test_a_network_that_does_not_fit() -> None:
         HGAT(HGATConfig(heads=3), dimension=DIMENSION, relations=("order",), positions=6)
 
 
-def test_the_shape_of_the_publication() -> None:
-    config = HGATConfig.paper("LB", heads=4)
-    assert (config.layers, config.heads, config.dropout, config.init) == (3, 4, 0.7, "random")
-    assert config.variant == "LB" and config.relations is None and config.dimension == 128
-
-
 # --- tokens of neighbors that are matched directly: untrained, the network is GraphMaxSim
 
 WEIGHTS = {

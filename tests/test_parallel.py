@@ -225,7 +225,7 @@ TAKING_QUERIES: dict[str, Callable[[Any], Any]] = {
     "Passages": lambda small: small.graph.passages(),
     "GraphTextLoader": lambda small: small.graph.text_loader(),
     "Fold": lambda small: small.graph.fold("document"),
-    "Widen": lambda small: small.graph.widen("titles", 9),
+    "ExpandContext": lambda small: small.graph.widen("titles", 9),
     "ClaimsQuery": lambda small: clef_ip.ClaimsQuery(),
     "AbstractTerms": lambda small: clef_ip.AbstractTerms(
         clef_ip.DocumentFrequencies(small.folder / "none")

@@ -215,13 +215,6 @@ def test_unknown_numbers_and_names(graph, call, error, message):
         call(graph)
 
 
-def test_numbers_that_are_none(graph):
-    with pytest.raises(TypeError, match="whole numbers are needed"):
-        graph.without(["q1"])
-    with pytest.raises(TypeError, match="whole numbers are needed, got an array of bool"):
-        graph.edges_of_passages(np.zeros(6, dtype=bool))
-
-
 def test_judgments_of_unknown_passages_are_ignored_with_a_warning(tmp_path, graph):
     more = pd.concat(
         [QRELS, pd.DataFrame({"qid": ["q1", "q3"], "docno": ["d9", "d8"], "label": 1})]

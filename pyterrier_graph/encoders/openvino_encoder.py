@@ -7,7 +7,6 @@ the CPU computes it natively. A conversion is used only if its vectors agree wit
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import warnings
@@ -18,7 +17,6 @@ from hashlib import sha256
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from threading import Lock
 from typing import Any
 
@@ -28,11 +26,12 @@ import pyterrier as pt
 
 from pyterrier_graph.checks import WithSignature, check_frame, check_texts, warn_of_rewritten
 from pyterrier_graph.encoders.names import NAMES, checkpoint_state
-from pyterrier_graph.encoders.windows import windows_of
+from pyterrier_graph.storage.artifact import atomic_folder, read_meta
 
 logger = logging.getLogger(__name__)
 
-NETWORK, TOKENIZER, OPTIONS = "network.xml", "tokenizer.json", "options.json"
+NETWORK, TOKENIZER = "network.xml", "tokenizer.json"
+KIND = {"type": "encoder", "format": "openvino"}
 BATCH = 16
 EXAMPLES = [
     "Who?",
@@ -50,7 +49,8 @@ def load_encoder(name: str, *, device: str | None = None, dtype: Any = "auto") -
     wanted = dtype == "auto" and device in (None, "cpu") and find_spec("openvino") is not None
     if wanted and (name in NAMES or os.path.isdir(name)):  # a model hub may have another version
         with suppress(OSError, ValueError):
-            return OpenVINOEncoder(name, _folder(_note(name).read_text(encoding="utf-8")))
+            folder = _folder(_note(name).read_text(encoding="utf-8"))
+            return OpenVINOEncoder(name, folder, read_meta(folder, KIND))
     from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 
     encoder = SentenceEncoder(name, device=device, dtype=dtype, verbose=False)
@@ -58,7 +58,7 @@ def load_encoder(name: str, *, device: str | None = None, dtype: Any = "auto") -
         if folder := _converted(encoder):
             with suppress(OSError):  # the home may be read-only
                 _note(name).write_text(encoder.model_name, encoding="utf-8")
-            return OpenVINOEncoder(name, folder)
+            return OpenVINOEncoder(name, folder, read_meta(folder, KIND))
     return encoder
 
 
@@ -68,6 +68,7 @@ class OpenVINOEncoder(WithSignature, pt.Transformer):
     Args:
         encoder: The name of the checkpoint, for :func:`load_encoder`.
         folder: Folder of the converted checkpoint.
+        meta: The contents of its ``pt_meta.json``.
     """
 
     schematic = {
@@ -76,14 +77,13 @@ class OpenVINOEncoder(WithSignature, pt.Transformer):
     }
     verbose = False
 
-    def __init__(self, encoder: str, folder: Path) -> None:
+    def __init__(self, encoder: str, folder: Path, meta: dict[str, Any]) -> None:
         from tokenizers import Tokenizer
 
         self.encoder, self.folder = encoder, folder
-        options = json.loads((folder / OPTIONS).read_text(encoding="utf-8"))
-        self.model_name: str = options["model_name"]
-        self.dimension: int = options["dimension"]
-        self._prompts, self._limits = options["prompts"], options["limits"]
+        self.model_name: str = meta["model_name"]
+        self.dimension: int = meta["dimension"]
+        self._prompts, self._limits = meta["prompts"], meta["limits"]
         self._tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
         self._tokenizer.no_padding()
         self._lock = Lock()  # threads must not share the tokenizer and the networks
@@ -116,16 +116,6 @@ class OpenVINOEncoder(WithSignature, pt.Transformer):
         native = "BF16" in _core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
         return self._encode(check_texts(texts), "passage", "bf16" if native else "f32")
 
-    def windows(self, texts: Sequence[str]) -> list[list[str]]:
-        """The windows in which passages can be read in full: see ``SentenceEncoder.windows``."""
-        with self._lock:
-            self._tokenizer.no_truncation()
-            prompt, *tokens = self._tokenizer.encode_batch(
-                [self._prompts["passage"], *texts], add_special_tokens=False
-            )
-        special = self._tokenizer.num_special_tokens_to_add(False)
-        return windows_of(texts, tokens, self._limits["passage"] - special - len(prompt))
-
     def _encode(self, texts: list[str], task: str, precision: str) -> np.ndarray:
         vectors = np.empty((len(texts), self.dimension), np.float32)
         with self._lock:
@@ -152,16 +142,12 @@ def _converted(encoder: Any) -> Path | None:
     if folder.is_dir() or failed.exists():
         return folder if folder.is_dir() else None
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=folder.parent) as place, _quiet_tracing():
-            new = Path(place, "new")
+        with _quiet_tracing(), atomic_folder(folder, meta := _meta(encoder)) as new:
             _write(encoder, new)
-            _compare(OpenVINOEncoder(encoder.encoder, new), encoder.network)
-            with suppress(OSError):  # another process was quicker
-                new.replace(folder)
+            _compare(OpenVINOEncoder(encoder.encoder, new, meta), encoder.network)
     except Exception as error:  # of many kinds, for networks that OpenVINO cannot convert
         logger.info("torch runs %r, since OpenVINO cannot", encoder, exc_info=True)
-        if not isinstance(error, OSError):  # such as of a full disk
+        if not isinstance(error, OSError):  # a full disk, or another process converts it
             failed.touch()
     return folder if folder.is_dir() else None
 
@@ -173,8 +159,6 @@ def _write(encoder: Any, folder: Path) -> None:
     from openvino.frontend import FrontEndManager
     from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
 
-    from pyterrier_graph.encoders.sentence_encoder import prompts_of
-
     class Vectors(torch.nn.Sequential):
         def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
             features = {"input_ids": ids, "attention_mask": mask}
@@ -185,17 +169,21 @@ def _write(encoder: Any, folder: Path) -> None:
     # openvino.convert_model does the same, and reports its use to a server
     frontend = FrontEndManager().load_by_framework("pytorch")
     network = frontend.convert(frontend.load(traced))
-    folder.mkdir()
     openvino.save_model(network, folder / NETWORK, False)
     encoder.network.tokenizer.backend_tokenizer.save(str(folder / TOKENIZER))
-    limits = encoder.max_query_tokens, encoder.max_passage_tokens
-    options = {
+
+
+def _meta(encoder: Any) -> dict[str, Any]:
+    """What a conversion needs to know of an encoder, for ``pt_meta.json``."""
+    from pyterrier_graph.encoders.sentence_encoder import prompts_of
+
+    query, passage = prompts_of(encoder.network)
+    return KIND | {
         "model_name": encoder.model_name,
         "dimension": encoder.network.get_embedding_dimension(),
-        "prompts": dict(zip(("query", "passage"), prompts_of(encoder.network), strict=True)),
-        "limits": dict(zip(("query", "passage"), limits, strict=True)),
+        "prompts": {"query": query, "passage": passage},
+        "limits": {"query": encoder.max_query_tokens, "passage": encoder.max_passage_tokens},
     }
-    (folder / OPTIONS).write_text(json.dumps(options), encoding="utf-8")
 
 
 def _compare(converted: OpenVINOEncoder, network: Any) -> None:

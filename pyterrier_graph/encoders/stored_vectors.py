@@ -17,7 +17,6 @@ from functools import partial
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,14 +35,10 @@ VECTORS, DIGESTS = "vecs.f4", "digests.u8"
 FLOAT, DIGEST = np.dtype("<f4"), np.dtype("<u8")  # the digest of a text is two numbers
 SOURCE, ROW = np.dtype("<i2"), np.dtype("<i8")
 PASSAGES_AT_ONCE, TEXTS_AT_ONCE = 256, 65_536
-TIMED, SOON = 16, 10  # passages that are encoded for an estimate, and seconds that need none
 FLEX = {"type": "dense_index", "format": "flex"}
 HINT = {"package_hint": "pyterrier_dr"}
-TEXTS = {
-    "texts": None,
-    "graph": None,
-    "titles": None,
-}  # in the identity of vectors, the digests of all texts
+# in the identity of vectors, what only tells which texts they are of
+TEXTS = {"texts": None, "graph": None, "titles": None}
 
 VectorsOf = Callable[[np.ndarray], np.ndarray]
 
@@ -167,21 +162,6 @@ def base_vectors(
         progress={"desc": desc, "unit": "passage", "delay": 1, "disable": not verbose},
     )
     return Flex(path)
-
-
-def encoding_time(folder: Path, graph: HeteroGraph, encoder: BiEncoder, times: int) -> str:
-    """How long encoding all passages so many times takes; empty if it is quick, or there are vectors."""
-    nodes = graph.passage_nodes
-    if len(nodes) < 2 * TIMED or any(folder.glob("passages-*")):
-        return ""
-    texts = graph.texts(nodes[:: len(nodes) // TIMED][:TIMED], titles=True)
-    quiet = without_bars(encoder)
-    quiet.encode_docs(texts[:1])  # the first call takes longer
-    started = perf_counter()
-    quiet.encode_docs(texts)
-    seconds = times * len(nodes) * (perf_counter() - started) / TIMED
-    needed = f"{seconds / 60:.0f} minutes" if seconds > 90 else f"{seconds:.0f} seconds"
-    return f"Encoding {len(nodes):,} passages takes about {needed}." if seconds > SOON else ""
 
 
 def digests_of(texts: Iterable[str]) -> np.ndarray:

@@ -218,8 +218,8 @@ class GNNEncoder(ContextualEncoder):
             rates=self._rates(encoder),
             validate=validate,
             verbose=self.verbose,
-            tied=not self.random_start,
-            free=model.penalty if l2_sp is None and encoder is None else None,
+            interpolate_to_start=not self.random_start,
+            train_without_penalty=model.penalty if l2_sp is None and encoder is None else None,
         )
 
     def _learning_encoder(self) -> DualEncoder | None:

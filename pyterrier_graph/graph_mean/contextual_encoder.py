@@ -24,9 +24,10 @@ from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, encoder
 from pyterrier_graph.graph_mean.equations import PassageNetwork
 from pyterrier_graph.graph_mean.neighbors import NeighborSampler
 from pyterrier_graph.graph_mean.vectorizer import ContextualVectorizer
+from pyterrier_graph.graphs.context import check_graphs
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph, vectors_folder
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
-from pyterrier_graph.graphs.relations import OWN, QUERY_RELATIONS, check_graphs
+from pyterrier_graph.graphs.relations import OWN, QUERY_RELATIONS
 from pyterrier_graph.storage.artifact import META, file_sha256, weights_sha256
 from pyterrier_graph.storage.shards import Workers, check_workers
 from pyterrier_graph.training.model import LearnedModel

@@ -18,9 +18,10 @@ from pyterrier_graph.encoders.stored_vectors import (
     encoder_name,
     without_bars,
 )
+from pyterrier_graph.graphs.context import check_graphs
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import SECTION_TYPE, HeteroGraph
-from pyterrier_graph.graphs.relations import QUERY_RELATIONS, RELEVANT, RETRIEVED, check_graphs
+from pyterrier_graph.graphs.relations import QUERY_RELATIONS, RELEVANT, RETRIEVED
 from pyterrier_graph.storage.arrays import ids_of, numbers_of
 from pyterrier_graph.storage.shards import Workers
 

@@ -17,7 +17,7 @@ from pyterrier_graph.graph_mean.neighbors import NeighborSampler
 from pyterrier_graph.graphs.hetero_graph import passage_qrels
 from pyterrier_graph.storage.arrays import numbers_of
 from pyterrier_graph.training.grid_search import WEIGHTS, Numbers, coordinate_search
-from pyterrier_graph.training.validation import Validation, checked_topics, judged
+from pyterrier_graph.training.validation import JudgedRun, Validation, checked_topics
 
 CANDIDATES = 100  # passages per validation query; each query ranks the candidates of all
 
@@ -42,9 +42,10 @@ class PassageValidation:
         measure: str,
     ) -> None:
         self.model, self.sampler = model, model.sampler()
-        topics, qrels = judged(checked_topics(topics, model), qrels, model)
+        judged = JudgedRun(checked_topics(topics, model), qrels, model)
+        topics, qrels = judged.rows, judged.qrels
         qrels = qrels[qrels["qid"].isin(topics["qid"])]
-        self._validation = Validation(topics, qrels, measure, model)
+        self._validation = Validation(judged, measure)
         texts = query_texts(topics)
         _warn_of_known_queries(self.sampler, [*texts.index])
         self.queries = texts.tolist()

@@ -249,7 +249,7 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
 
     @property
     def num_edges(self) -> dict[str, int]:
-        """Number of edges per type, those of masked queries included."""
+        """Number of edges per type, including masked queries."""
         return self.meta["edges"]
 
     @property
@@ -311,12 +311,11 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
         return self._visible(len(queries), row, queries[row], passages, edges, edge_type)
 
     def edges_of_passages(self, passages: np.ndarray, edge_type: str = RETRIEVED) -> CSR:
-        """The queries of passages, masked ones left out: query numbers, with data as in :meth:`edges_of_queries`."""
+        """The queries of passages, without masked ones: query numbers, with data as in :meth:`edges_of_queries`."""
         back = inverse(edge_type)
-        row, place = self._rows(edge_type, back).places(passages)
-        queries, edges = (
-            self._array(f"{back}.{part}")[place].astype(np.int64) for part in ("indices", "edges")
-        )
+        row, positions = self._rows(edge_type, back).places(passages)
+        queries = self._array(f"{back}.indices")[positions].astype(np.int64)
+        edges = self._array(f"{back}.edges")[positions].astype(np.int64)
         return self._visible(len(passages), row, queries, queries, edges, edge_type)
 
     def edge_features(self, edge_type: str = RETRIEVED) -> np.ndarray:
@@ -349,22 +348,21 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
         rows: int,
         row: np.ndarray,
         queries: np.ndarray,
-        others: np.ndarray,
+        ends: np.ndarray,
         edges: np.ndarray,
         edge_type: str,
     ) -> CSR:
-        """Compresses edges, those of masked queries left out."""
+        """Compresses edges, without masked queries."""
         if self._masked is not None:
-            kept = ~self._masked[queries]
-            row, others, edges = row[kept], others[kept], edges[kept]
+            visible = ~self._masked[queries]
+            row, ends, edges = row[visible], ends[visible], edges[visible]
         if self._dropped is not None:
             query, passage = self._ends(edges, edge_type)
-            kept = ~np.isin(query * self.num_passages + passage, self._dropped)
-            row, others, edges = row[kept], others[kept], edges[kept]
+            visible = ~np.isin(query * self.num_passages + passage, self._dropped)
+            row, ends, edges = row[visible], ends[visible], edges[visible]
         scores = self._array(f"{edge_type}.scores")[edges]
-        return CSR(
-            offsets(np.bincount(row, minlength=rows)), others, {"scores": scores, "edges": edges}
-        )
+        indptr = offsets(np.bincount(row, minlength=rows))
+        return CSR(indptr, ends, {"scores": scores, "edges": edges})
 
     def _check_type(self, edge_type: str) -> None:
         if edge_type not in self.edge_types:
@@ -415,10 +413,10 @@ def texts_of_passages(texts: pt.Transformer, docnos: list[str]) -> list[str]:
     """Texts of passages, which may repeat, by a transformer that adds ``text`` to ``docno``; each is loaded once."""
     loaded = texts.transform(pd.DataFrame({"docno": [*dict.fromkeys(docnos)]}))
     pt.validate.document_frame(loaded, extra_columns=["text"], context=texts)
-    found = loaded.set_index("docno")["text"].reindex(docnos)
-    if found.isna().any():
-        raise ValueError(f"{texts} has no text of passage {found.index[found.isna()][0]!r}")
-    return found.tolist()
+    column = loaded.set_index("docno")["text"].reindex(docnos)
+    if column.isna().any():
+        raise ValueError(f"{texts} has no text of passage {column.index[column.isna()][0]!r}")
+    return column.tolist()
 
 
 def _checked_topics(topics: pd.DataFrame) -> pd.DataFrame:
@@ -551,17 +549,14 @@ def _write(folder: Path, topics: pd.DataFrame, edges: Mapping[str, CSR], num_pas
     write_ids(folder / QIDS, topics["qid"])
     with ArrayWriter(folder) as arrays:
         arrays.append_texts(topics["query"].tolist())
-        for name, found in edges.items():
-            back = CSR.group(
-                found.indices, found.row_index, num_passages, edges=np.arange(len(found.indices))
-            )
-            for direction, rows in (name, found), (inverse(name), back):
-                for part, values in {
-                    "indptr": rows.indptr,
-                    "indices": rows.indices,
-                    **rows.data,
-                }.items():
-                    arrays.append(f"{direction}.{part}", values)
+        for name, forward in edges.items():
+            numbers = np.arange(len(forward.indices))
+            back = CSR.group(forward.indices, forward.row_index, num_passages, edges=numbers)
+            for direction, rows in (name, forward), (inverse(name), back):
+                arrays.append(f"{direction}.indptr", rows.indptr)
+                arrays.append(f"{direction}.indices", rows.indices)
+                for column, values in rows.data.items():
+                    arrays.append(f"{direction}.{column}", values)
 
 
 def _write_docnos(file: Path, passages: Any, *, verbose: bool) -> Path:

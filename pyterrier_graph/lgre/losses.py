@@ -77,9 +77,15 @@ class LGReLoss:
 
 def similarity(states: Tensor, segments: Tensor) -> Tensor:
     """cos(E^q, E^d) of each pair, shape (batch,): the mean over pairs of a query and a document word (the code)."""
+    query, document = mean_words(states, segments)
+    return (query * document).sum(-1)  # the mean of the products is the product of the means
+
+
+def mean_words(states: Tensor, segments: Tensor) -> tuple[Tensor, Tensor]:
+    """Means of the unit-length states of query words and of document words, both of shape (batch, d)."""
     states = functional.normalize(at_least_float32(states), dim=-1)
     query, document = (_mean(states, (segments == number)[..., None], 1) for number in (0, 1))
-    return (query * document).sum(-1)  # the mean of the products is the product of the means
+    return query, document
 
 
 def pairwise_loss(difference: Tensor, ranking: Ranking) -> Tensor:

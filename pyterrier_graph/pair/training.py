@@ -122,52 +122,16 @@ def train_dual_encoder(
     """Trains a dual-encoder in place by the trainer of sentence-transformers, and keeps the best weights.
 
     No text is twice in a batch, where the batches of all processes count as one. So a query's positive is never among
-    its negatives. ``run`` has the fields of :class:`~pyterrier_graph.training.trainer.Run`, and the log that is
-    returned is that of :func:`~pyterrier_graph.training.trainer.run_trainer`.
+    its negatives. ``run`` has the fields of :class:`~pyterrier_graph.training.trainer.Run`. Returns the log of
+    :func:`~pyterrier_graph.training.trainer.run_trainer`.
     """
-    about = Run(**run)
     tasks = {name: "query" if name == QUERY else "document" for name in examples.column_names}
     prompts = dict(zip(("query", "document"), prompts_of(network), strict=True))
-
-    def make(settings: Any, callbacks: list[TrainerCallback]) -> SentenceTransformerTrainer:
-        processes = settings.world_size
-        settings.per_device_train_batch_size *= processes  # which split a batch
-        if settings.num_train_epochs * len(examples) < 10 * settings.train_batch_size:
-            settings.warmup_steps = 0
-        trainer = RankingSentenceTransformerTrainer(
-            model=network,
-            args=settings,
-            train_dataset=examples,
-            eval_dataset=None
-            if about.validate is None
-            else examples,  # required, but not used by evaluate()
-            loss=PAIRLoss(
-                network,
-                options.alpha,
-                scale=scale_of(options.scale, is_normalized(network)),
-                gather_across_devices=options.gather_across_devices and processes > 1,
-                mini_batch_size=options.mini_batch_size,
-            ),
-            callbacks=callbacks,
-            validate=about.validate,
-        )
-
-        def shuffle(epoch: int) -> None:
-            sampler = trainer.callback_handler.train_dataloader.batch_sampler
-            while hasattr(sampler, "batch_sampler"):
-                sampler = sampler.batch_sampler
-            sampler.set_epoch(epoch)
-
-        # else an epoch that is resumed in its middle would have the batches of the first epoch, with several processes
-        trainer.add_callback(Redraw(shuffle))
-        return trainer
-
     arguments = partial(
         SentenceTransformerTrainingArguments,
         batch_sampler=BatchSamplers.NO_DUPLICATES,
-        accelerator_config={
-            "split_batches": True
-        },  # else only the batch of each process is without duplicates
+        # else only the batch of each process is without duplicates
+        accelerator_config={"split_batches": True},
         warmup_steps=options.warmup,
         router_mapping=tasks,
         prompts={name: prompts[task] for name, task in tasks.items() if prompts[task]},
@@ -177,4 +141,48 @@ def train_dual_encoder(
         """Takes the weights of a checkpoint."""
         network.load_state_dict(load_sentence_transformer(str(folder), "cpu").state_dict())
 
+    about = Run(**run)
+    make = partial(make_trainer, network, examples, options, about)
     return run_trainer(network, make, arguments, load, options, about)[0]
+
+
+def make_trainer(
+    network: SentenceTransformer,
+    examples: Dataset,
+    options: DualEncoderTraining,
+    about: Run,
+    settings: Any,
+    callbacks: list[TrainerCallback],
+) -> SentenceTransformerTrainer:
+    """The trainer of a dual-encoder; ``settings`` are its arguments."""
+    processes = settings.world_size
+    settings.per_device_train_batch_size *= processes  # which split a batch
+    if settings.num_train_epochs * len(examples) < 10 * settings.train_batch_size:
+        settings.warmup_steps = 0
+    loss = PAIRLoss(
+        network,
+        options.alpha,
+        scale=scale_of(options.scale, is_normalized(network)),
+        gather_across_devices=options.gather_across_devices and processes > 1,
+        mini_batch_size=options.mini_batch_size,
+    )
+    trainer = RankingSentenceTransformerTrainer(
+        model=network,
+        args=settings,
+        train_dataset=examples,
+        # required, but not used by evaluate()
+        eval_dataset=None if about.validate is None else examples,
+        loss=loss,
+        callbacks=callbacks,
+        validate=about.validate,
+    )
+
+    def shuffle(epoch: int) -> None:
+        sampler = trainer.callback_handler.train_dataloader.batch_sampler
+        while hasattr(sampler, "batch_sampler"):
+            sampler = sampler.batch_sampler
+        sampler.set_epoch(epoch)
+
+    # else an epoch that is resumed in its middle would have the batches of the first epoch, with several processes
+    trainer.add_callback(Redraw(shuffle))
+    return trainer

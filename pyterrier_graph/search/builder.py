@@ -230,7 +230,7 @@ class IndexBuilder:
                 meta = entry / META
                 if not meta.is_file() or fingerprint.encode() not in meta.read_bytes():
                     _remove(entry)
-            elif rest and kind in newest:
+            elif kind in ("queries", "titles") and kind in newest:
                 _remove(newest[kind])
             newest[kind] = entry
 

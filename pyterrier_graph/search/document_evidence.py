@@ -9,6 +9,7 @@ leads to. The sum and the maximum are over results of the query only: a neighbor
 last result. Both directions are one mean, so that the first and the last passage of a document lose nothing.
 """
 
+import warnings
 from collections.abc import Mapping
 from typing import Self
 
@@ -17,20 +18,30 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_graph.checks import (
+    DataWarning,
     WithSignature,
     check_frame,
     check_number,
     check_training,
     check_weights,
 )
-from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph, documents_of
-from pyterrier_graph.graphs.relations import DOCUMENT, check_relations, inverse_path
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph, check_relations, documents_of
+from pyterrier_graph.graphs.relations import DOCUMENT, inverse_path
 from pyterrier_graph.search.hybrid import check_scores
 from pyterrier_graph.training.grid_search import Tuning, coordinate_search
-from pyterrier_graph.training.validation import Validation, tuning_set
+from pyterrier_graph.training.validation import JudgedRun, Validation, tuning_set
 
 GRID = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
 SHARES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)  # of neighbors
+SAMPLED = 100_000  # passages in which a relation has to have an effect
+
+
+def _warn_of_no_effect(graph: HeteroGraph, relations: Mapping[str, float]) -> None:
+    passages = graph.passage_nodes[:SAMPLED]
+    for relation, weight in relations.items():
+        if weight and not len(graph.related_passages(passages, relation)[0]):
+            message = f"{relation!r} has no effect: it connects no two passages of {graph!r}"
+            warnings.warn(message, DataWarning, stacklevel=4)
 
 
 class DocumentEvidence(WithSignature, pt.Estimator):
@@ -68,15 +79,23 @@ class DocumentEvidence(WithSignature, pt.Estimator):
         graph: HeteroGraph | None = None,
         training: Tuning | None = None,
     ) -> None:
-        check_number("weight", weight, 0)
         self.weight = weight
-        self.relations = check_weights({} if relations is None else relations)
+        self.relations: Mapping[str, float] = {} if relations is None else relations
         self.graph = graph
-        if self.relations and graph is None:
-            raise ValueError("relations need a graph: give graph=DocumentGraph(path)")
+        self.training = Tuning() if training is None else training
+        self._check()
         if graph is not None:
-            check_relations(graph, [*self.relations, *map(inverse_path, self.relations)])
-        self.training: Tuning = check_training(training, Tuning)
+            _warn_of_no_effect(graph, self.relations)
+
+    def _check(self) -> None:
+        """Raises an error if an argument of the constructor, which may be set later, is not allowed."""
+        check_number("weight", self.weight, 0)
+        self.relations = check_weights(self.relations)
+        if self.relations and self.graph is None:
+            raise ValueError("relations need a graph: give graph=DocumentGraph(path)")
+        if self.graph is not None:
+            check_relations(self.graph, [*self.relations, *map(inverse_path, self.relations)])
+        check_training(self.training, Tuning)
 
     def __repr__(self) -> str:
         relations = f", relations={self.relations}" if self.relations else ""
@@ -96,6 +115,7 @@ class DocumentEvidence(WithSignature, pt.Estimator):
         )
 
     def _checked(self, run: pd.DataFrame) -> pd.DataFrame:
+        self._check()
         run = check_frame(run, self, numbers=("score",))
         pt.validate.result_frame(run, extra_columns=["score"], context=self)
         check_scores(run, self)
@@ -136,7 +156,8 @@ class DocumentEvidence(WithSignature, pt.Estimator):
         """
         run, qrels = tuning_set(topics_or_res_tr, qrels_tr, topics_or_res_va, qrels_va)
         run = self._checked(run)
-        validation = Validation(run[["qid", "docno", "score"]], qrels, self.training.measure, self)
+        judged = JudgedRun(run[["qid", "docno", "score"]], qrels, self)
+        validation = Validation(judged, self.training.measure)
         run, evidence = validation.run, self.evidence(validation.run)
         measure = lambda numbers: validation.per_query(run["score"] + evidence @ pd.Series(numbers))  # noqa: E731
         weights = coordinate_search(self.weights, self.grid(), measure, verbose=False)
@@ -152,11 +173,7 @@ def _mean_of_neighbors(
 
     ``query``, ``nodes`` and ``scores`` have the query, the passage and the score of each result, shape (results,).
     """
-    directions = (graph.neighbors(nodes, path) for path in (relation, inverse_path(relation)))
-    edges = [row * graph.num_nodes + neighbor for row, neighbor in directions]
-    row, neighbor = np.divmod(np.unique(np.concatenate(edges)), graph.num_nodes)
-    is_passage = graph.node_type[neighbor] == PASSAGE_TYPE
-    row, neighbor = row[is_passage], neighbor[is_passage]
+    row, neighbor = graph.related_passages(nodes, relation)
     keys, first = np.unique(query * graph.num_nodes + nodes, return_index=True)
     wanted = query[row] * graph.num_nodes + neighbor
     position = np.searchsorted(keys, wanted).clip(max=len(keys) - 1)

@@ -15,7 +15,7 @@ from pyterrier_graph.graphs.relations import DOCUMENT, ORDER
 from pyterrier_graph.search.document_evidence import DocumentEvidence
 from pyterrier_graph.search.hybrid import ALPHA, ALPHAS, Hybrid, weighted
 from pyterrier_graph.training.grid_search import Numbers, Tuning, coordinate_search
-from pyterrier_graph.training.validation import Validation, judged
+from pyterrier_graph.training.validation import JudgedRun, Validation
 
 # of an index before any query is judged
 SETTINGS: Mapping[str, Any] = {"alpha": ALPHA, "evidence": {DOCUMENT: 0.3, ORDER: 0.3}}
@@ -28,7 +28,7 @@ Parts = tuple[pd.DataFrame, np.ndarray]
 
 def measured_parts(hybrid: Hybrid, topics: pd.DataFrame, qrels: pd.DataFrame) -> Parts:
     """The best results of both pipelines for judged queries, and their normalized scores, shape (results, 2)."""
-    run, normalized = hybrid.combine(judged(topics, qrels, hybrid)[0])
+    run, normalized = hybrid.combine(JudgedRun(topics, qrels, hybrid).rows)
     ranks = pd.DataFrame(normalized).groupby(run["qid"]).rank(ascending=False)
     best = (ranks <= MEASURED).any(axis=1).to_numpy()
     return run.loc[best, ["qid", "docno"]].reset_index(drop=True), normalized[best]
@@ -74,7 +74,7 @@ def best_settings(
     merged = pd.concat([run for run, _ in parts], ignore_index=True)
     normalized = np.concatenate([scores for _, scores in parts])
     evidence = evidence_of(graph, present["evidence"])
-    validation = Validation(merged, qrels, training.measure, evidence)
+    validation = Validation(JudgedRun(merged, qrels, evidence), training.measure)
 
     @lru_cache(maxsize=1)
     def evidence_with(alpha: float) -> pd.DataFrame:

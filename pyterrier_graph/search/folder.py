@@ -1,4 +1,4 @@
-"""The files of a folder as a GraphIndex."""
+"""Makes a GraphIndex of the files of a folder."""
 
 from __future__ import annotations
 
@@ -38,29 +38,27 @@ def open_folder(
         docs = ptg.open_folder("docs")
         docs.search("how do I install it")
 
-    The first call reads all files. A later call reads them again only if a file is new, was removed, or has another
-    size or time; it encodes only new texts. Files are
-    recognized by the endings of their names; hidden files and symbolic links are left out. ``.docx``, ``.pptx``,
-    ``.pdf`` and ``.ipynb`` need the extra ``[office]``. A call that was killed continues when it is repeated. If two
-    processes open the same folder, the second one waits for the first.
+    The first call reads all files. A later call reads them again only if a file was added, removed, or has another size
+    or time, and encodes only new texts. Files are recognized by the endings of their names. Hidden files and symbolic
+    links are ignored. ``.docx``, ``.pptx``, ``.pdf`` and ``.ipynb`` need the extra ``[office]``. Repeating a killed
+    call continues it. If two processes open the same folder, the second one waits for the first.
 
     Args:
-        folder: The folder; it is searched with all folders inside.
+        folder: The folder, which is searched recursively.
         encoder: The name of a checkpoint. By default the one that needs no network.
         lexical: The engine of BM25: ``'bm25s'``, ``'pisa'``, or ``'terrier'`` (which needs Java).
         cache: Folder of the index. By default ``.pyterrier_graph`` in the folder, or a folder in PyTerrier's home if
             the folder cannot be written.
-        workers: Number of processes that read. By default as many as there are cores, but one for fewer than 200 files.
+        workers: Number of processes. By default one per core, but a single one for fewer than 200 files.
         verbose: Whether to show progress.
 
     Returns:
-        The index of the files. ``index.meta["source"]`` is the report of the reader, with the files that are
-        ``broken``.
+        The index of the files. ``index.meta["source"]`` is the report of the reader, including the ``broken`` files.
 
     Raises:
         FileNotFoundError: If the folder does not exist.
         NotADirectoryError: If it is a file.
-        ValueError: If the folder has no file that can be read, or no text.
+        ValueError: If the folder has no readable file, or no text.
     """
     check_type("folder", folder, (str, os.PathLike), "the path of a folder")
     path = Path(folder)
@@ -86,7 +84,7 @@ def open_folder(
 
 
 def _cache_of(folder: Path) -> Path:
-    """Path of a folder's cache: in the folder, or among PyTerrier's files if the folder cannot be written."""
+    """Returns the path of the cache: in the folder, or in PyTerrier's home if the folder is not writable."""
     if os.access(folder, os.W_OK):
         return folder / CACHE
     name = hashlib.sha256(str(folder.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:16]

@@ -27,7 +27,7 @@ from pyterrier_graph.checks import (
 from pyterrier_graph.documents.document import split_passage_id
 from pyterrier_graph.html import pipeline_name
 from pyterrier_graph.training.grid_search import Numbers, Tuning, coordinate_search
-from pyterrier_graph.training.validation import Validation, judged, tuning_set
+from pyterrier_graph.training.validation import JudgedRun, Validation, tuning_set
 
 ALPHA = 0.6
 ALPHAS = tuple(round(0.05 * step, 2) for step in range(21))
@@ -162,9 +162,10 @@ class Hybrid(WithSignature, pt.Estimator):
             ValueError: If none of the queries is judged.
         """
         topics, qrels = tuning_set(topics_or_res_tr, qrels_tr, topics_or_res_va, qrels_va)
-        topics, qrels = judged(check_frame(topics, self), qrels, self)
+        topics = JudgedRun(check_frame(topics, self), qrels, self).rows
         run, normalized = self.combine(topics)
-        validation = Validation(run[["qid", "docno"]], qrels, self.training.measure, self)
+        candidates = JudgedRun(run[["qid", "docno"]], qrels, self)
+        validation = Validation(candidates, self.training.measure)
 
         def measure(numbers: Numbers) -> np.ndarray:
             return validation.per_query(weighted(normalized, numbers["alpha"]).sum(axis=1))

@@ -133,7 +133,7 @@ def _passage(
     model: Any, query: str, docno: str, graph: HeteroGraph
 ) -> tuple[pd.DataFrame, np.ndarray]:
     """The parts of a passage's score and its node; of a document, the passage with the highest score."""
-    nodes = graph._find([docno])
+    nodes = graph.find([docno])
     if nodes[0] < 0 or graph.node_type[nodes[0]] != PASSAGE_TYPE:
         try:
             _, nodes = graph.passages_of_documents(graph.document_of([docno]))
