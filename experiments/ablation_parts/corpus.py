@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,8 @@ from pyterrier_graph import DocumentGraph
 from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, judged_ids
 
 FOLDS = 5
-FOUND = 1000  # passages that BM25 retrieves
+SENTENCE, SENTENCE_LENGTH = re.compile(r"(?<=[.!?])\s"), 200
+WINDOW_WORDS, WINDOWS = 170, 5  # about 256 tokens; windows of a passage
 
 
 @dataclass
@@ -44,7 +46,12 @@ class Corpus:
     """
 
     def __init__(
-        self, collection: Collection, graph: DocumentGraph, folder: Path, passages: Store, queries: Store
+        self,
+        collection: Collection,
+        graph: DocumentGraph,
+        folder: Path,
+        passages: Store,
+        queries: Store,
     ) -> None:
         self.collection, self.graph, self.folder = collection, graph, folder
         self._encode, self.encode_queries = passages, queries
@@ -55,15 +62,40 @@ class Corpus:
     def __len__(self) -> int:
         return len(self.nodes)
 
-    @cached_property
-    def titled(self) -> np.ndarray:
-        """Vectors of passages read with their titles in front, shape (passages, d)."""
-        return self._encode(self.graph.texts(self.nodes, titles=True))
+    @cache  # noqa: B019  # a corpus lives as long as the program needs it
+    def read(self, text: str) -> np.ndarray:
+        """Vectors of passages, shape (passages, d), of what the encoder reads: see :meth:`texts`."""
+        return self._encode(self.texts(text))
+
+    def texts(self, text: str) -> list[str]:
+        """The passages: ``'plain'``, ``'titled'``, or with a sentence ``'before'`` or ``'around'``, too."""
+        if text in ("plain", "titled"):
+            return self.graph.texts(self.nodes, titles=text == "titled")
+        titles, texts = self.graph.titles(self.nodes), self.graph.texts(self.nodes)
+        sentences = [SENTENCE.split(passage, 1)[0][:SENTENCE_LENGTH] for passage in texts]
+        found = []
+        for number, passage in enumerate(texts):
+            beside = [
+                sentences[other]
+                for other in (number - 1, number + 1 if text == "around" else -1)
+                if 0 <= other < len(texts) and self.of_document[other] == self.of_document[number]
+            ]
+            front = " ".join(beside)
+            title = f"{titles[number]}: " if titles[number] else ""
+            found.append(f"{title}{front} {passage}" if front else f"{title}{passage}")
+        return found
 
     @cached_property
-    def plain(self) -> np.ndarray:
-        """Vectors of the texts of passages alone, shape (passages, d)."""
-        return self._encode(self.graph.texts(self.nodes))
+    def windows(self) -> tuple[np.ndarray, np.ndarray]:
+        """Per further window of long passages the passage's number, and the window's vector, titles in front."""
+        texts, titles = self.graph.texts(self.nodes), self.graph.titles(self.nodes)
+        pairs = [
+            (number, f"{titles[number]}: {part}" if titles[number] else part)
+            for number, text in enumerate(texts)
+            for part in further_windows(text)
+        ]
+        numbers = np.array([number for number, _ in pairs], np.int64)
+        return numbers, self._encode([part for _, part in pairs])
 
     @cached_property
     def above(self) -> csr_array:
@@ -80,7 +112,7 @@ class Corpus:
         """Vectors of the titles, shape (titles, d)."""
         shape = self.above.shape  # it finds the sections
         if not shape[1]:
-            return np.zeros((0, self.titled.shape[1]), np.float32)
+            return np.zeros((0, self.read("titled").shape[1]), np.float32)
         return self._encode(self.graph.texts(self._sections))
 
     @cached_property
@@ -122,10 +154,6 @@ class Corpus:
         splits = [self.collection.split(fold=fold, dev_queries=300) for fold in folds]
         return [Division(split["test"], split["dev"], split["train"]) for split in splits]
 
-    def judge(self, queries: Queries) -> Judge:
-        """Measures rankings of some queries."""
-        return Judge(self, queries)
-
     def lexical(self, name: str, queries: Queries, past: Queries | None = None) -> np.ndarray:
         """Scores by BM25 over titles, texts, and past queries, NaN for what is not retrieved, (queries, passages)."""
         file = self.folder / f"{name}.npz"
@@ -149,7 +177,9 @@ class Corpus:
         asked: Mapping[int, list[str]] = {}
         if past is not None and len(past.topics):
             edges, words = self.answered(past).tocoo(), past.topics["query"].tolist()
-            asked = pd.Series([words[n] for n in edges.col], dtype=object).groupby(edges.row).agg(list)
+            asked = (
+                pd.Series([words[n] for n in edges.col], dtype=object).groupby(edges.row).agg(list)
+            )
 
         def records() -> Iterator[Record]:
             for number, docno in enumerate(self.docnos):
@@ -194,6 +224,13 @@ class Judge:
         gains = np.take_along_axis(self.gains, best, 1)
         gains[~np.isfinite(np.take_along_axis(scores, best, 1))] = 0
         return gains @ DISCOUNT[:count] / np.maximum(self._ideal, 1e-9)
+
+
+def further_windows(text: str) -> list[str]:
+    """The windows of a text after the first one."""
+    words = text.split()
+    starts = range(WINDOW_WORDS, min(len(words), WINDOW_WORDS * WINDOWS), WINDOW_WORDS)
+    return [" ".join(words[start : start + WINDOW_WORDS]) for start in starts]
 
 
 DISCOUNT = 1 / np.log2(np.arange(2, 12))

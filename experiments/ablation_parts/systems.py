@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from experiments.ablation_parts import variants
 from experiments.ablation_parts.corpus import Corpus, Division, Judge
@@ -15,6 +16,8 @@ from experiments.harness.collection import Queries
 ALPHAS = tuple(round(0.1 * step, 1) for step in range(11))
 DOCUMENTS = (0.0, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
 NEARS = (0.0, 0.1, 0.2, 0.3, 0.5)
+RELATIONS = ("title", "past", "order", "document")
+KEPT = 4  # arrays of a kind that a bench keeps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,22 +28,29 @@ class Vector:
         text: What the encoder reads: ``'titled'``, ``'plain'``, or the ``'mixed'`` vector of both.
         title: The weight of titles.
         past: The weight of past queries.
+        order: The weight of the passages before and after.
+        document: The weight of all passages of the document.
         form: See :func:`~experiments.ablation_parts.variants.message`.
         shared: How titles above few passages count: ``'all'`` fully, ``'shared'`` not above a single passage,
             ``'smooth'`` as ``1 - 1 / passages``.
-        isolated: What passages without a past query get in place of a message: ``'beta'``, or a factor of their vector.
+        isolated: The factor of a passage without a past query is ``1 + past * isolated``; ``'beta'`` estimates it, and
+            with ``'added'`` the passage's own vector is added with this weight in place of a message.
         normalize: Whether the sum has length 1.
         per_query: Whether each query has weights of its own, with ``title`` and ``past`` as the largest ones.
+        windows: Windows of a long passage, of which the best counts.
     """
 
     text: str = "titled"
     title: float = 0.0
     past: float = 0.0
+    order: float = 0.0
+    document: float = 0.0
     form: str = "lacking"
     shared: str = "all"
     isolated: str | float = "beta"
     normalize: bool = False
     per_query: bool = False
+    windows: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +64,8 @@ class Search:
         document: The weight of the document's best score.
         near: The weight of the mean score of the passages before and after.
         spread: Whether evidence finds passages that no part has retrieved.
+        feedback: The weight of the mean vector of the three best passages in a second search.
+        careful: Whether alpha is lower where the vectors of passages are alike.
         fit: What the other numbers are fitted by: nothing, the one-standard-error rule, or the best mean.
         fitted: The numbers that are fitted.
     """
@@ -64,6 +76,8 @@ class Search:
     document: float = 0.0
     near: float = 0.0
     spread: bool = False
+    feedback: float = 0.0
+    careful: bool = False
     fit: str = ""
     fitted: tuple[str, ...] = ("alpha", "document", "near")
 
@@ -79,142 +93,154 @@ class Bench:
     """
 
     def __init__(self, corpus: Corpus, division: Division, number: int, *, past: bool) -> None:
-        self.corpus, self.division, self.past = corpus, division, past and len(division.past.topics) > 0
-        self._name = f"past-{number}" if self.past else f"titles-{number}"
-        self._vectors = lru_cache(1)(self._vector)
-        self._dense = lru_cache(4)(self._products)
-        self._parts = lru_cache(4)(self._normalized)
-
-    @cached_property
-    def _edges(self):  # type: ignore[no-untyped-def]
-        return self.corpus.answered(self.division.past)
-
-    @cached_property
-    def _past_vectors(self) -> np.ndarray:
-        return self.corpus.encode_queries(self.division.past.topics["query"].tolist())
+        self.corpus, self.division = corpus, division
+        self.past = past and len(division.past.topics) > 0
+        self._name = f"{'past' if self.past else 'titles'}-{number}"
+        self.judge = lru_cache(2)(self._judge)
+        self.encoded = lru_cache(2)(self._encoded)
+        self.lexical = lru_cache(2)(self._lexical)
+        self.mean = lru_cache(KEPT)(self._mean)
+        self.vectors = lru_cache(1)(self._vectors)
+        self.dense = lru_cache(KEPT)(self._dense)
+        self.parts = lru_cache(KEPT)(self._parts)
 
     def queries(self, split: str) -> Queries:
         """The test queries, or those that numbers are fitted on."""
         return self.division.test if split == "test" else self.division.dev
 
-    @lru_cache(2)  # noqa: B019  # a bench lives as long as the program needs it
-    def judge(self, split: str) -> Judge:
-        """Measures rankings of queries."""
-        return self.corpus.judge(self.queries(split))
+    def _judge(self, split: str) -> Judge:
+        return Judge(self.corpus, self.queries(split))
 
-    @lru_cache(2)  # noqa: B019
-    def encoded(self, split: str) -> np.ndarray:
+    def _encoded(self, split: str) -> np.ndarray:
         """Vectors of queries, shape (k, d)."""
         return self.corpus.encode_queries(self.queries(split).topics["query"].tolist())
 
-    @lru_cache(2)  # noqa: B019
-    def lexical(self, split: str) -> np.ndarray:
+    def _lexical(self, split: str) -> np.ndarray:
         """Scores by BM25, shape (k, n)."""
         past = self.division.past if self.past else None
         return self.corpus.lexical(f"{self._name}-{split}", self.queries(split), past)
 
+    @cached_property
+    def answered(self) -> csr_array:
+        """The past queries of each passage."""
+        return self.corpus.answered(self.division.past)
+
+    @cached_property
+    def counts(self) -> np.ndarray:
+        """How many past queries each passage answers, shape (n,)."""
+        return np.asarray(self.answered.sum(axis=1)).ravel()
+
+    def _mean(self, relation: str) -> np.ndarray:
+        """The mean of the sources of each passage, shape (n, d)."""
+        corpus = self.corpus
+        if relation == "past":
+            past = corpus.encode_queries(self.division.past.topics["query"].tolist())
+            return variants.mean_of(self.answered, past)
+        if relation == "title":
+            return variants.mean_of(corpus.above, corpus.title_vectors)
+        if relation == "order":
+            return np.asarray(corpus.beside @ corpus.read("titled"))
+        total = np.add.reduceat(corpus.read("titled"), corpus.first, axis=0)
+        return variants.unit(total)[corpus.of_document]
+
+    def _share(self, shared: str) -> np.ndarray | float:
+        """The factor of the weight of titles, shape (n, 1), by the most passages that one of them is above."""
+        if shared == "all":
+            return 1.0
+        found = self.corpus.above.tocoo()
+        below = np.bincount(found.col, minlength=self.corpus.above.shape[1])
+        most = np.zeros(len(self.corpus))
+        np.maximum.at(most, found.row, below[found.col])
+        share = most > 1 if shared == "shared" else 1 - 1 / np.maximum(most, 1)
+        return share.astype(np.float32)[:, None]
+
     def text(self, text: str) -> np.ndarray:
         """The vectors of passages without neighbors, shape (n, d)."""
+        corpus = self.corpus
         if text == "mixed":
-            return self.corpus.plain / 3 + self.corpus.titled * (2 / 3)
-        return self.corpus.titled if text == "titled" else self.corpus.plain
+            return corpus.read("plain") / 3 + corpus.read("titled") * (2 / 3)
+        return corpus.read(text)
 
-    @lru_cache(4)  # noqa: B019
-    def mean(self, relation: str, shared: str = "all") -> np.ndarray:
-        """The mean of the titles or past queries of each passage, shape (n, d)."""
-        if relation == "past":
-            return variants.mean_of(self._edges, self._past_vectors)
-        edges = self.corpus.above
-        return variants.mean_of(edges, self.corpus.title_vectors)
+    def _messages(self, vector: Vector, x: np.ndarray) -> dict[str, np.ndarray]:
+        """What each relation adds to vectors of passages, shape (n, d)."""
+        added = {}
+        for relation in RELATIONS:
+            if getattr(vector, relation) and (relation != "past" or self.past):
+                added[relation] = variants.message(x, self.mean(relation), vector.form)
+        if "title" in added:
+            added["title"] = added["title"] * self._share(vector.shared)
+        if "past" in added and vector.isolated == "added":
+            alone = variants.isolated_share(self.counts) * x
+            added["past"] = np.where((self.counts > 0)[:, None], added["past"], alone)
+        return added
 
-    def share(self, shared: str) -> np.ndarray:
-        """The factor of the weight of titles for each passage, shape (n, 1): by how many are below its nearest title."""
-        edges = self.corpus.above
-        below = np.asarray(edges.sum(axis=0)).ravel()  # of each title
-        found = edges.tocoo()
-        fewest = np.full(len(self.corpus), np.inf)
-        np.minimum.at(fewest, found.row, below[found.col])
-        if shared == "all":
-            return np.ones((len(self.corpus), 1), np.float32)
-        largest = np.zeros(len(self.corpus))
-        np.maximum.at(largest, found.row, below[found.col])
-        factor = largest > 1 if shared == "shared" else 1 - 1 / np.maximum(largest, 1)
-        return factor.astype(np.float32)[:, None]
-
-    def _messages(self, vector: Vector) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """The vectors of passages, and what each relation adds, shape (n, d)."""
+    def _vectors(self, vector: Vector) -> np.ndarray:
+        """The vectors of passages with their neighbors, shape (n, d)."""
         x = self.text(vector.text)
-        added: dict[str, np.ndarray] = {}
-        if vector.title and self.corpus.above.nnz:
-            part = variants.message(x, self.mean("title"), vector.form)
-            added["title"] = part * self.share(vector.shared)
-        if vector.past and self.past:
-            counts = np.asarray(self._edges.sum(axis=1)).ravel()
-            part = variants.message(x, self.mean("past"), vector.form)
-            beta = vector.isolated
-            if isinstance(beta, str):
-                beta = variants.isolated_share(counts) if beta == "beta" else 0.0
-            added["past"] = np.where((counts > 0)[:, None], part, beta * x)
-        return x, added
-
-    def _vector(self, vector: Vector) -> np.ndarray:
-        x, added = self._messages(vector)
+        added = self._messages(vector, x)
         total = x + sum(getattr(vector, name) * part for name, part in added.items())
-        if vector.isolated in ("scale", "scale half") and "past" in added:
-            counts = np.asarray(self._edges.sum(axis=1)).ravel()
-            beta = variants.isolated_share(counts)
-            factor = 1 + beta * vector.past * (0.5 if vector.isolated == "scale half" else 1)
-            total = np.where((counts > 0)[:, None], total, factor * total)
-        if vector.isolated == "length" and "past" in added:
-            before = total - vector.past * added["past"]
-            length = np.linalg.norm(before, axis=1, keepdims=True)
-            total = variants.unit(total) * length
+        if "past" in added and vector.isolated != "added":
+            share = vector.isolated
+            share = variants.isolated_share(self.counts) if share == "beta" else float(share)
+            total = np.where((self.counts > 0)[:, None], total, (1 + vector.past * share) * total)
         return variants.unit(total) if vector.normalize else total
 
-    def _products(self, vector: Vector, split: str) -> np.ndarray:
+    def _dense(self, vector: Vector, split: str, feedback: float = 0.0) -> np.ndarray:
+        """Scores of all passages, shape (k, n)."""
         queries = self.encoded(split)
-        if not vector.per_query:
-            return queries @ self._vectors(vector).T
-        x, added = self._messages(vector)
+        if vector.per_query:
+            return self._per_query(vector, queries)
+        passages = self.vectors(vector)
+        scores = queries @ passages.T
+        if feedback:
+            best = np.argsort(-scores, axis=1)[:, :3]
+            scores = (queries + feedback * variants.unit(passages[best].mean(1))) @ passages.T
+        if vector.windows > 1:
+            number, further = self.corpus.windows
+            added = passages[number] - self.text(vector.text)[number]
+            np.maximum.at(scores.T, number, ((further + added) @ queries.T))
+        return scores
+
+    def _per_query(self, vector: Vector, queries: np.ndarray) -> np.ndarray:
+        x = self.text(vector.text)
         scores = queries @ x.T
-        for name, part in added.items():
+        for name, part in self._messages(vector, x).items():
             ramp = variants.RAMP if name == "title" else variants.QUERY_RAMP
             weight = variants.query_weights(queries, x, self.mean(name), ramp)
             scores += getattr(vector, name) * weight[:, None] * (queries @ part.T)
         return scores
 
-    def _normalized(
-        self, vector: Vector, split: str, how: str, depth: int
+    def _parts(
+        self, vector: Vector, split: str, how: str, depth: int, feedback: float
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The parts of the hybrid, and what is found at all, shape (k, n) each."""
-        both = [variants.cut(part, depth) for part in (self.lexical(split), self._dense(vector, split))]
+        """The normalized scores by BM25 and vectors, and what is found at all, shape (k, n) each."""
+        dense = self.dense(vector, split, feedback)
+        both = [variants.cut(part, depth) for part in (self.lexical(split), dense)]
         found = ~(np.isnan(both[0]) & np.isnan(both[1]))
         return variants.normalized(both[0], how), variants.normalized(both[1], how), found
 
     def scores(self, vector: Vector, search: Search, split: str = "test") -> np.ndarray:
         """The scores of all passages, shape (k, n); -inf for what is not found."""
-        lexical, dense, found = self._parts(vector, split, search.how, search.depth)
-        total = (1 - search.alpha) * lexical + search.alpha * dense
+        lexical, dense, found = self.parts(vector, split, search.how, search.depth, search.feedback)
+        alpha = search.alpha
+        if search.careful:
+            alpha *= variants.trust(self.corpus.read("titled"))
+        total = (1 - alpha) * lexical + alpha * dense
         empty = ~lexical.any(1)  # BM25 finds nothing
         total[empty] = dense[empty]
         total[~found] = -np.inf
-        if search.document or search.near:
-            corpus = self.corpus
-            total = variants.with_evidence(
-                total,
-                corpus.first,
-                corpus.of_document,
-                corpus.beside,
-                search.document,
-                search.near,
-                spread=search.spread,
-            )
-        return total
+        if not (search.document or search.near):
+            return total
+        corpus = self.corpus
+        places = corpus.first, corpus.of_document, corpus.beside
+        return variants.with_evidence(
+            total, *places, search.document, search.near, spread=search.spread
+        )
 
     def measure(self, vector: Vector, search: Search | None) -> np.ndarray:
         """nDCG@10 of each test query, shape (k,); without a search, by vectors alone."""
         if search is None:
-            return self.judge("test")(self._dense(vector, "test"))
+            return self.judge("test")(self.dense(vector, "test"))
         return self.judge("test")(self.scores(vector, self.fit(vector, search)))
 
     def fit(self, vector: Vector, search: Search) -> Search:
@@ -222,15 +248,10 @@ class Bench:
         if not search.fit or not len(self.division.dev.topics):
             return search
         judge = self.judge("dev")
-        grid = {"alpha": ALPHAS, "document": DOCUMENTS, "near": NEARS}
-
-        @lru_cache(1000)
-        def value(trial: Search) -> np.ndarray:
-            return judge(self.scores(vector, trial, "dev"))
-
-        return coordinate_search(
-            search, {name: grid[name] for name in search.fitted}, value, best=search.fit == "best"
-        )
+        numbers = {"alpha": ALPHAS, "document": DOCUMENTS, "near": NEARS}
+        value = lru_cache(1000)(lambda trial: judge(self.scores(vector, trial, "dev")))
+        grid = {name: numbers[name] for name in search.fitted}
+        return coordinate_search(search, grid, value, best=search.fit == "best")
 
 
 def coordinate_search(

@@ -12,6 +12,7 @@ from experiments.ablation_parts.corpus import averaging
 
 RAMP, QUERY_RAMP = (-0.3, -0.1), (-0.15, 0.15)
 RRF = 60
+ALIKE = 0.4, 0.7  # mean cosines of passages
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
@@ -88,17 +89,6 @@ def cut(scores: np.ndarray, depth: int) -> np.ndarray:
     return np.where(filled >= least, scores, np.nan)
 
 
-def fused(
-    lexical: np.ndarray, dense: np.ndarray, alpha: float, how: str = "z-score", depth: int = 1000
-) -> np.ndarray:
-    """The hybrid's scores, (k, n); -inf for what no part retrieves."""
-    lexical, dense = cut(lexical, depth), cut(dense, depth)
-    parts = [normalized(part, how) for part in (lexical, dense)]
-    empty = np.isnan(lexical).all(1)[:, None]  # then the ranking is that of the other
-    scores = np.where(empty, parts[1], (1 - alpha) * parts[0] + alpha * parts[1])
-    return np.where(np.isnan(lexical) & np.isnan(dense), -np.inf, scores)
-
-
 def with_evidence(
     scores: np.ndarray,
     first: np.ndarray,
@@ -121,3 +111,13 @@ def with_evidence(
     if near:
         total += near * np.asarray(beside @ filled.T).T
     return total if spread else np.where(found, total, -np.inf)
+
+
+def alikeness(vectors: np.ndarray) -> float:
+    """The mean cosine of two passages; it is high where an encoder does not know the language."""
+    return float(np.square(np.linalg.norm(unit(vectors).mean(0))))
+
+
+def trust(vectors: np.ndarray) -> float:
+    """The share of alpha that vectors keep: less where passages are alike."""
+    return float(np.clip((ALIKE[1] - alikeness(vectors)) / (ALIKE[1] - ALIKE[0]), 0.3, 1))
