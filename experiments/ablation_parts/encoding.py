@@ -22,7 +22,7 @@ class Store:
         encode: Turns texts into vectors, shape (texts, d); called for texts that are not stored.
     """
 
-    def __init__(self, folder: Path, encode: Encode | None = None) -> None:
+    def __init__(self, folder: Path, encode: Encode) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.encode = folder, encode
         self._keys, self._vectors = folder / "keys.txt", folder / "vectors.f4"
@@ -30,33 +30,36 @@ class Store:
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors of texts, float32 of shape (texts, d)."""
         keys = [blake2b(text.encode(), digest_size=12).hexdigest() for text in texts]
-        stored = self._stored()
-        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in stored}
+        rows = self._rows()
+        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in rows}
         by_length = sorted(missing, key=lambda key: -len(missing[key]))
         for start in range(0, len(by_length), PART):
             part = by_length[start : start + PART]
-            assert self.encode is not None, f"{self.folder} lacks {len(missing)} texts"
-            found = np.asarray(self.encode([missing[key] for key in part]), np.float32)
-            with self._vectors.open("ab") as file:
-                file.write(found.tobytes())
-            with self._keys.open("a") as file:
-                file.write("".join(f"{key}\n" for key in part))
-        stored = self._stored()
-        if not stored:
+            self._append(part, self.encode([missing[key] for key in part]))
+        rows = self._rows() if missing else rows
+        if not rows:
             return np.zeros((0, 0), np.float32)
-        vectors = np.fromfile(self._vectors, np.float32)
-        dimension = self._dimension(len(stored))
-        vectors = vectors[: len(stored) * dimension].reshape(len(stored), dimension)
-        return vectors[[stored[key] for key in keys]]
+        vectors = np.memmap(self._vectors, np.float32, "r")
+        vectors = vectors[: len(rows) * self._dimension].reshape(len(rows), self._dimension)
+        return np.asarray(vectors[[rows[key] for key in keys]])
 
-    def _stored(self) -> dict[str, int]:
+    def _rows(self) -> dict[str, int]:
         """The row of each key."""
         keys = self._keys.read_text().split() if self._keys.exists() else []
         return {key: row for row, key in enumerate(keys)}
 
-    def _dimension(self, rows: int) -> int:
-        # a call that was stopped may have left vectors without keys, which are less than a part
-        return 768 if self._vectors.stat().st_size >= rows * 4 * 768 else 384
+    @property
+    def _dimension(self) -> int:
+        return int((self.folder / "dimension.txt").read_text())
+
+    def _append(self, keys: Sequence[str], vectors: np.ndarray) -> None:
+        (self.folder / "dimension.txt").write_text(f"{vectors.shape[1]}")
+        size = len(self._rows()) * vectors.shape[1] * 4
+        with self._vectors.open("r+b" if self._vectors.exists() else "wb") as file:
+            file.seek(size)  # a call that was stopped may have left vectors without keys
+            file.write(np.asarray(vectors, np.float32).tobytes())
+        with self._keys.open("a") as file:
+            file.write("".join(f"{key}\n" for key in keys))
 
 
 class Encoder:
