@@ -86,11 +86,11 @@ def test_the_chosen_vector_is_the_formula(bench):
     x = encode(corpus.graph.texts(corpus.nodes, titles=True))
     title = encode(["Diseases of the heart"])[0]
     query = encode(["causes of the heart"])[0]
-    expected = x[0] + 0.75 * (1 - x[0] @ title) * title + 0.5 * (1 - x[0] @ query) * query
-    found = bench.vectors(Vector(title=0.75, past=0.5))
+    expected = x[0] + 0.75 * (1 - x[0] @ title) * title + 0.75 * (1 - x[0] @ query) * query
+    found = bench.vectors(Vector(title=0.75, past=0.75))
     np.testing.assert_allclose(found[0], expected, atol=1e-5)  # the passage answers the past query
     beta = variants.isolated_share(bench.counts)
-    alone = (1 + 0.5 * beta) * (x[1] + 0.75 * (1 - x[1] @ title) * title)
+    alone = (1 + 0.75 * beta) * (x[1] + 0.75 * (1 - x[1] @ title) * title)
     np.testing.assert_allclose(found[1], alone, atol=1e-5)
 
 
@@ -104,7 +104,7 @@ def test_the_hybrid_is_that_of_the_package_and_measured_as_by_ir_measures(bench)
             topics.assign(docno=docnos[column], score=scores[row, column])
         )
 
-    vector = Vector(title=0.75, past=0.5)
+    vector = Vector(title=0.75, past=0.75)
     parts = run(bench.lexical("test")), run(bench.dense(vector, "test"))
     found = ptg.Hybrid(*parts, alpha=0.6, verbose=False)(test.topics)
     scores = bench.scores(vector, Search())

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas as pd
@@ -162,11 +163,12 @@ class Corpus:
             row = dict(zip(queries.topics["qid"], range(len(queries.topics)), strict=True))
             file.parent.mkdir(parents=True, exist_ok=True)
             np.savez(
-                file,
+                part := file.with_suffix(f".{os.getpid()}.npz"),
                 query=found["qid"].map(row).to_numpy(np.int64),
                 passage=found["docno"].map(self.number).to_numpy(np.int64),
                 score=found["score"].to_numpy(np.float32),
             )
+            os.replace(part, file)
         stored = np.load(file)
         scores = np.full((len(queries.topics), len(self)), np.nan, np.float32)
         scores[stored["query"], stored["passage"]] = stored["score"]
@@ -186,10 +188,9 @@ class Corpus:
                 more = "\n".join(asked[number]) if number in asked else ""
                 yield {"docno": docno, "title": titles[number], "text": f"{texts[number]}\n{more}"}
 
-        shutil.rmtree(path := self.folder / "bm25.pisa", ignore_errors=True)
-        found = bm25(Collection("passages", records, {}), path)(queries.topics[["qid", "query"]])
-        shutil.rmtree(path)
-        return found
+        with TemporaryDirectory() as folder:
+            index = bm25(Collection("passages", records, {}), Path(folder, "pisa"))
+            return index(queries.topics[["qid", "query"]])
 
 
 class Judge:

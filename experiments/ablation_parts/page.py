@@ -16,7 +16,6 @@ from experiments.ablation_parts.mechanisms import (
     COMPARISONS,
     HYBRID,
     RIVAL,
-    TODAY,
     VECTORS,
     Comparison,
     weight_names,
@@ -41,30 +40,25 @@ ROWS = {
         (HYBRID, BM25),
         (VECTORS, RIVAL),
         (VECTORS, CHOSEN),
-        (VECTORS, TODAY),
         (HYBRID, RIVAL),
         (HYBRID, f"{RIVAL}, evidence 0.3"),
         (HYBRID, CHOSEN),
         (HYBRID, EVIDENCE),
-        (HYBRID, TODAY),
     ],
     True: [
         (HYBRID, BM25),
-        (VECTORS, CHOSEN),
-        (VECTORS, TODAY),
         (HYBRID, RIVAL),
         (HYBRID, f"{RIVAL}, share and document fitted se"),
-        (HYBRID, f"{RIVAL}, evidence 0.3, fitted se"),
+        (HYBRID, f"{RIVAL}, share and document fitted left out"),
         (HYBRID, CHOSEN),
         (HYBRID, EVIDENCE),
         (HYBRID, f"{EVIDENCE}, fitted se"),
-        (HYBRID, TODAY),
-        (HYBRID, f"{TODAY}, fitted se"),
+        (HYBRID, f"{EVIDENCE}, fitted left out"),
     ],
 }
 CHOICES: Mapping[str, tuple[bool, Mapping[float, str], float]] = {
     "weight of titles": (False, weight_names("title"), 0.75),
-    "weight of past queries": (True, weight_names("past"), 0.5),
+    "weight of past queries": (True, weight_names("past"), 0.75),
     "evidence, of each": (
         False,
         {0.0: CHOSEN} | {share: f"{CHOSEN}, evidence {share:g}" for share in (0.1, 0.2, 0.3, 0.5)},
@@ -187,7 +181,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     return [f"| {' | '.join(line)} |" for line in lines] + [""]
 
 
-def overview(measured: Measured, past: bool) -> list[str]:
+def overview(measured: Measured, past: bool, label: str) -> list[str]:
     """A row per system, a column per collection."""
     rival = measured(past, HYBRID, RIVAL)
     names = [name for name in measured.collections if name in rival]
@@ -202,9 +196,8 @@ def overview(measured: Measured, past: bool) -> list[str]:
         cells = [f"{values[each].mean():.3f}{signs[each]}" for each in names]
         mean = np.mean([values[each].mean() for each in names])
         rows.append([name if name == BM25 else f"{part}: {name}", *cells, f"{mean:.3f}"])
-    return table(
-        [f"{'with' if past else 'no'} past queries", *(SHORT[n] for n in names), "mean"], rows
-    )
+    label = f"{label}, {'with' if past else 'no'} past queries"
+    return table([label, *(SHORT[name] for name in names), "mean"], rows)
 
 
 def compared(sets: Mapping[Set, Measured], comparison: Comparison) -> list[str]:
@@ -231,18 +224,20 @@ def written(values: pd.DataFrame) -> str:
         Set(*key): Measured(part)
         for key, part in sorted(named.groupby(["encoder", "size"]), key=lambda item: item[0])
     }
+    largest = {each.encoder: each for each in reversed(sets)}  # full, where there are such runs
+    main = {each: measured for each, measured in sets.items() if each in largest.values()}
     overviews = []
-    for each, measured in sets.items():
-        overviews += [f"**{each}**", ""]
-        overviews += [*overview(measured, False), *overview(measured, True)]
+    for each, measured in main.items():
+        for past in (False, True):
+            overviews += overview(measured, past, str(each))
     header = ["mechanism"] + [f"{s}, {part}" for s in sets for part in (HYBRID, VECTORS)] + ["rule"]
     mechanisms = table(header, [compared(sets, comparison) for comparison in COMPARISONS])
     parts = {
-        "sizes": table(["", *SHORT.values()], sizes(named)),
+        "sizes": table(["passages / test queries", *SHORT.values()], sizes(named)),
         "overviews": overviews,
         "mechanisms": mechanisms,
-        "elsewhere": chosen_elsewhere(sets),
-        "goals": goals(sets),
+        "elsewhere": chosen_elsewhere(main),
+        "goals": goals(main),
         "languages": languages(values),
     }
     text = PROSE.read_text(encoding="utf-8")
@@ -260,7 +255,7 @@ def sizes(values: pd.DataFrame) -> list[list[str]]:
             name: f"{each['passages'].iloc[0]:,} / {each['qid'].nunique()}" for name, each in of
         }
         label = "samples" if size == "sample" else "full"
-        rows.append([f"{label}: passages / queries", *(cells.get(name, "") for name in SHORT)])
+        rows.append([label, *(cells.get(name, "") for name in SHORT)])
     return rows
 
 
@@ -323,6 +318,8 @@ def languages(values: pd.DataFrame) -> list[str]:
         (HYBRID, CHOSEN): "hybrid",
         (HYBRID, f"{CHOSEN}, careful"): "hybrid, careful",
     }
+    read = {name.split(",")[0] for name in titles["collection"] if "," in name}
+    titles = titles[titles["collection"].str.split(",").str[0].isin(read)]
     for (encoder, name), part in titles.groupby(["encoder", "collection"]):
         means = part.groupby(["part", "name"])["value"].mean()
         alike = part["alike"].iloc[0]

@@ -17,6 +17,7 @@ ALPHAS = tuple(round(0.1 * step, 1) for step in range(11))
 DOCUMENTS = (0.0, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
 NEARS = (0.0, 0.1, 0.2, 0.3, 0.5)
 RELATIONS = ("title", "past", "order", "document")
+FOLDS, ENOUGH = 5, 300  # of past queries; how many are left out at most
 KEPT = 4  # arrays of a kind that a bench keeps
 
 
@@ -66,7 +67,8 @@ class Search:
         spread: Whether evidence finds passages that no part has retrieved.
         feedback: The weight of the mean vector of the three best passages in a second search.
         careful: Whether alpha is lower where the vectors of passages are alike.
-        fit: What the other numbers are fitted by: nothing, the one-standard-error rule, or the best mean.
+        fit: What the other numbers are fitted by: nothing, the one-standard-error rule (``'se'``), the best mean, or
+            ``'left out'``, that rule on past queries, each left out of the index once.
         fitted: The numbers that are fitted.
     """
 
@@ -92,8 +94,10 @@ class Bench:
         past: Whether the past queries are in the index.
     """
 
-    def __init__(self, corpus: Corpus, division: Division, number: int, *, past: bool) -> None:
-        self.corpus, self.division = corpus, division
+    def __init__(
+        self, corpus: Corpus, division: Division, number: int | str, *, past: bool
+    ) -> None:
+        self.corpus, self.division, self.number = corpus, division, number
         self.past = past and len(division.past.topics) > 0
         self._name = f"{'past' if self.past else 'titles'}-{number}"
         self.judge = lru_cache(2)(self._judge)
@@ -243,14 +247,35 @@ class Bench:
             return self.judge("test")(self.dense(vector, "test"))
         return self.judge("test")(self.scores(vector, self.fit(vector, search)))
 
+    @cached_property
+    def left_out(self) -> list[Bench]:
+        """Past queries in five parts, each as the test queries of an index that has the others."""
+        past = self.division.past
+        fold = np.random.default_rng(0).permutation(len(past.topics)) % FOLDS
+        parts = [past.among(past.topics["qid"][fold == number]) for number in range(FOLDS)]
+        found, count = [], 0
+        for number, part in enumerate(parts):
+            if count < ENOUGH and len(part.topics):
+                division = Division(part, part, past.without(part))
+                name = f"{self.number}-{number}"
+                found.append(Bench(self.corpus, division, name, past=True))
+                count += len(part.topics)
+        return found
+
     def fit(self, vector: Vector, search: Search) -> Search:
         """The search, with numbers that the other queries support."""
         if not search.fit or not len(self.division.dev.topics):
             return search
-        judge = self.judge("dev")
+        left_out = search.fit == "left out"
+        split, benches = ("test", self.left_out) if left_out else ("dev", [self])
         numbers = {"alpha": ALPHAS, "document": DOCUMENTS, "near": NEARS}
-        value = lru_cache(1000)(lambda trial: judge(self.scores(vector, trial, "dev")))
         grid = {name: numbers[name] for name in search.fitted}
+
+        @lru_cache(1000)
+        def value(trial: Search) -> np.ndarray:
+            scores = [(bench.judge(split), bench.scores(vector, trial, split)) for bench in benches]
+            return np.concatenate([judge(part) for judge, part in scores])
+
         return coordinate_search(search, grid, value, best=search.fit == "best")
 
 

@@ -12,7 +12,7 @@ from experiments.ablation_parts.corpus import averaging
 
 RAMP, QUERY_RAMP = (-0.3, -0.1), (-0.15, 0.15)
 RRF = 60
-ALIKE = 0.4, 0.7  # mean cosines of passages
+ALIKE = 0.5, 0.65  # mean cosines of passages
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
