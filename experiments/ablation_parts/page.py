@@ -41,7 +41,6 @@ ROWS = {
         (VECTORS, RIVAL),
         (VECTORS, CHOSEN),
         (HYBRID, RIVAL),
-        (HYBRID, f"{RIVAL}, evidence 0.3"),
         (HYBRID, CHOSEN),
         (HYBRID, EVIDENCE),
     ],
@@ -49,11 +48,9 @@ ROWS = {
         (HYBRID, BM25),
         (HYBRID, RIVAL),
         (HYBRID, f"{RIVAL}, share and document fitted se"),
-        (HYBRID, f"{RIVAL}, share and document fitted left out"),
         (HYBRID, CHOSEN),
         (HYBRID, EVIDENCE),
         (HYBRID, f"{EVIDENCE}, fitted se"),
-        (HYBRID, f"{EVIDENCE}, fitted left out"),
     ],
 }
 CHOICES: Mapping[str, tuple[bool, Mapping[float, str], float]] = {
@@ -181,23 +178,24 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     return [f"| {' | '.join(line)} |" for line in lines] + [""]
 
 
-def overview(measured: Measured, past: bool, label: str) -> list[str]:
-    """A row per system, a column per collection."""
-    rival = measured(past, HYBRID, RIVAL)
-    names = [name for name in measured.collections if name in rival]
+def overview(measured: Measured, label: str) -> list[str]:
+    """A row per system, a column per collection: first without past queries, then with them."""
     rows = []
-    for part, name in ROWS[past]:
-        values = measured(past, part, name)
-        if set(values) != set(names):
-            continue
-        signs = (
-            marks(values, rival) if name != RIVAL or part != HYBRID else dict.fromkeys(names, "")
-        )
-        cells = [f"{values[each].mean():.3f}{signs[each]}" for each in names]
-        mean = np.mean([values[each].mean() for each in names])
-        rows.append([name if name == BM25 else f"{part}: {name}", *cells, f"{mean:.3f}"])
-    label = f"{label}, {'with' if past else 'no'} past queries"
-    return table([label, *(SHORT[name] for name in names), "mean"], rows)
+    for past, systems in ROWS.items():
+        rival = measured(past, HYBRID, RIVAL)
+        for part, name in systems:
+            values = measured(past, part, name)
+            if set(values) != set(rival):
+                continue
+            signs = marks(values, rival) if (part, name) != (HYBRID, RIVAL) else {}
+            cells = [
+                f"{values[each].mean():.3f}{signs.get(each, '')}" if each in values else ""
+                for each in measured.collections
+            ]
+            mean = np.mean([value.mean() for value in values.values()])
+            title = name if name == BM25 else f"{part}: {name}"
+            rows.append([f"{title}{', past queries' if past else ''}", *cells, f"{mean:.3f}"])
+    return table([label, *(SHORT[name] for name in measured.collections), "mean"], rows)
 
 
 def compared(sets: Mapping[Set, Measured], comparison: Comparison) -> list[str]:
@@ -228,8 +226,7 @@ def written(values: pd.DataFrame) -> str:
     main = {each: measured for each, measured in sets.items() if each in largest.values()}
     overviews = []
     for each, measured in main.items():
-        for past in (False, True):
-            overviews += overview(measured, past, str(each))
+        overviews += overview(measured, str(each))
     header = ["mechanism"] + [f"{s}, {part}" for s in sets for part in (HYBRID, VECTORS)] + ["rule"]
     mechanisms = table(header, [compared(sets, comparison) for comparison in COMPARISONS])
     parts = {
@@ -262,14 +259,16 @@ def sizes(values: pd.DataFrame) -> list[list[str]]:
 def chosen_elsewhere(sets: Mapping[Set, Measured]) -> list[str]:
     """The numbers that the other collections choose, and what they reach."""
     rows = []
-    for (label, (past, names, default)), each in (
-        (choice, each) for choice in CHOICES.items() for each in sets
-    ):
-        reached, counts = elsewhere(sets[each], past, names)
-        fixed = sets[each](past, HYBRID, names[default])
-        mean = np.mean([values.mean() for values in fixed.values()])
-        rows.append([label, str(each), f"{default:g}", f"{mean:.3f}", f"{reached:.3f}", counts])
-    header = ["number", "runs", "default", "its mean", "chosen elsewhere", "numbers: collections"]
+    for label, (past, names, default) in CHOICES.items():
+        cells = []
+        for measured in sets.values():
+            reached, counts = elsewhere(measured, past, names)
+            fixed = measured(past, HYBRID, names[default])
+            mean = np.mean([values.mean() for values in fixed.values()])
+            cells += [f"{mean:.3f}", f"{reached:.3f}", counts]
+        rows.append([label, f"{default:g}", *cells])
+    columns = ("the default", "chosen elsewhere", "numbers: collections")
+    header = ["number", "default", *(f"{each}, {column}" for each in sets for column in columns)]
     return table(header, rows)
 
 
@@ -277,29 +276,27 @@ def goals(sets: Mapping[Set, Measured]) -> list[str]:
     """The default against the rival."""
     rows = []
     for each, measured in sets.items():
+        document = f"{RIVAL}, share and document fitted"
         pairs = [
             ("no past queries", False, EVIDENCE, RIVAL),
+            ("no past queries, both with evidence", False, EVIDENCE, f"{RIVAL}, evidence 0.3"),
             (
-                "no past queries, the rival with evidence, too",
-                False,
-                EVIDENCE,
-                f"{RIVAL}, evidence 0.3",
-            ),
-            (
-                "past queries, fitted",
+                "past queries, fitted on validation",
                 True,
                 f"{EVIDENCE}, fitted se",
-                f"{RIVAL}, share and document fitted se",
+                f"{document} se",
             ),
             (
-                "the rival with neighbors, too",
+                "past queries, fitted on those left out",
                 True,
-                f"{EVIDENCE}, fitted se",
-                f"{RIVAL}, evidence 0.3, fitted se",
+                f"{EVIDENCE}, fitted left out",
+                f"{document} left out",
             ),
         ]
         for label, past, ours, theirs in pairs:
             system, rival = measured(past, HYBRID, ours), measured(past, HYBRID, theirs)
+            if not set(system) == set(rival) or not system:
+                continue
             found = difference(system, rival)
             mean, other = (np.mean([v.mean() for v in side.values()]) for side in (system, rival))
             cells = f"{mean:.3f}", f"{other:.3f}", str(found)
@@ -312,6 +309,7 @@ def languages(values: pd.DataFrame) -> list[str]:
     """What is lost where the encoder does not know the letters."""
     rows = []
     titles = values[~values["past"] & (values["size"] == "sample")]
+    titles = titles[titles["encoder"].str.contains("MiniLM")]
     names = {
         (HYBRID, BM25): "BM25",
         (VECTORS, CHOSEN): "vectors",
@@ -320,11 +318,11 @@ def languages(values: pd.DataFrame) -> list[str]:
     }
     read = {name.split(",")[0] for name in titles["collection"] if "," in name}
     titles = titles[titles["collection"].str.split(",").str[0].isin(read)]
-    for (encoder, name), part in titles.groupby(["encoder", "collection"]):
+    for name, part in titles.groupby("collection"):
         means = part.groupby(["part", "name"])["value"].mean()
         alike = part["alike"].iloc[0]
         cells = [f"{means.get(key, np.nan):.3f}" for key in names]
         collection, _, other = name.partition(",")
         label = f"{SHORT[collection]}{',' * bool(other)}{other}"
-        rows.append([str(Set(encoder, "sample")).split(",")[0], label, f"{alike:.2f}", *cells])
-    return table(["encoder", "collection", "mean cosine", *names.values()], rows)
+        rows.append([label, f"{alike:.2f}", *cells])
+    return table(["MiniLM, samples", "mean cosine", *names.values()], rows)
