@@ -45,7 +45,6 @@ ROWS = {
         (HYBRID, EVIDENCE),
     ],
     True: [
-        (HYBRID, BM25),
         (HYBRID, RIVAL),
         (HYBRID, f"{RIVAL}, share and document fitted se"),
         (HYBRID, CHOSEN),
@@ -316,8 +315,7 @@ def languages(values: pd.DataFrame) -> list[str]:
         (HYBRID, CHOSEN): "hybrid",
         (HYBRID, f"{CHOSEN}, careful"): "hybrid, careful",
     }
-    read = {name.split(",")[0] for name in titles["collection"] if "," in name}
-    titles = titles[titles["collection"].str.split(",").str[0].isin(read)]
+    titles = titles[titles["collection"].str.contains(",")]
     for name, part in titles.groupby("collection"):
         means = part.groupby(["part", "name"])["value"].mean()
         alike = part["alike"].iloc[0]
