@@ -39,8 +39,8 @@ class Store:
         rows = self._rows() if missing else rows
         if not rows:
             return np.zeros((0, 0), np.float32)
-        vectors = np.memmap(self._vectors, np.float32, "r")
-        vectors = vectors[: len(rows) * self._dimension].reshape(len(rows), self._dimension)
+        shape = len(rows), self._dimension
+        vectors = np.memmap(self._vectors, np.float32, "r", shape=shape)
         return np.asarray(vectors[[rows[key] for key in keys]])
 
     def _rows(self) -> dict[str, int]:
