@@ -16,7 +16,8 @@ VERSION = re.search(
 )[1]
 
 # These bring others that the package imports: filelock (torch), scipy and joblib (scikit-learn), datasets
-# and accelerate (sentence-transformers[train]), safetensors and huggingface_hub (transformers), lz4 (PyTerrier).
+# and accelerate (sentence-transformers[train]), safetensors, regex and huggingface_hub (transformers), lz4
+# (PyTerrier).
 REQUIRES = [
     "python-terrier>=1.0,<2",
     "pyterrier>=1.1,<2",  # `context` in pt.validate
@@ -29,10 +30,11 @@ REQUIRES = [
     "ir_datasets>=0.6",
     "ir-measures>=0.4.1",
     "npids>=0.1",
-    "lancedb>=0.40",
-    "obstore>=0.9.5",
-    "snowballstemmer>=2.2",  # marks the words of a question in a snippet
+    "bm25s>=0.3.16",
+    "PyStemmer>=2.2",  # stems of BM25, and of words that a snippet has
+    "regex>=2024.5",  # words of all scripts
     "lazy_loader>=0.4",
+    "pydantic>=2.8",  # checks the fields of configurations
     "wrapt>=1.15",  # before, its import hook hides a package's data files
     "matplotlib>=3.9.2",
     "scikit-learn>=1.5.2",
@@ -48,13 +50,10 @@ FILES = [
     "markdown-it-py>=3",
     "mdit-py-plugins>=0.4",
     "docutils>=0.20",
-    "beautifulsoup4>=4.13.5",  # the encoding that a page declares; before, empty files and UTF-32 were misread
-    "charset-normalizer>=3.3",
-    "PyYAML>=6.0.2",
 ]
 
-# Readers of .docx, .pptx and .pdf. PDF is read by pdfminer, which markitdown uses, too.
-OFFICE = ["markitdown[docx,pptx]>=0.1.9", "pdfminer.six>=20251230"]
+# Readers of .docx, .pptx and .pdf: the libraries that markitdown calls.
+OFFICE = ["mammoth>=1.12.2", "python-pptx>=1", "pdfminer.six>=20251230"]
 
 # PISA has wheels for x86-64 Linux only; elsewhere the first stage is Terrier.
 PISA = [  # wurlitzer hides the log of PISA's indexer
@@ -63,15 +62,16 @@ PISA = [  # wurlitzer hides the log of PISA's indexer
 ]
 ADAPTIVE = ["pyterrier-adaptive>=0.2.1"]
 RAY = ["ray>=2.49"]
+# Engines that serve an index: see docs/scale.md.
+QDRANT = ["qdrant-client>=1.12"]
+LANCEDB = ["lancedb>=0.40"]
 # Runs encoders; those of sentence-transformers need an older transformers. There are no wheels for Macs with Intel.
 OPENVINO = ["openvino>=2026.1; platform_system != 'Darwin' or platform_machine == 'arm64'"]
 DOCS = ["sphinx>=7.4", "myst-nb>=1.2"]
 TESTS = [
     "faiss-cpu>=1.9.0.post1",
-    "flask-cors>=5",  # with moto: an S3 server
     "hypothesis>=6.100",
     "ipykernel>=6.22",  # before, progress bars of notebooks are text
-    "moto[s3]>=5.1.5",  # writes on the condition that an object is unchanged
     "mypy>=1.15",
     "nbclient>=0.10",
     "nbformat>=5.10",
@@ -133,18 +133,19 @@ setup(
         "gpu": ["faiss-gpu>=1.14.3; platform_system == 'Linux'"],
         "adaptive": ADAPTIVE,
         "ray": RAY,
+        "qdrant": QDRANT,
+        "lancedb": LANCEDB,
         "openvino": OPENVINO,
         "demo": DEMO,
         "docs": DOCS,
         "notebooks": NOTEBOOKS,
-        "test": [*NOTEBOOKS, *DOCS, *RAY, *OFFICE, *TESTS],
+        "test": [*NOTEBOOKS, *DOCS, *RAY, *OFFICE, *QDRANT, *LANCEDB, *TESTS],
     },
     entry_points={
         "pyterrier.artifact": [
-            "contextual_index.flex = pyterrier_graph.graph_mean.contextual_index:ContextualIndex",
             "document_frequencies.hashed = pyterrier_graph.clef_ip:DocumentFrequencies",
             "dual_encoder.sbert = pyterrier_graph.pair.dual_encoder:DualEncoder.load",
-            "graph_index.lance = pyterrier_graph.search.graph_index:GraphIndex",
+            "graph_index.versions = pyterrier_graph.search.graph_index:GraphIndex",
             "gnn_encoder.safetensors = pyterrier_graph.gnn_encoder.encoder:GNNEncoder.load",
             "late_interaction_index.faiss = pyterrier_graph.graph_maxsim.index:LateInteractionIndex",
             "passage_graph.csr = pyterrier_graph.graphs.document_graph:DocumentGraph",

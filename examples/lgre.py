@@ -22,12 +22,22 @@ import pyterrier_graph as ptg
 ROBUST04 = "irds:disks45/nocr/trec-robust-2004"
 
 
-def first_stage(dataset: Any, folder: Path) -> pt.Transformer:
-    """BM25 of Terrier, whose index is made unless it is there."""
+def first_stage(dataset: Any, folder: Path, depth: int) -> pt.Transformer:
+    """BM25 of Terrier, whose index is built if it does not exist."""
     index = pt.terrier.TerrierIndex(str(folder.absolute()))
     if not index.built():
-        index.indexer(meta={"docno": 50}).index(dataset.get_corpus_iter())
-    return pt.rewrite.tokenise() >> index.bm25() % 150 >> pt.rewrite.reset()
+        documents = dataset.irds_ref().docs_iter()
+        texts = (
+            {"docno": document.doc_id, "text": document.default_text()} for document in documents
+        )
+        index.indexer(meta={"docno": 50}).index(texts)
+    return pt.rewrite.tokenise() >> index.bm25() % depth >> pt.rewrite.reset()
+
+
+def with_texts(dataset: Any, run: Any) -> Any:
+    """Adds ``text``: title and body without markup, whatever the collection calls its fields."""
+    documents = dataset.irds_ref().docs_store().get_many({*run["docno"]})
+    return run.assign(text=[documents[docno].default_text() for docno in run["docno"]])
 
 
 def main(name: str = ROBUST04, run: str | None = None, output: str = "lgre") -> None:
@@ -36,10 +46,11 @@ def main(name: str = ROBUST04, run: str | None = None, output: str = "lgre") -> 
     topics = dataset.get_topics("title") if name == ROBUST04 else dataset.get_topics()
     qrels = dataset.get_qrels()
     if run is None:
-        found: Any = first_stage(dataset, Path(output, "index"))(topics)
+        depth = 100 if "trec-web" in name else 150  # as in the paper
+        candidates: Any = first_stage(dataset, Path(output, "index"), depth)(topics)
     else:
-        found = pt.io.read_results(run).merge(topics[["qid", "query"]])
-    found = pt.text.get_text(dataset, ["text"])(found)
+        candidates = pt.io.read_results(run).merge(topics[["qid", "query"]])
+    candidates = with_texts(dataset, candidates)
     # the folds of Huston and Croft (2014), which the paper has
     published = [f"{ROBUST04}/fold{number}" for number in range(1, 6)]
     folds = (
@@ -52,12 +63,16 @@ def main(name: str = ROBUST04, run: str | None = None, output: str = "lgre") -> 
         "LGRe": lambda fold: ptg.LGReReranker("bert-base-uncased", config=ptg.LGReConfig.paper()),
     }
     runs = [
-        ptg.cross_validate(make, found, qrels, folds, output_dir=f"{output}/{system}")
+        ptg.cross_validate(make, candidates, qrels, folds, output_dir=f"{output}/{system}")
         for system, make in rerankers.items()
     ]
     print(
         pt.Experiment(
-            [found, *runs], topics, qrels, [P @ 20, nDCG @ 20], names=["first stage", *rerankers]
+            [candidates, *runs],
+            topics,
+            qrels,
+            [P @ 20, nDCG @ 20],
+            names=["first stage", *rerankers],
         )
     )
 

@@ -2,32 +2,41 @@
 
     python -m experiments.clef_ip_2013 --output OUTPUT
 
-The collection is licensed: without it, this says where to get it and where to put it. The table is the paper's Table 4,
-or, with several ``--negatives``, its Table 3. The run of each training is written in the task's format when it is
-complete, so that an interrupted experiment continues with the next one. The measures are those of these files.
+The collection is licensed: without it, this says where to get it and where to put it. The table is the paper's
+Table 4 or, with ``--variants BASE`` and several ``--negatives``, its Table 3. Table 7 has the rows BM25 and, with
+``--colbert``, ColBERT. ``lambdas.csv`` is Table 5, ``relations.csv`` Table 6, ``boxplots.svg`` Fig. 4. The run of each
+training is written when it is complete, so an interrupted experiment continues with the next one.
+
+Unlike in the paper, the encoder is ColBERTv2, which was distilled; BM25 is PISA's (``--first-stage terrier`` is the
+paper's); and a patent has no bibliography.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
+import bm25s
 import ir_measures
+import numpy as np
 import pandas as pd
 import pyterrier as pt
+import Stemmer
 from ir_measures import AP, R
 from ir_measures.measures import Measure
+from matplotlib.figure import Figure
 from scipy.stats import mannwhitneyu
 
 import pyterrier_graph as ptg
 from experiments.harness.collection import Collection, Queries
 from experiments.harness.command import add_options, parse_counts
 from experiments.harness.first_stage import bm25
-from experiments.harness.results import claim, slug
+from experiments.harness.results import claim, slug, write
 from pyterrier_graph.clef_ip import (
     AbstractTerms,
     Archive,
@@ -40,7 +49,7 @@ from pyterrier_graph.clef_ip import (
 from pyterrier_graph.clef_ip.files import archive
 from pyterrier_graph.evaluation.measures import MAPD, PRECD, PRES, on_documents
 from pyterrier_graph.hgat.equations import Variant
-from pyterrier_graph.hgat.training import Strategy
+from pyterrier_graph.hgat.negatives import Strategy
 
 DATASET = "irds:clef-ip/2013/claims-to-passages/{}/{}"
 MEASURES: dict[str, Measure] = {
@@ -50,9 +59,16 @@ MEASURES: dict[str, Measure] = {
     "MAP(D)": MAPD,
     "PREC(D)": PRECD,
 }
-WITHIN_DOCUMENTS = ("MAP(D)", "PREC(D)")
 LETTERS = "ijklmnopqrstuvwxyzabcdefgh"  # the paper's begin with i
 SIGNIFICANT = 0.05
+COLBERT = "ColBERT, fine-tuned"
+# starts as plain MaxSim, and only the encoder learns
+WITHOUT_GRAPH = ptg.HGATConfig("BASE", relations=(), matches={}, init="identity")
+# in the order of Table 4, whose letters begin with i
+VARIANTS: tuple[Variant, ...] = (
+    *("BASE", "NO", "LB", "NS", "NO_LB"),
+    *("LB_NS", "NO_NS", "NO_LB_NS"),
+)
 STRATEGIES = ("random", "same_doc", "relevant_docs", "shared_codes", "mixed")
 
 
@@ -99,8 +115,9 @@ def command_line() -> argparse.ArgumentParser:
     add_options(
         command,
         "models",
-        variants=([*get_args(Variant)], "of HGAT", get_args(Variant)),
+        variants=([*VARIANTS], "of HGAT", VARIANTS),
         encoder=("colbert-ir/colbertv2.0", "a name or a folder"),
+        colbert=(False, "fine-tune the encoder without a graph as well"),
         passage_tokens=(180, "tokens of a passage that are encoded"),
         query_tokens=(120, "tokens of the claims that are encoded"),
     )
@@ -125,49 +142,73 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
         bench = prepare(options)
     except FileNotFoundError as error:
         raise SystemExit(str(error)) from error
-    claim(output, options, ("variants", "negatives", "runs", "workers"))
-    cutoff = DocumentCutoff(passages=options.passages)
-    values = []
-
-    def evaluate(model: str, seed: int, make: Callable[[], pt.Transformer]) -> None:
-        file = output / "runs" / f"{slug(model)}-{seed}.csv"
-        if not file.exists():
-            file.parent.mkdir(exist_ok=True)
-            pipeline = bench.graph.passages() >> make() >> cutoff
-            # topic by topic: the token vectors of all passages of a thousand patents fit into memory once
-            found = pt.tqdm(
-                bench.candidates.groupby("qid", sort=False), desc=f"{model}, {seed}", unit="topic"
-            )
-            run = pd.concat([pipeline(documents) for _, documents in found])[
-                ["qid", "docno", "score"]
-            ]
-            with pt.io.finalized_open(str(file), "b") as out:
-                out.write(run.to_csv(index=False).encode())
-        run = pd.read_csv(file, dtype={"qid": str}, float_precision="round_trip")
-        run = pt.model.to_ir_measures(pt.model.add_ranks(run))
-        measured = ir_measures.calc_aggregate(
-            MEASURES.values(), pt.model.to_ir_measures(bench.qrels), run
-        )
-        values.append(
-            {"model": model, "seed": seed} | {name: measured[MEASURES[name]] for name in MEASURES}
-        )
-
-    evaluate("BM25", 0, pt.Transformer.identity)
-    values[0] |= dict.fromkeys(
-        WITHIN_DOCUMENTS, float("nan")
-    )  # it does not rank the passages of a document
-    evaluate("MaxSim", 0, lambda: ptg.GraphMaxSim(bench.graph, encoder(options), {}))
-    for variant, negatives, seed in itertools.product(
-        options.variants, options.negatives, range(options.runs)
-    ):
-        make = functools.partial(train, bench, variant, negatives, seed, options)
-        evaluate(model_name(variant, negatives), seed, make)
-    frame = pd.DataFrame(values)
-    frame.to_csv(output / "values.csv", index=False)
-    table = table_of(frame)
+    claim(output, options, ("variants", "negatives", "runs", "workers", "colbert"))
+    systems: list[tuple[str, int, Callable[[], pt.Transformer]]] = [
+        ("BM25", 0, PassageBM25),
+        ("MaxSim", 0, lambda: ptg.GraphMaxSim(bench.graph, encoder(options), {})),
+    ]
+    for variant, negatives in itertools.product(options.variants, options.negatives):
+        config = ptg.HGATConfig.paper(variant)
+        name = config.name if negatives == "mixed" else f"{config.name} {negatives}"
+        make = functools.partial(train, bench, options, name, config, negatives)
+        systems += [(name, seed, functools.partial(make, seed)) for seed in range(options.runs)]
+    if options.colbert:
+        make = functools.partial(train, bench, options, COLBERT, WITHOUT_GRAPH, "mixed")
+        systems += [(COLBERT, seed, functools.partial(make, seed)) for seed in range(options.runs)]
+    rows = [measured(bench, options, *system) for system in systems]
+    values = pd.DataFrame(rows)
+    values.to_csv(output / "values.csv", index=False)
+    table = table_of(values)
     table.to_csv(output / "table.csv", index=False)
     print(table.to_string(index=False))
+    draw(values, output)
+    tabulate_scalars(output)
     return table
+
+
+def measured(
+    bench: Bench,
+    options: argparse.Namespace,
+    model: str,
+    seed: int,
+    make: Callable[[], pt.Transformer],
+) -> dict[str, Any]:
+    """The measures of one training of a model, whose run is made if it is not stored."""
+    file = options.output / "runs" / f"{slug(model)}-{seed}.csv"
+    if not file.exists():
+        pipeline = bench.graph.passages() >> make() >> DocumentCutoff(passages=options.passages)
+        # topic by topic: the token vectors of the passages of a thousand patents fit into memory once
+        topics = bench.candidates.groupby("qid", sort=False)
+        topics = pt.tqdm(topics, desc=f"{model}, {seed}", unit="topic")
+        run = pd.concat([pipeline(documents) for _, documents in topics])
+        write(run[["qid", "docno", "score"]], file)
+    run = pd.read_csv(file, dtype={"qid": str})
+    run = pt.model.to_ir_measures(pt.model.add_ranks(run))
+    qrels = pt.model.to_ir_measures(bench.qrels)
+    values = ir_measures.calc_aggregate(MEASURES.values(), qrels, run)
+    return {"model": model, "seed": seed} | {name: values[MEASURES[name]] for name in MEASURES}
+
+
+class PassageBM25(pt.Transformer):
+    """Ranks the passages of each document by BM25, and the documents as before.
+
+    Document frequencies are those of the passages that are ranked.
+    """
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Ranks the passages of one topic."""
+        pt.validate.result_frame(inp, extra_columns=["query", "text"], context=self)
+        if not len(inp):
+            return inp
+        stem = Stemmer.Stemmer("english")
+        tokenize = functools.partial(bm25s.tokenize, stemmer=stem, show_progress=False)
+        index = bm25s.BM25(k1=1.2, b=0.75)
+        index.index(tokenize(inp["text"].tolist()), show_progress=False)
+        words = tokenize([inp["query"].iloc[0]], return_ids=False)[0]
+        order = np.lexsort((-index.get_scores(words), -inp["score"]))
+        score = np.empty(len(inp))
+        score[order] = -np.arange(len(inp))
+        return pt.model.add_ranks(inp.assign(score=score))
 
 
 def prepare(options: argparse.Namespace) -> Bench:
@@ -220,9 +261,14 @@ def encoder(options: argparse.Namespace) -> ptg.TokenEncoder:
 
 
 def train(
-    bench: Bench, variant: Variant, negatives: Strategy, seed: int, options: argparse.Namespace
+    bench: Bench,
+    options: argparse.Namespace,
+    name: str,
+    config: ptg.HGATConfig,
+    negatives: Strategy,
+    seed: int,
 ) -> ptg.HGATReranker:
-    """Trains a model. Nothing stops training early: the paper has no validation topics."""
+    """Trains a model, and stores its scalars. Nothing stops training early: the paper has no validation topics."""
     training = ptg.HGATTraining.paper(
         negatives=negatives,
         repeats=options.repeats,
@@ -231,15 +277,58 @@ def train(
         frozen_encoder_layers=options.frozen_layers,
         seed=seed,
     )
-    config = ptg.HGATConfig.paper(variant, seed=seed)
+    if config is WITHOUT_GRAPH:
+        training = dataclasses.replace(training, learning_rate=0.0)
+    config = dataclasses.replace(config, seed=seed)
     reranker = ptg.HGATReranker(bench.graph, encoder(options), config=config, training=training)
-    return reranker.fit(*bench.training)
+    reranker.fit(*bench.training)
+    if config.relations != ():
+        scalars = scalars_of(reranker).assign(model=name, seed=seed)
+        write(scalars, options.output / "scalars" / f"{slug(name)}-{seed}.csv")
+    return reranker
 
 
-def model_name(variant: Variant, negatives: Strategy) -> str:
-    """The paper's name of a model, and the strategy unless it is the one that the paper settled on."""
-    name = ptg.HGATConfig(variant).name
-    return name if negatives == "mixed" else f"{name} {negatives}"
+def scalars_of(reranker: ptg.HGATReranker) -> pd.DataFrame:
+    """The importance of each relation per layer, lambda per layer, and alpha: ``scalar, layer, value``."""
+    network = reranker.network
+    rows = [
+        (relation, number, value)
+        for relation, values in network.relation_weights().items()
+        for number, value in enumerate(values, start=1)
+    ]
+    for number, layer in enumerate(network.layers, start=1):
+        if layer.lambda_ is not None:
+            rows.append(("lambda", number, layer.lambda_.item()))
+    if network.alpha is not None:
+        rows.append(("alpha", 0, network.alpha.item()))
+    return pd.DataFrame(rows, columns=["scalar", "layer", "value"])
+
+
+def tabulate_scalars(output: Path) -> None:
+    """Writes Tables 5 (lambda and alpha) and 6 (relations) from the scalars of all trainings."""
+    files = sorted((output / "scalars").glob("*.csv"))
+    if not files:
+        return
+    scalars = pd.concat([pd.read_csv(file) for file in files])
+    of_content = scalars["scalar"].isin(["lambda", "alpha"])
+    keys = ["scalar", "layer"]
+    for name, rows in (("lambdas", scalars[of_content]), ("relations", scalars[~of_content])):
+        table = rows.pivot_table("value", keys, "model", ["mean", "std"], sort=False, dropna=False)
+        table.dropna(how="all").to_csv(output / f"{name}.csv")
+
+
+def draw(values: pd.DataFrame, output: Path) -> None:
+    """Draws a box per model and measure from the models that were trained several times (Fig. 4)."""
+    repeated = values[values["model"].duplicated(keep=False)]
+    if not len(repeated):
+        return
+    figure = Figure(figsize=(4 * len(MEASURES), 4), layout="constrained")
+    for measure, ax in zip(MEASURES, figure.subplots(1, len(MEASURES)), strict=True):
+        boxes = repeated.groupby("model", sort=False)[measure].agg(list)
+        ax.boxplot(boxes.tolist(), tick_labels=boxes.index.tolist(), whis=(0, 100))
+        ax.set_title(measure)
+        ax.tick_params(axis="x", labelrotation=90)
+    figure.savefig(output / "boxplots.svg")
 
 
 def table_of(values: pd.DataFrame) -> pd.DataFrame:

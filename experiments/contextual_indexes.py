@@ -6,9 +6,10 @@ r"""Contextual indexes against the dual-encoder's own: the tables and curves of 
     python -m experiments.contextual_indexes irds:dpr-w100 --train irds:dpr-w100/natural-questions/train \
         --test irds:dpr-w100/natural-questions/dev --measures Success@5 Success@20 RR@10 --output OUTPUT
 
-The systems are the dual-encoder; GraphMean, tuned on the validation queries; the GNN-encoder's network without edges;
-the same with GraphMean's numbers tuned on top of it; the GNN-encoder; and the papers' network with its ablations
-(Tables 3 and 4). Several values of ``--k`` and ``--masked`` give the curves of Fig. 3 to 6.
+The systems are BM25; the dual-encoder; GraphMean, tuned on the validation queries; the GNN-encoder's network without
+edges; the same with GraphMean's numbers tuned on top of it; the GNN-encoder; and the papers' network with its ablations
+(Table 3 of 001, with ``--joint``; Table 4 of 000), which include sweeps of a constant in place of the gate, and of the
+average in place of the network. Several values of ``--k`` and ``--masked`` give the curves of Fig. 3 to 6.
 
 The graph has the training queries. Those of numpydoc are the summary lines of all objects; validation and test queries
 are the descriptions in other objects' "See Also" lists. Vaswani's and Cranfield's queries have no splits: three fifths
@@ -29,6 +30,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyterrier as pt
 from ir_measures import parse_measure
 from matplotlib.figure import Figure
 from pyterrier_dr import FlexIndex
@@ -37,9 +39,10 @@ import pyterrier_graph as ptg
 from experiments.collections.numpydoc import read_see_also
 from experiments.harness.collection import Collection, joined
 from experiments.harness.command import add_options, parse, parser
+from experiments.harness.first_stage import bm25
 from experiments.harness.groups import groups_by_overlap
 from experiments.harness.judgments import judged_ranking, relevant_passages
-from experiments.harness.results import Results, choice, claim, slug, tabulate
+from experiments.harness.results import Results, choice, claim, deepest, slug, tabulate
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.sentence_encoder import scale_of
 from pyterrier_graph.encoders.stored_vectors import base_vectors
@@ -47,8 +50,8 @@ from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
 from pyterrier_graph.storage.artifact import META
 
 MEASURES = ["nDCG@10", "RR@10", "R@5", "R@20", "R@100"]
-DEPTH, KEPT = 1000, 100  # results of a query that are found, and stored
-DUAL, MEAN, GNN = "dual-encoder", "GraphMean", "GNNEncoder"
+DEPTH, KEPT = 1000, 100  # passages of a query that are found, and at least as many results stored
+BM25, DUAL, MEAN, GNN = "BM25", "dual-encoder", "GraphMean", "GNNEncoder"
 WITHOUT_EDGES = "network without edges"
 WITHOUT_EDGES_MEAN = f"{WITHOUT_EDGES} + {MEAN}"
 JOINT = "joint training"
@@ -59,13 +62,17 @@ WITHOUT_FEATURES = f"{PAPERS}, w/o edge features"
 ABLATIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     PAPERS: ({}, {}),
     f"{PAPERS}, w/o mask": ({}, {"masked": None}),
-    f"{PAPERS}, w/o gate": ({"gate": 0.2}, {}),  # the constant that the preprint found best
     f"{PAPERS}, one layer": ({"layers": 1}, {}),
     f"{PAPERS}, one W": ({"shared_weights": True, "edge_features": None}, {}),  # the preprint's
     WITHOUT_FEATURES: ({"edge_features": None}, {}),
 }
-MAIN = (DUAL, MEAN, WITHOUT_EDGES, WITHOUT_EDGES_MEAN, GNN, PAPERS)
-NOT_MASKED = (DUAL, MEAN, WITHOUT_EDGES, WITHOUT_EDGES_MEAN, f"{PAPERS}, w/o mask")
+TENTHS = [number / 10 for number in range(1, 11)]
+# the sweeps of a constant in place of the gate, and of "GNN or average?" (000, Sect. 5.3 and 5.4)
+ABLATIONS |= {f"{PAPERS}, gate {alpha}": ({"gate": alpha}, {}) for alpha in TENTHS}
+ABLATIONS |= {f"{PAPERS}, average {beta}": ({"average": beta}, {}) for beta in TENTHS}
+MAIN = (BM25, DUAL, MEAN, WITHOUT_EDGES, WITHOUT_EDGES_MEAN, GNN, PAPERS)
+AVERAGES = [name for name in ABLATIONS if "average" in name]
+NOT_MASKED = (BM25, DUAL, MEAN, WITHOUT_EDGES, WITHOUT_EDGES_MEAN, f"{PAPERS}, w/o mask", *AVERAGES)
 CHOICES = {choice(name): name for name in (*MAIN, JOINT, JOINT_WITHOUT_GNN, *[*ABLATIONS][1:])}
 # weights that tuning and training start at; all others start at 0.1, since what starts with 0 stays without effect
 START = {
@@ -106,8 +113,8 @@ def command_line() -> argparse.ArgumentParser:
         encoder=(DEFAULT, "a saved DualEncoder or any encoder"),
         max_tokens=(160, "tokens of a passage"),
         heads=(4, "attention heads"),
-        baseline=(str, "what the others are tested against (the first system)", [*CHOICES]),
-        measures=(MEASURES, f"up to rank {KEPT}"),
+        baseline=(str, "what the others are tested against (dual-encoder)", [*CHOICES]),
+        measures=(MEASURES, "Success@k is the papers' Recall@k"),
     )
     add_options(
         command,
@@ -122,8 +129,8 @@ def command_line() -> argparse.ArgumentParser:
         negatives=(8, "hard negatives of a query"),
         learning_rate=(3e-4, "of networks"),
         unmasked_learning_rate=(1e-3, "of networks without edges"),
-        l2_sp=(float, "penalty for leaving the first weights (the default of GNNEncoderTraining)"),
         encoder_learning_rate=(2e-6, "of the dual-encoder in joint training"),
+        joint=(False, "train the dual-encoder with the papers' network and its ablations (001)"),
     )
     return command
 
@@ -153,6 +160,7 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
         The table.
     """
     output = options.output
+    options.results = deepest(map(parse_measure, options.measures), least=KEPT)
     claim(output, options, ("systems", "seeds", "k", "masked", "folds", "baseline", "measures"))
     collection = (
         collection if options.passage_words or collection.structured else collection.whole()
@@ -167,7 +175,9 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
         for group, qids in groups_by_overlap(bench.in_graph, bench.test).items():
             groups.setdefault(group, []).extend(qids)
     per_query = pd.concat(parts, ignore_index=True)
-    baseline = per_query["name"].iloc[0] if options.baseline is None else CHOICES[options.baseline]
+    baseline = CHOICES.get(options.baseline)
+    if baseline is None:
+        baseline = DUAL if DUAL in set(per_query["name"]) else per_query["name"].iloc[0]
     measures = [parse_measure(name) for name in options.measures]
     tables = {
         group: ptg.summarize(per_query[per_query["qid"].isin(qids)], baseline).assign(
@@ -196,8 +206,8 @@ def evaluated(bench: Bench, options: argparse.Namespace) -> pd.DataFrame:
         options.seeds, options.systems, options.k, options.masked
     ):
         system = CHOICES[chosen]
-        has_graph, masks = system != DUAL, system not in NOT_MASKED
-        if system in (DUAL, MEAN) and seed != options.seeds[0]:
+        has_graph, masks = system not in (BM25, DUAL), system not in NOT_MASKED
+        if system in (BM25, DUAL, MEAN) and seed != options.seeds[0]:
             continue
         if (not has_graph and k != options.k[0]) or (not masks and masked != options.masked[0]):
             continue
@@ -261,6 +271,13 @@ class Bench:
     def index(self) -> FlexIndex:
         """The dual-encoder's vectors."""
         return base_vectors(self.vectors, self.documents, self.encoder).flex
+
+    @cached_property
+    def bm25(self) -> pt.Transformer:
+        """BM25 over the passages."""
+        passages = Collection("passages", self.documents.get_corpus_iter, {})
+        engine = self.options.first_stage
+        return bm25(passages, self.options.output / engine, engine)
 
     @cached_property
     def passage_qrels(self) -> pd.DataFrame:
@@ -338,16 +355,19 @@ class Bench:
                 f"{WITHOUT_FEATURES!r} needs --cross-encoder: there are no edge features to leave out"
             )
         network, changes = ABLATIONS[system]
-        training = replace(
-            self._training(seed, masked=masked, scale=self._scale, l2_sp=0.0), **changes
+        rate = self.options.encoder_learning_rate if self.options.joint else None
+        training = self._training(
+            seed, masked=masked, scale=self._scale, encoder_learning_rate=rate
         )
-        return self._fit(self._gnn(seed, k, training, config=self._config(k, **network)))
+        training = replace(training, **changes)
+        model = self._gnn(seed, k, training, config=self._config(k, **network))
+        return model if "average" in network else self._fit(model)  # an average learns nothing
 
     def joint(self, system: str, seed: int, k: int, masked: float) -> ptg.GNNEncoder:
         """The papers' network and the dual-encoder trained at once, or the dual-encoder alone."""
         rate = self.options.encoder_learning_rate
         training = self._training(
-            seed, masked=masked, scale=self._scale, encoder_learning_rate=rate, l2_sp=0.0
+            seed, masked=masked, scale=self._scale, encoder_learning_rate=rate
         )
         config = self._config(k, **({} if system == JOINT else {"average": 0.0, "edges": False}))
         return self._fit(self._gnn(seed, k, training, config=config))
@@ -390,7 +410,6 @@ class Bench:
             "epochs": options.epochs,
             "batch_size": options.batch,
             "learning_rate": options.learning_rate,
-            "l2_sp": options.l2_sp,
             "negatives": options.negatives,
             "patience": 5,
             "seed": seed,
@@ -418,16 +437,20 @@ class Bench:
             masked: Share of the queries that are masked in an epoch.
             path: Folder of its index, which is deleted afterwards.
         """
+        if system == BM25:
+            run = self.bm25(self.test.topics)
+            return judged_ranking(run, self.test.qrels, self.options.results)
         index, queries = self.index, self.encoder.query_encoder()(self.test.topics)
         if system != DUAL:
             model = self._system(system, seed, k, masked)
             shutil.rmtree(path, ignore_errors=True)
-            index = model.index(path, windows=1).flex
-            if system in (JOINT, JOINT_WITHOUT_GNN):
+            index = model.index(path).flex
+            if system in (JOINT, JOINT_WITHOUT_GNN, *ABLATIONS):
                 queries = model.query_encoder()(self.test.topics)
-        found = index.np_retriever(num_results=DEPTH, drop_query_vec=True)(queries)
+        depth = max(DEPTH, self.options.results)
+        run = index.np_retriever(num_results=depth, drop_query_vec=True)(queries)
         shutil.rmtree(path, ignore_errors=True)
-        return judged_ranking(found, self.test.qrels, KEPT)
+        return judged_ranking(run, self.test.qrels, self.options.results)
 
     def _system(self, system: str, seed: int, k: int, masked: float) -> Any:
         if system == MEAN:

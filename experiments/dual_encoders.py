@@ -7,9 +7,12 @@ r"""Dual-encoders trained step by step: Tables 2, 3 and 5 of Ren et al. 2021 (PA
 All systems start at the same checkpoint. The default systems give Table 2, the variants of PAIR Table 3, several values
 of ``--thresholds`` Table 5. The teacher scores each pair once, for all systems.
 
-``--teacher`` is a cross-encoder, such as that of :mod:`experiments.base_models`; its scores become probabilities by
-logistic regression on the dev candidates, and ``--thresholds calibrated`` are those at which it is sure enough there:
-see :mod:`experiments.harness.calibration`.
+``--teacher`` is a cross-encoder that is trained already. Its scores become probabilities by logistic regression on the
+dev candidates, and ``--thresholds calibrated`` takes the thresholds at which it is sure enough there: see
+:mod:`experiments.harness.calibration`.
+
+Unlike in the paper, candidates for negatives and pseudo-labels come from BM25, not from DPR; the optimizer is AdamW,
+not LAMB; Natural Questions has dev queries only; and the paper's recall is Success@k, since R@k is a share of passages.
 
 With ``--hide`` there are false negatives among the candidates, as there are where few documents are judged;
 ``negatives.csv`` says how many of them each system takes for negatives.
@@ -30,8 +33,7 @@ from typing import Any
 import pandas as pd
 import pyterrier as pt
 from datasets import Dataset, concatenate_datasets
-from ir_measures import RR, R, nDCG
-from ir_measures.measures import Measure
+from ir_measures import parse_measure
 from pyterrier_dr import FlexIndex
 
 import pyterrier_graph as ptg
@@ -47,11 +49,11 @@ from experiments.harness.collection import Collection, Queries, text_of
 from experiments.harness.command import add_options, parse, parser
 from experiments.harness.first_stage import bm25
 from experiments.harness.judgments import false_negatives, with_hidden
-from experiments.harness.results import Results, choice, claim, slug, write
+from experiments.harness.results import Results, choice, claim, deepest, slug, write
 from pyterrier_graph.encoders.names import DEFAULT
-from pyterrier_graph.training.validation import Validation
+from pyterrier_graph.training.validation import JudgedRun, Validation
 
-MEASURES: tuple[Measure, ...] = (RR @ 10, R @ 5, R @ 20, R @ 100, nDCG @ 10)
+MEASURES = ["RR@10", "R@5", "R@20", "R@50", "R@100", "R@1000", "nDCG@10"]
 BM25, START = "BM25", "off the shelf"
 QUERY_TOKENS = 32
 CORPUS_BATCH = 4096
@@ -64,31 +66,40 @@ class System:
 
     Attributes:
         hard_negatives: Whether it has any.
-        teacher: Whether a teacher denoises them and makes pseudo labels.
-        pretraining: Alpha of the first stage, on pseudo labels; None leaves the stage out.
+        teacher: Whether a teacher denoises the hard negatives.
+        pseudo_labels: Whether a teacher's pseudo-labels are positives, too: of unlabeled queries in the first stage,
+            of labeled queries in the second.
+        pretraining: Alpha of the first stage; None omits the stage.
         alpha: Alpha of the second stage.
+        separate_encoders: Whether queries and passages have an encoder each.
     """
 
     hard_negatives: bool = True
     teacher: bool = True
+    pseudo_labels: bool = True
     pretraining: float | None = 0.1
     alpha: float = 0.0
+    separate_encoders: bool = False
 
 
 PAIR = System()
 SYSTEMS = {
-    "in-batch negatives": System(hard_negatives=False, teacher=False, pretraining=None),
-    "+ hard negatives": System(teacher=False, pretraining=None),
-    "+ denoising": System(pretraining=None),
+    "in-batch negatives": System(
+        hard_negatives=False, teacher=False, pseudo_labels=False, pretraining=None
+    ),
+    "+ hard negatives": System(teacher=False, pseudo_labels=False, pretraining=None),
+    "+ denoising": System(pseudo_labels=False, pretraining=None),
     "PAIR": PAIR,
     "PAIR, w/o PSR": replace(PAIR, pretraining=0.0),
-    "PAIR, w/o KD": replace(PAIR, teacher=False),
+    "PAIR, w/o KD": replace(PAIR, teacher=False, pseudo_labels=False),
     "PAIR, w/ PSR in fine-tuning": replace(PAIR, alpha=0.1),
+    "PAIR, w/o SP": replace(PAIR, separate_encoders=True),
     "PAIR, w/o pre-training": replace(PAIR, pretraining=None),
 }
 CHOICES = {choice(name): name for name in SYSTEMS}
 SMALL: dict[str, Any] = {
     "encoder": DEFAULT,
+    "pooling": None,
     "passages": 2000,
     "train_queries": 500,
     "unlabeled_share": 0.7,
@@ -133,12 +144,18 @@ def command_line(*more: str) -> argparse.ArgumentParser:
     add_options(
         command,
         "training",
-        encoder=("bert-base-uncased", "where all systems start"),
+        encoder=("bert-base-uncased", "where all systems start (the paper: ERNIE 2.0 base)"),
+        pooling=("cls", "vector of a text (checkpoint's own for MedQuAD)", ["cls", "mean"]),
         max_tokens=(128, "tokens of a passage"),
         epochs=(10, "epochs of each stage"),
         batch=(512, "queries at a time"),
         mini_batch=(int, "texts encoded at once, in batches of any size (all)"),
         learning_rate=(3e-5, "learning rate"),
+        alpha=(
+            [0.1],
+            "weight of the passage-centric loss in the first stage; the paper tries 0 to 1",
+        ),
+        measures=(MEASURES, "Success@k is the papers' Recall@k"),
     )
     return command
 
@@ -176,20 +193,28 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
     Returns:
         The table.
     """
-    claim(options.output, options, ("systems", "seeds", "thresholds"))
+    measures = [parse_measure(name) for name in options.measures]
+    options.results = deepest(measures, least=100)  # of a query, per stored run
+    claim(options.output, options, ("systems", "seeds", "thresholds", "alpha", "measures"))
     bench = Bench(collection, options)
-    results = Results(options.output, bench.test, MEASURES)
+    results = Results(options.output, bench.test, measures)
     results.add(BM25, lambda: bench.bm25(bench.test.topics))
     results.add(START, lambda: bench.ranking(START, 0, lambda: bench.dual_encoder(PAIR, 0)))
     chosen = [CHOICES[name] for name in options.systems]
     if any(SYSTEMS[name].teacher for name in chosen):
         bench.check_teacher()
-    for seed, name, thresholds in itertools.product(options.seeds, chosen, options.thresholds):
+    for seed, name, thresholds, alpha in itertools.product(
+        options.seeds, chosen, options.thresholds, options.alpha
+    ):
         system = SYSTEMS[name]
         if not system.teacher and thresholds != options.thresholds[0]:
             continue
+        if not system.pretraining and alpha != options.alpha[0]:
+            continue
         if system.teacher and thresholds != "0.9/0.1":
             name = f"{name}, {thresholds}"
+        if system.pretraining and alpha != system.pretraining:
+            name, system = f"{name}, alpha = {alpha:g}", replace(system, pretraining=alpha)
         logger.info("%s, seed %d", name, seed)
 
         def ranking(
@@ -284,7 +309,7 @@ class Bench:
 
     def check_teacher(self) -> None:
         """Logs how well the teacher ranks: a teacher that is worse than its student has nothing to teach."""
-        validation = Validation(self.validation, self.dev.qrels, "nDCG@10", self.teacher)
+        validation = Validation(JudgedRun(self.validation, self.dev.qrels, self.teacher), "nDCG@10")
         rankers = (self.teacher, self.dual_encoder(PAIR, 0).text_scorer())
         teacher, student = (
             validation.per_query_of(ranker.transform(self.validation)).mean() for ranker in rankers
@@ -359,6 +384,8 @@ class Bench:
 
         return ptg.DualEncoder(
             options.encoder,
+            pooling=options.pooling,
+            separate_encoders=system.separate_encoders,
             training=replace(
                 stage(system.alpha),
                 pretraining=stage(system.pretraining or 0.0),
@@ -371,46 +398,47 @@ class Bench:
         """A trained dual-encoder."""
         examples, first = self.mined("labeled", system, thresholds), None
         if system.pretraining is not None:
-            first = self.mined("unlabeled", system, thresholds) if system.teacher else examples
-            if system.teacher:
-                examples = concatenate_datasets(
-                    [examples, self.mined("pseudo-labeled", system, thresholds)]
-                )
+            first = examples
+            if system.pseudo_labels:
+                first = self.mined("unlabeled", system, thresholds)
+        if system.pseudo_labels:
+            pseudo_labeled = self.mined("pseudo-labeled", system, thresholds)
+            examples = concatenate_datasets([examples, pseudo_labeled])
         model = self.dual_encoder(system, seed, folder)
         return model.fit_examples(
             examples, self.validation, self.dev.qrels, pretraining_examples=first
         )
 
     def ranking(self, name: str, seed: int, make: Callable[[], ptg.DualEncoder]) -> pd.DataFrame:
-        """The ranking of the test queries by a dual-encoder; its similarities are stored."""
-        model = make()
+        """The ranking of the test queries by a dual-encoder, which is saved with its similarities."""
+        model, path = make(), self.output / "models" / f"{slug(name)}-{seed}"
+        if model.training_log and not path.exists():
+            path.parent.mkdir(exist_ok=True)
+            model.save(path)
         with tempfile.TemporaryDirectory() as folder:
             index = FlexIndex(f"{folder}/passages.flex", verbose=False)
             (model.doc_encoder() >> index).index(self._passages(), batch_size=CORPUS_BATCH)
-            found = (model.query_encoder() >> index.np_retriever(num_results=100))(self.test.topics)
-        write(
-            self.similarities(model), self.output / "similarities" / f"{slug(name)}-{seed}.csv.gz"
-        )
-        return found
+            retriever = index.np_retriever(num_results=self.options.results)
+            run = (model.query_encoder() >> retriever)(self.test.topics)
+            similarities = self.similarities(run, index)
+        write(similarities, self.output / "similarities" / f"{slug(name)}-{seed}.csv.gz")
+        return run
 
     def _passages(self) -> Iterator[dict[str, str]]:
         for record in self.corpus.get_corpus_iter():
             yield {"docno": record["docno"], "text": text_of(record)}
 
-    def similarities(self, model: ptg.DualEncoder) -> pd.DataFrame:
-        """s(p+, q) and s(p+, p-) of test queries, their relevant passages, and BM25's best others (Fig. 4)."""
-        miner = ptg.HardNegativeMiner(
-            self.bm25, self.texts, config=ptg.MiningConfig(depth=self.options.depth)
-        )
-        triples = miner.labeled(*self.test).dataset.to_pandas().head(SIMILARITIES)
-        queries = model.encode_queries(triples["query"].tolist())
-        positives, negatives = (
-            model.encode_docs(triples[name].tolist()) for name in ("positive", "negative_1")
-        )
-        products = {"positive_query": queries, "positive_negative": negatives}
-        return pd.DataFrame(
-            {name: (positives * others).sum(1) for name, others in products.items()}
-        )
+    def similarities(self, run: pd.DataFrame, index: FlexIndex) -> pd.DataFrame:
+        """s(p+, q) and the mean s(p+, p-) over the 100 best passages of each test query (Fig. 4)."""
+        docnos, vectors, _ = index.payload()
+        relevant = self.test.qrels[self.test.qrels["label"] > 0].groupby("qid")["docno"].agg(list)
+        rows = []
+        for qid, best in run[run["rank"] < 100].head(100 * SIMILARITIES).groupby("qid"):
+            others = best.loc[~best["docno"].isin(relevant[qid]), "docno"].tolist()
+            positives = vectors[docnos.inv[relevant[qid]]]
+            to_query = positives @ best["query_vec"].iloc[0]
+            rows += zip(to_query, (positives @ vectors[docnos.inv[others]].T).mean(1), strict=True)
+        return pd.DataFrame(rows, columns=["positive_query", "positive_negative"])
 
 
 if __name__ == "__main__":

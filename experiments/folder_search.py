@@ -1,10 +1,10 @@
-"""Search in folders of documentation: the results of a folder search, and of what users would try first.
+"""Search in folders of documentation: the results of a folder search, and of its lexical and dense parts.
 
     python -m experiments.folder_search FOLDER=PATH ... --output OUTPUT
 
 A folder's name is that of its questions in ``folder_search.tsv``, which were written before any answer was seen. A
 question is answered if one of the first three results is in a file, or a section, that the question's regular
-expression finds in ``file title``. Each rival ranks the same passages, with one result per section as well.
+expression finds in ``file title``. The parts rank passages or sections.
 """
 
 from __future__ import annotations
@@ -16,13 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
-import pyterrier as pt
 
 import pyterrier_graph as ptg
 from pyterrier_graph.encoders.names import DEFAULT
-from pyterrier_graph.encoders.stored_vectors import base_vectors
-from pyterrier_graph.search.graph_index import ENCODED
-from pyterrier_graph.search.tables import FullText, write_table
 
 QUESTIONS = Path(__file__).with_suffix(".tsv")
 BEST = 3
@@ -58,9 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     columns = {}
     for name, path in (folder.split("=", 1) for folder in options.folders):
         index = ptg.open_folder(path, cache=options.output / name, encoder=options.encoder)
-        columns[f"{name} ({len(every[name])})"] = answered(
-            index, every[name], options.output / name
-        )
+        columns[f"{name} ({len(every[name])})"] = answered(index, every[name])
         others = [question for other, asked in every.items() if other != name for question in asked]
         weak = [
             f"{sum('weak' in index.search(question, BEST).attrs for question in part)} of {len(part)}"
@@ -82,49 +76,28 @@ def questions() -> dict[str, dict[str, str]]:
     return found
 
 
-def answered(index: ptg.GraphIndex, asked: dict[str, str], output: Path) -> dict[str, int]:
+def answered(index: ptg.GraphIndex, asked: dict[str, str]) -> dict[str, int]:
     """The number of answered questions per system."""
-    ranked = {
-        "folder search": pd.concat(
-            [index.search(question, BEST).assign(query=question) for question in asked]
-        )
-    }
+    searched = [index.search(question, BEST).assign(query=question) for question in asked]
+    rankings = {"folder search": pd.concat(searched)}
     topics = pd.DataFrame(
         {"qid": [f"q{number}" for number in range(len(asked))], "query": [*asked]}
     )
-    for name, system in rivals(index, output).items():
-        for per in ("passage", "section"):
-            ranked[f"{name}, one per {per}"] = (index._with_texts(system, per) % BEST).transform(
-                topics
-            )
-    return {name: hits(found, asked) for name, found in ranked.items()}
+    for per in ("passage", "section"):
+        systems = {"BM25": index.bm25(BEST, per=per), "dense": index.dense(BEST, per=per)}
+        for name, system in systems.items():
+            rankings[f"{name}, one per {per}"] = system.transform(topics)
+    return {name: hits(ranking, asked) for name, ranking in rankings.items()}
 
 
-def hits(found: pd.DataFrame, asked: dict[str, str]) -> int:
+def hits(ranking: pd.DataFrame, asked: dict[str, str]) -> int:
     """The number of questions with an answer among the results."""
-    places = found["file"] + " " + found["title"]
+    sections = ranking["file"] + " " + ranking["title"]
     right = [
-        bool(re.search(asked[query], place))
-        for query, place in zip(found["query"], places, strict=True)
+        bool(re.search(asked[query], section))
+        for query, section in zip(ranking["query"], sections, strict=True)
     ]
-    return found["query"][right].nunique()
-
-
-def rivals(index: ptg.GraphIndex, output: Path) -> dict[str, pt.Transformer]:
-    """Systems that users would try first, over the same passages; they rank passages."""
-    graph, encoder = index.graph, index._contextual.encoder
-    rows = ((row["docno"], row["text"]) for row in graph.get_corpus_iter())
-    place = output / "rivals"
-    bm25 = FullText(place, "passages", write_table(place, "passages", None, rows, searched=True))
-    titled = index._parts(1000)[0]
-    flex = base_vectors(index.path / ENCODED, graph, encoder, titles=True).flex
-    dense = encoder.query_encoder() >> flex.np_retriever(num_results=1000, drop_query_vec=True)
-    return {
-        "BM25": bm25,
-        "BM25 with titles": titled,
-        "dense with titles": dense,
-        "hybrid with titles": ptg.Hybrid(titled, dense),
-    }
+    return ranking["query"][right].nunique()
 
 
 if __name__ == "__main__":

@@ -25,14 +25,12 @@ from experiments.harness.synthetic import document
 from pyterrier_graph.encoders.checkpoints import DType, precision
 from pyterrier_graph.encoders.token_encoder import TokenStates
 from pyterrier_graph.gnn_encoder.equations import (
-    GNNEncoderConfig,
-    GNNEncoderNetwork,
     PaperGNNEncoderConfig,
     PaperGNNEncoderNetwork,
     in_batch_loss,
 )
+from pyterrier_graph.gnn_encoder.network import GNNEncoderConfig, GNNEncoderNetwork
 from pyterrier_graph.graph_maxsim.graph_reranker import maxsim
-from pyterrier_graph.graph_mean.equations import SideBySide
 from pyterrier_graph.graph_mean.neighbors import NeighborBatch
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph
@@ -158,14 +156,9 @@ def networks(dimension: int) -> dict[str, tuple[nn.Module, Forward]]:
         random_edges(len(batch.sources["relevant"]), len(batch.passages)),
     )
     paper = PaperGNNEncoderNetwork(PaperGNNEncoderConfig(), dimension)
-    side = SideBySide(weights, dimension)
-    side.probe = nn.Parameter(
-        torch.ones(dimension)
-    )  # it has no parameters: the gradient of its input is compared
     made: dict[str, tuple[nn.Module, Forward]] = {
         "GNNEncoder": (trained, lambda device: trained(batch.to(device))),
         "GNNEncoder of the papers": (paper, lambda device: paper(retrieved.to(device))),
-        "GraphMean with weights per query": (side, lambda device: _scaled(side, batch.to(device))),
     }
     graph = MemoryGraph.from_documents([document(0, 16, 40, flat=False)])
     lengths = torch.arange(graph.num_nodes) % 5 + 3
@@ -200,13 +193,6 @@ def networks(dimension: int) -> dict[str, tuple[nn.Module, Forward]]:
         lambda device: lgre(**{name: value.to(device) for name, value in pairs.items()}).scores,
     )
     return made
-
-
-def _scaled(network: SideBySide, batch: NeighborBatch) -> Tensor:
-    scaled = {
-        name: vectors * network.get_parameter("probe") for name, vectors in batch.sources.items()
-    }
-    return network(NeighborBatch(batch.passages, scaled, batch.edges))
 
 
 def neighbors(dimension: int, passages: int = 256, queries: int = 64) -> NeighborBatch:

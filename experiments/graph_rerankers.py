@@ -3,15 +3,10 @@
     python -m experiments.graph_rerankers numpydoc-numpy --triples 1500 --seeds 0 1 2 --output OUTPUT
     python -m experiments.graph_rerankers medquad PATH --passages 4000 --seeds 0 1 2 --output OUTPUT
     python -m experiments.graph_rerankers numpydoc-numpy --systems hgat --choices all --seeds 0 1 --output OUTPUT
-    python -m experiments.graph_rerankers trec-car PATH --systems graph-maxsim hgat-matches --output OUTPUT
 
 All systems rerank the passages of the same documents. ``titled`` systems encode passages together with the titles of
 their sections; ``+ document`` adds the score of a document's best passage. ``--choices`` trains HGAT with other
-settings, each of which differs from the default in one choice. ``hgat-matches`` starts at GraphMaxSim, whose matches in
-the tokens of neighbors it keeps (``HGATConfig(matches=)``): tuned from weights of 1, with default weights, or tuned
-from these (``--starts``); it learns slowly, so as not to lose them, or as other HGATs do, without or with registers
-(``--learns``). Which of these to take is a question for the dev queries: ``training/`` has what each training measured
-on them.
+settings, each of which differs from the default in one choice.
 ``--encoder`` is a late-interaction encoder to take instead of the default encoder's principal directions.
 """
 
@@ -19,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import itertools
 import logging
 import shutil
 from collections.abc import Callable, Sequence
@@ -33,7 +27,7 @@ from ir_measures import AP, RR, R, nDCG
 from ir_measures.measures import Measure
 
 import pyterrier_graph as ptg
-from experiments.harness.collection import SPLITS, Collection, Queries, joined
+from experiments.harness.collection import SPLITS, Collection, Queries
 from experiments.harness.command import add_options, parse, parser
 from experiments.harness.first_stage import bm25
 from experiments.harness.results import Results, choice, claim, slug
@@ -41,7 +35,7 @@ from pyterrier_graph.evaluation.measures import on_documents
 from pyterrier_graph.hgat.equations import Variant
 
 MEASURES: tuple[Measure, ...] = (nDCG @ 10, RR @ 10, R @ 100, AP @ 100, on_documents(RR @ 10))
-SYSTEMS = ("maxsim", "graph-maxsim", "hgat", "hgat-matches")
+SYSTEMS = ("maxsim", "graph-maxsim", "hgat")
 TEXTS = {"bare": "", "titled": ", titled"}
 BASELINE = "MaxSim"
 PASSAGE_TOKENS = 96
@@ -82,14 +76,6 @@ TRAINING: dict[str, Any] = {
     "scalar_learning_rate": 0.03,
     "patience": None,
 }
-# how an HGAT that starts at GraphMaxSim learns: changes of the network, changes of its training
-MEAN = {"aggregation": "mean"}
-LEARNS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "slowly": (MEAN, {"learning_rate": 1e-4, "scalar_learning_rate": 0.003, "evaluations": 2}),
-    "fast": (MEAN, {"evaluations": 2}),
-}
-# the GraphMaxSim at which it starts: all weights 1 and tuned, or with the default weights, or these and tuned
-STARTS = {"tuned": "", "default": ", default weights", "default-tuned": ", default weights, tuned"}
 # name, changes of the network, changes of its training
 CHOICES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "scalars at the rate of the matrices, 1e-3": ({}, {"scalar_learning_rate": None}),
@@ -111,17 +97,13 @@ logger = logging.getLogger(__name__)
 
 def command_line() -> argparse.ArgumentParser:
     """The command line."""
-    command = parser(__doc__, SYSTEMS, SYSTEMS[:3])
+    command = parser(__doc__, SYSTEMS, SYSTEMS)
     command.set_defaults(dev_queries=100_000)  # all
     add_options(
         command,
         "systems",
         documents=(20, "documents whose passages are reranked"),
         triples=(1000, "training triples of an HGAT"),
-        tune_queries=(
-            0,
-            "training queries on which GraphMaxSim is tuned, in addition to the dev queries; drawn at random",
-        ),
         variants=(["NO_LB", "NO_LB_NS"], "of HGAT", get_args(Variant)),
         texts=(
             [*TEXTS],
@@ -132,8 +114,6 @@ def command_line() -> argparse.ArgumentParser:
             str,
             "a token encoder that is taken as it is (principal directions of the default one)",
         ),
-        starts=(["tuned"], "the GraphMaxSim at which hgat-matches starts", [*STARTS]),
-        learns=(["slowly"], "how hgat-matches learns", [*LEARNS]),
         choices=(["none"], "of HGAT, trained with each", ["none", "all", *map(choice, CHOICES)]),
     )
     return command
@@ -156,33 +136,23 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
     Returns:
         The table.
     """
-    claim(options.output, options, ("systems", "seeds", "variants", "starts", "learns", "choices"))
+    claim(options.output, options, ("systems", "seeds", "variants", "choices"))
     bench = Bench(collection, options)
     torch.set_num_threads(
         1
     )  # for the small products from here on, several threads mostly wait for one another
     bench.add("BM25", lambda: pt.Transformer.identity())
-    weights = dict.fromkeys(bench.relations, 1.0)
     stores = {TEXTS[texts]: bench.tokens(titles=texts == "titled") for texts in options.texts}
-    starts: dict[tuple[str, str], Callable[[], Any]] = {}
-    for suffix, store in stores.items():
-        starts["tuned", suffix] = functools.cache(functools.partial(bench.tuned, weights, store))
-        starts["default", suffix] = functools.partial(bench.graph_maxsim, None, store)
-        starts["default-tuned", suffix] = functools.cache(
-            functools.partial(bench.tuned, None, store)
-        )
     first = next(iter(stores.items()))
     variant = options.variants[0]
     for suffix, store in stores.items():
+        plain = functools.partial(bench.graph_maxsim, store)
         if "maxsim" in options.systems:
-            bench.add(
-                f"MaxSim{suffix}", functools.partial(bench.graph_maxsim, {}, store), document=True
-            )
-    for suffix, (start, name) in itertools.product(stores, STARTS.items()):
+            bench.add(f"MaxSim{suffix}", functools.partial(plain, {}), document=True)
         if "graph-maxsim" in options.systems:
-            bench.add(
-                f"GraphMaxSim{name}{suffix}", starts[start, suffix], document=start == "tuned"
-            )
+            tuned = functools.partial(bench.tuned, store)
+            bench.add(f"GraphMaxSim{suffix}", tuned, document=True)
+            bench.add(f"GraphMaxSim, default weights{suffix}", functools.partial(plain, None))
     for seed in options.seeds if "hgat" in options.systems else []:
         for number, kind in enumerate(options.variants):
             config = ptg.HGATConfig(kind, **SHAPE)
@@ -196,15 +166,6 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
                     functools.partial(bench.hgat, name, seed, first[1], variant, *changes),
                     seed,
                 )
-    for seed in options.seeds if "hgat-matches" in options.systems else []:
-        for (suffix, store), start, way in itertools.product(
-            stores.items(), options.starts, options.learns
-        ):
-            name = f"HGAT from GraphMaxSim{STARTS[start]}{'' if way == 'slowly' else f', {way}'}{suffix}"
-            make = functools.partial(
-                bench.hgat_from_graph_maxsim, name, seed, store, starts[start, suffix], LEARNS[way]
-            )
-            bench.add(name, make, seed)
     names = set(bench.results.per_query["name"])
     return bench.results.table(BASELINE if BASELINE in names else None)
 
@@ -229,10 +190,8 @@ class Bench:
             bm25(collection, self.output / options.first_stage, options.first_stage)
             % options.documents
         )
-        found = {name: (first >> self.graph.passages())(splits[name].topics) for name in SPLITS}
-        self.candidates = {name: Queries(found[name], splits[name].qrels) for name in SPLITS}
-        more = splits["train"].sample(options.tune_queries).topics["qid"]
-        self.tuning = joined([self.candidates["dev"], self.candidates["train"].among(more)])
+        runs = {name: (first >> self.graph.passages())(splits[name].topics) for name in SPLITS}
+        self.candidates = {name: Queries(runs[name], splits[name].qrels) for name in SPLITS}
         self.results = Results(self.output, splits["test"], MEASURES)
         self.encoder = self._encoder()
 
@@ -255,16 +214,16 @@ class Bench:
         return store if store.built() else store.build(self.graph, self.encoder, titles=titles)
 
     def graph_maxsim(
-        self, weights: dict[str, float] | None, tokens: ptg.TokenStore
-    ) -> pt.Transformer:
+        self, tokens: ptg.TokenStore, weights: dict[str, float] | None
+    ) -> ptg.GraphMaxSim:
         """GraphMaxSim, not tuned; None is for the class's default weights."""
         return ptg.GraphMaxSim(self.graph, self.encoder, weights, tokens=tokens)
 
-    def tuned(self, weights: dict[str, float] | None, tokens: ptg.TokenStore) -> pt.Transformer:
-        """GraphMaxSim, tuned on the dev queries, and on training queries if asked for."""
-        reranker: Any = self.graph_maxsim(weights, tokens)
-        reranker.fit(*self.tuning)
-        logger.info("tuned on %d queries: %r", self.tuning.topics["qid"].nunique(), reranker)
+    def tuned(self, tokens: ptg.TokenStore) -> ptg.GraphMaxSim:
+        """GraphMaxSim, tuned on the dev queries from equal weights."""
+        reranker = self.graph_maxsim(tokens, dict.fromkeys(self.relations, 1.0))
+        reranker.fit(*self.candidates["dev"])
+        logger.info("tuned: %r", reranker)
         return reranker
 
     def hgat(
@@ -307,20 +266,6 @@ class Bench:
         shutil.rmtree(folder, ignore_errors=True)
         hgat.contextualized = hgat.contextualize(folder)
         return hgat
-
-    def hgat_from_graph_maxsim(
-        self,
-        name: str,
-        seed: int,
-        tokens: ptg.TokenStore,
-        start: Callable[[], Any],
-        changes: tuple[dict[str, Any], dict[str, Any]],
-    ) -> pt.Transformer:
-        """As :meth:`hgat`, with the matches of a GraphMaxSim in the tokens of neighbors; see ``LEARNS``."""
-        network, training = changes
-        return self.hgat(
-            name, seed, tokens, "NO_LB", network | {"matches": start().weights}, training
-        )
 
     def add(
         self, name: str, make: Callable[[], Any], seed: int = 0, document: bool = False

@@ -10,9 +10,11 @@ All systems rerank the same candidates. All trained systems start at the same ch
 Several values of ``--word-graph`` give Table 3, of ``--distances`` Table 4; ``--within-groups`` gives Table 5.
 The defaults for Vaswani, Cranfield and MedQuAD take about a quarter of an hour per seed on one core; the defaults for
 all other collections are the paper's. On the former, all systems start at the packaged MiniLM, trained on numpydoc.
-``--checkpoint`` is a cross-encoder that is trained already, such as that of :mod:`experiments.base_models`; all systems
-start at it instead. One that was trained on the collection's training queries needs ``--split``: folds would test it on
-queries that it has seen.
+``--checkpoint`` is a cross-encoder that is trained already; all systems start at it
+instead. One that was trained on the collection's training queries needs ``--split``: folds would test it on queries
+that it has seen.
+
+Unlike in the paper, BM25 stems by Porter, not Krovetz; significance is p < 0.05 with Holm's correction.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ import pyterrier_graph as ptg
 from experiments.collections import read_ir_datasets
 from experiments.harness.checkpoints import trained_cross_encoder
 from experiments.harness.collection import Collection, Queries, joined
-from experiments.harness.command import add_options, parse, parser
+from experiments.harness.command import LEAST_FOLDS, add_options, parse, parser
 from experiments.harness.first_stage import bm25
 from experiments.harness.results import Results, claim, slug, tabulate
 from pyterrier_graph.encoders.names import DEFAULT, resolve
@@ -56,6 +58,7 @@ SYSTEMS = ("off-the-shelf", "cross-encoder", "max-passage", "lgre")
 PASSAGE_WORDS, PASSAGE_STRIDE = 150, 75
 GROUP_QUERIES, GROUP_FOLDS = 100, 10
 FOLDS = 5
+DEPTH, WEB_TRACK_DEPTH = 150, 100  # candidates of a query in the paper
 SMALL: dict[str, Any] = {
     "systems": ["off-the-shelf", "cross-encoder", "lgre"],
     "encoder": DEFAULT,
@@ -63,6 +66,7 @@ SMALL: dict[str, Any] = {
     "adapt_pairs": 2000,
     "adapt_candidates": 30,
     "adapt_learning_rate": 5e-5,
+    "keep_attention": True,
     "layers": ["1"],
     "init": ["identity"],
     "depth": 30,
@@ -113,7 +117,7 @@ def command_line() -> argparse.ArgumentParser:
         command,
         "candidates",
         run=(str, "a run in TREC's format instead of BM25's; nothing is indexed"),
-        depth=(150, "documents per query that are reranked"),
+        depth=(int, "documents per query that are reranked (150; of the Web Tracks 100)"),
         folds=(int, "divide the queries at random (5, or the folds of the dataset)"),
         split=(
             False,
@@ -145,10 +149,10 @@ def command_line() -> argparse.ArgumentParser:
         epochs=(20, "epochs"),
         pairs=(512, "per epoch"),
         against=(1, "documents that a relevant one is compared with at once"),
-        batch=(32, "pairs at a time"),
+        batch=(16, "pairs, of two documents each, at a time"),
         learning_rate=(5e-5, "of what is on top of the encoder"),
         encoder_learning_rate=(1e-5, "of the encoder"),
-        attention_dropout=(False, "drop attention weights in training, as the paper does"),
+        keep_attention=(False, "do not drop attention weights in training; the paper drops them"),
         adapt=(
             str,
             "dataset of ir_datasets that the checkpoint is trained on first ('': it is not)",
@@ -168,7 +172,9 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
 
 
 def refuse(options: argparse.Namespace) -> None:
-    """Raises ValueError for options that do not fit together."""
+    """Raises ValueError for options that do not fit together, and sets the depth of the paper."""
+    if options.depth is None:
+        options.depth = WEB_TRACK_DEPTH if "trec-web" in options.collection else DEPTH
     if options.split and options.within_groups:
         raise ValueError("--split takes the place of folds: leave out --within-groups")
     if options.checkpoint:
@@ -198,6 +204,7 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
     tokenize = AutoTokenizer.from_pretrained(encoder).tokenize
     groups = by_query_length(task.queries.topics, options.query_length, tokenize=tokenize)
     if options.within_groups:
+        groups = large_enough(groups)
         parts = [
             compare(within(task, group), options, encoder, output / slug(name))
             for name, group in groups.items()
@@ -276,6 +283,21 @@ def by_query_length(
     return {
         name: topics[group == number].reset_index(drop=True) for number, name in enumerate(names)
     }
+
+
+def large_enough(groups: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """The groups that folds for training, validation and test can divide.
+
+    Raises:
+        SystemExit: If no group has three queries.
+    """
+    for name, group in groups.items():
+        if len(group) < LEAST_FOLDS:
+            logger.warning("%s: %d queries are too few to train on", name, len(group))
+    groups = {name: group for name, group in groups.items() if len(group) >= LEAST_FOLDS}
+    if not groups:
+        raise SystemExit("--within-groups: no group has enough queries: change --query-length")
+    return groups
 
 
 def within(task: Task, group: pd.DataFrame) -> Task:
@@ -385,7 +407,7 @@ def systems(
         "negatives": options.against,
         "learning_rate": options.learning_rate,
         "encoder_learning_rate": options.encoder_learning_rate,
-        "attention_dropout": options.attention_dropout,
+        "attention_dropout": not options.keep_attention,
     }
 
     def cross_encoder(seed: int) -> pt.Transformer:

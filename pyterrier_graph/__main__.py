@@ -59,7 +59,7 @@ def search(arguments: Sequence[str] | None = None) -> int:
         help="folder of the indexes (.pyterrier_graph in the folder, if it can be written)",
     )
     made.add_argument(
-        "--lexical", choices=["lance", "pisa", "terrier"], default="lance", help="runs BM25"
+        "--lexical", choices=["bm25s", "pisa", "terrier"], default="bm25s", help="runs BM25"
     )
     made.add_argument("--encoder", help="name or folder of a checkpoint (all-MiniLM-L6-v2)")
     made.add_argument("--quiet", action="store_true", help="print results only")
@@ -76,40 +76,42 @@ def search(arguments: Sequence[str] | None = None) -> int:
         FolderFiles(Path(options.folder))  # before the imports that take seconds
         from pyterrier_graph.search.folder import open_folder
 
-        given = {"encoder": options.encoder} if options.encoder else {}
-        given |= {name: getattr(options, name) for name in ("cache", "lexical")}
-        index = open_folder(options.folder, verbose=not options.quiet, **given)
+        given_options = {"encoder": options.encoder} if options.encoder else {}
+        given_options |= {name: getattr(options, name) for name in ("cache", "lexical")}
+        index = open_folder(options.folder, verbose=not options.quiet, **given_options)
         if not options.quiet:
             print(_state(index), file=sys.stderr, flush=True)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", QualityWarning)  # printed below
-            found = index.search(question, options.num_results)
+            results = index.search(question, options.num_results)
     except (OSError, ValueError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT
-    if weak := found.attrs.get("weak"):
+    if weak := results.attrs.get("weak"):
         print(f"No passage answers this: {weak}. Ask in other words.", file=sys.stderr, flush=True)
-    sys.stdout.buffer.write(
-        f"{results_text(found, question, options.folder)}\n".encode(errors="replace")
-    )
+    try:
+        text = results_text(results, question, options.folder)
+        sys.stdout.buffer.write(f"{text}\n".encode(errors="replace"))
+        sys.stdout.flush()
+    except BrokenPipeError:  # nobody reads the output, as with `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
-def results_text(found: pd.DataFrame, question: str, folder: str) -> str:
+def results_text(results: pd.DataFrame, question: str, folder: str) -> str:
     """The results as lines, each with its titles, file and line, snippet with its words between ``**``, and reason."""
-    from pyterrier_graph.search.snippets import content_stems, matching_words
+    from pyterrier_graph.search.bm25 import query_terms
+    from pyterrier_graph.search.snippets import Matcher, matching_words
 
-    wanted, width = (
-        content_stems(question),
-        min(shutil.get_terminal_size((WIDTH, 24)).columns, WIDTH),
-    )
+    matcher = Matcher(query_terms(question))
+    width = min(shutil.get_terminal_size((WIDTH, 24)).columns, WIDTH)
     texts = []
-    for rank, row in enumerate(found.itertuples(), 1):
-        place = f"{_printable(os.path.join(folder, str(row.file)))}:{row.line}"
+    for rank, row in enumerate(results.itertuples(), 1):
+        location = f"{_printable(os.path.join(folder, str(row.file)))}:{row.line}"
         shown = textwrap.fill(_printable(str(row.snippet)), max(20, width - 4))
-        for start, end in reversed(matching_words(shown, wanted)):
+        for start, end in reversed(matching_words(shown, matcher)):
             shown = f"{shown[:start]}**{shown[start:end]}**{shown[end:]}"
-        below = textwrap.indent(f"{place}\n{shown}\nwhy: {row.why}", "    ")
+        below = textwrap.indent(f"{location}\n{shown}\nwhy: {row.why}", "    ")
         texts.append(f"{rank:>2}. {_printable(str(row.title))}\n{below}\n")
     return "\n".join(texts)
 

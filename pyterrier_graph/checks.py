@@ -1,4 +1,4 @@
-"""Checks of arguments, categories of warnings, and the bases of public classes.
+"""Checks of arguments and frames, and categories of warnings.
 
 An error names the argument, the expected kind of value and the value that was given. Warnings can be shown, hidden or
 turned into errors by category: ``warnings.simplefilter("error", ptg.PyTerrierGraphWarning)`` makes all of them errors.
@@ -7,20 +7,13 @@ turned into errors by category: ``warnings.simplefilter("error", ptg.PyTerrierGr
 import inspect
 import math
 import warnings
-from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from numbers import Integral, Real
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Literal,
-    NamedTuple,
-    Self,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyterrier_graph.html import HtmlCard as View  # noqa: F401
+from pyterrier_graph.html import HtmlDisplay as Shown  # noqa: F401
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,16 +41,6 @@ class SpeedWarning(PyTerrierGraphWarning):
     """A computation takes longer than necessary."""
 
 
-class View(NamedTuple):
-    """The parts of an object's display in a notebook; everything but the picture is escaped."""
-
-    facts: Mapping[
-        str, Any
-    ]  # rows of a table; a dictionary has the weights of relations, a tuple has relations
-    picture: str = ""  # HTML
-    title: str = ""  # by default the class of a transformer, the ``repr`` of another object
-
-
 class Found(NamedTuple):
     """Results of queries, as arrays with a value per result: one query after the other, and the best first."""
 
@@ -79,24 +62,6 @@ def positions(groups: "np.ndarray") -> "np.ndarray":
     return np.arange(len(groups)) - np.searchsorted(groups, groups)
 
 
-class Shown:
-    """Base of classes that notebooks display: a table, a picture, and a transformer's schematic."""
-
-    @abstractmethod
-    def _view(self) -> View:
-        """Returns the parts of the display."""
-
-    def _repr_html_(self) -> str:
-        import pyterrier as pt
-
-        from pyterrier_graph.html import card, schematic
-
-        view = self._view()
-        if isinstance(self, pt.Transformer):
-            return schematic(self) + card(*view._replace(title=view.title or type(self).__name__))
-        return card(*view._replace(title=view.title or repr(self)))
-
-
 class WithSignature:
     """Base of public classes: ``inspect.signature``, ``help()`` and Sphinx show the arguments of ``__init__``.
 
@@ -109,55 +74,6 @@ class WithSignature:
         super().__init_subclass__(**options)
         parameters = [*inspect.signature(cls.__init__).parameters.values()][1:]
         cls.__signature__ = inspect.Signature(parameters)
-
-
-class Retrieves(WithSignature):
-    """Base of transformers that find documents for queries: they compute with arrays, of which one frame is made."""
-
-    _replaced = frozenset({"docno", "score", "rank"})  # columns of queries that results do not have
-    _texts_of: Any = None  # the graph whose texts are columns of the results, and their names
-    _fields: Sequence[str] = ()
-    num_results: int
-
-    @abstractmethod
-    def _found(self, topics: "pd.DataFrame") -> Found:
-        """The results for checked queries."""
-
-    def _with_texts(self, topics: "pd.DataFrame") -> Found:
-        """The results, with the texts of a graph."""
-        found = self._found(topics)
-        texts = {} if self._texts_of is None else self._texts_of._columns(self._fields, found.docno)
-        return found._replace(others=found.others | texts)
-
-    def transform(self, inp: "pd.DataFrame") -> "pd.DataFrame":
-        """Finds documents."""
-        import pyterrier as pt
-
-        inp = check_frame(inp, self, texts=("query",))
-        pt.validate.query_frame(inp, extra_columns=["query"], context=self)  # type: ignore[arg-type]
-        return self._frame(inp, self._with_texts(inp))
-
-    def _frame(self, topics: "pd.DataFrame", found: Found) -> "pd.DataFrame":
-        import pandas as pd
-
-        given = {
-            name: topics[name].array.take(found.row)
-            for name in topics.columns
-            if name not in self._replaced
-        }
-        docno = pd.array(found.docno, dtype="str")
-        results = {"docno": docno, "score": found.score, "rank": positions(found.row)}
-        return pd.DataFrame(given | results | found.others)
-
-    def fuse_rank_cutoff(self, k: int) -> Self:
-        """Finds no more documents than are kept."""
-        return self._with(num_results=min(k, self.num_results))
-
-    def _with(self, **changed: Any) -> Self:
-        """A copy with other values of attributes."""
-        other = object.__new__(type(self))
-        vars(other).update(vars(self) | changed)  # copy.copy would leave out files that are open
-        return other
 
 
 def check_type(name: str, value: Any, kinds: type | tuple[type, ...], expected: str) -> None:
@@ -186,9 +102,9 @@ def _shown(value: Any) -> str:
 
 
 def check_count(name: str, value: Any, least: int = 1) -> None:
-    """Raises ValueError unless a value is a whole number of at least ``least``."""
+    """Raises ValueError unless a value is an integer of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise ValueError(f"{name} must be a whole number, {least} or more, got {value!r}")
+        raise ValueError(f"{name} must be an integer, {least} or more, got {value!r}")
 
 
 def check_number(
@@ -196,7 +112,7 @@ def check_number(
 ) -> None:
     """Raises ValueError unless a value is a finite number from ``low`` to ``high``, or ``below`` ``high``."""
     is_finite = False
-    with suppress(OverflowError):  # of a whole number that no float can hold
+    with suppress(OverflowError):  # an integer that no float can hold
         is_finite = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
     if not is_finite:
         raise ValueError(f"{name} must be a finite number, got {_shown(value)}")
@@ -220,34 +136,6 @@ def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
 
 
-def check_fields(options: Any, **least: int) -> None:
-    """Raises ValueError unless the fields of a dataclass have values that their types allow.
-
-    A field whose type is ``Literal`` must have one of its values. ``least`` has the smallest number of numeric fields;
-    one of type int must be a whole number.
-    """
-    for name, hint in get_type_hints(type(options)).items():
-        value, kinds = (
-            getattr(options, name),
-            (hint, *get_args(hint)),
-        )  # the arguments of `int | None` are its types
-        choices = [
-            choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)
-        ]
-        if value is None and type(None) in kinds:
-            continue
-        if choices and not isinstance(
-            value, tuple(kind for kind in kinds if isinstance(kind, type))
-        ):
-            check_choice(name, value, choices)
-        elif any(get_origin(kind) is tuple for kind in kinds):
-            check_type(name, value, Iterable, "a tuple")
-        elif name in least and int in kinds:
-            check_count(name, value, least[name])
-        elif name in least:
-            check_number(name, value, least[name])
-
-
 def check_weights(weights: Any) -> dict[str, float]:
     """Returns the weights of relations as floats; raises ValueError if a weight is negative or not finite."""
     check_type(
@@ -267,7 +155,7 @@ def check_frame(
     """Returns a frame with valid ids, numbers and texts; PyTerrier checks whether it has the required columns.
 
     Its index has no duplicates. Columns of ``numbers`` have integers or floats, ``qid``, ``docno`` and columns of
-    ``texts`` have texts, except that a ``qid`` may be a whole number.
+    ``texts`` have texts, except that a ``qid`` may be an integer.
 
     Raises TypeError if ``frame`` is not a DataFrame, ValueError if two columns have one name, a value is missing or of
     another kind, or the rows of a qid have different queries. The message begins with ``context``: the transformer, or
@@ -337,7 +225,7 @@ def _plain(column: Any) -> Any:
 
 
 def _texts(column: Any) -> Any:
-    """A column of texts, or of ids: docnos become texts, qids may be whole numbers."""
+    """A column of texts, or of ids: docnos become texts, qids may be integers."""
     import pandas as pd
 
     kind, name = pd.api.types.infer_dtype(column, skipna=False), column.name
@@ -414,10 +302,10 @@ def query_texts(run: "pd.DataFrame") -> "pd.Series":
 
 
 def check_texts(texts: Iterable[Any]) -> list[str]:
-    """The texts as a list; raises ValueError if one is not a text."""
+    """The texts as a list; raises ValueError if one is not a string."""
     for number, text in enumerate(texts := [*texts]):
         if not isinstance(text, str) or not (text.isascii() or is_unicode(text)):
-            raise ValueError(f"text {number} of {len(texts)} is not a text: {text!r:.60}")
+            raise ValueError(f"text {number} of {len(texts)} is not a string: {text!r:.60}")
     return texts
 
 

@@ -24,7 +24,7 @@ from pyterrier_graph.encoders.stored_vectors import base_vectors
 from pyterrier_graph.encoders.token_encoder import TokenEncoder
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.gnn_encoder.encoder import GNNEncoder
-from pyterrier_graph.gnn_encoder.equations import GNNEncoderConfig
+from pyterrier_graph.gnn_encoder.network import GNNEncoderConfig
 from pyterrier_graph.graph_maxsim.reranker import GraphMaxSim
 from pyterrier_graph.graph_mean.graph_mean import GraphMean
 from pyterrier_graph.graphs.document_graph import DocumentGraph
@@ -32,10 +32,11 @@ from pyterrier_graph.graphs.hetero_graph import documents_of
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.hgat.reranker import HGATReranker
 from pyterrier_graph.pair.dual_encoder import DualEncoder
+from pyterrier_graph.search.bm25 import BM25Index
 from pyterrier_graph.search.graph_index import GraphIndex
 from pyterrier_graph.search.hybrid import Hybrid
-from pyterrier_graph.search.layout import ENCODED
-from pyterrier_graph.search.tables import FullText, write_table
+from pyterrier_graph.search.retrievers import BM25Retriever
+from pyterrier_graph.search.versions import ENCODED
 
 TITLED = "all-MiniLM, titles in the text"
 CORPUS = "irds:pyterrier-graph/numpydoc/numpy"
@@ -123,7 +124,7 @@ def prepare(output: Path) -> Data:
     train = Queries(train.topics[train.topics["qid"].isin(qrels["qid"])], qrels)
     index = GraphIndex(output / "index", encoder=DualEncoder(max_passage_tokens=PASSAGE_TOKENS))
     if not index.built():
-        index.index(docs, windows=1, answered=(train.topics, train.qrels))  # one window, for time
+        index.index(docs, answered=(train.topics, train.qrels))
     query_graph = QueryPassageGraph(output / "queries")
     if not query_graph.built():
         query_graph.build(train.topics, index.graph, qrels=train.qrels)
@@ -142,9 +143,10 @@ def build_systems(data: Data, output: Path) -> dict[str, pt.Transformer]:
     )
     with_queries = {docno: f"{text}\n{answered.get(docno, '')}" for docno, text in texts.items()}
 
-    def bm25(name: str, rows: dict[str, str]) -> FullText:
-        tables = output / "tables"
-        return FullText(tables, name, write_table(tables, name, None, rows.items(), searched=True))
+    def bm25(name: str, rows: dict[str, str]) -> BM25Retriever:
+        return BM25Retriever(
+            BM25Index.build(fresh(output / f"{name}.bm25"), rows.values()), [*rows]
+        )
 
     lexical, answering = bm25("documents", texts), bm25("answering", with_queries)
     systems: dict[str, pt.Transformer] = {
@@ -186,7 +188,7 @@ def build_systems(data: Data, output: Path) -> dict[str, pt.Transformer]:
     systems[TITLED] = found >> fold
 
     def indexed(name: str, retriever: Any) -> None:
-        index = retriever.index(fresh(output / f"{name.replace(' ', '-')}.flex"), windows=1)
+        index = retriever.index(fresh(output / f"{name.replace(' ', '-')}.flex"))
         systems[name] = index.retriever(num_results=1000) >> fold
 
     indexed("all-MiniLM", GraphMean(graph, encoder, {}))

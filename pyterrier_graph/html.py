@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import os
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import pyterrier as pt
@@ -77,6 +78,36 @@ LABELS = {
     "generated": "query generated from it",
     "document": "document",
 }
+
+
+class HtmlCard(NamedTuple):
+    """What a notebook shows of an object; everything but the picture is escaped.
+
+    Attributes:
+        facts: Rows of a table. A dictionary has weights by relation, a tuple has relations.
+        picture: HTML.
+        title: By default the class of a transformer, or the ``repr`` of another object.
+    """
+
+    facts: Mapping[str, Any]
+    picture: str = ""
+    title: str = ""
+
+
+class HtmlDisplay:
+    """Base of classes that notebooks display: a table, a picture, and a transformer's schematic."""
+
+    @abstractmethod
+    def _view(self) -> HtmlCard:
+        """Returns the content of the card."""
+
+    def _repr_html_(self) -> str:
+        import pyterrier as pt
+
+        facts, picture, title = self._view()
+        if isinstance(self, pt.Transformer):
+            return schematic(self) + card(facts, picture, title or type(self).__name__)
+        return card(facts, picture, title or repr(self))
 
 
 class Page:

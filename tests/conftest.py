@@ -64,7 +64,7 @@ def _settings() -> Iterator[None]:
     """On every machine torch encodes, in float32, so that the tests see the same numbers; nothing waits for a disk."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("os.fsync", lambda descriptor: None)  # no test takes the power away
-        patch.setattr("pyterrier_graph.encoders.compiled.find_spec", lambda name: None)
+        patch.setattr("pyterrier_graph.encoders.openvino_encoder.find_spec", lambda name: None)
         patch.setattr(
             "pyterrier_graph.encoders.checkpoints.computes_bfloat16", lambda device: False
         )

@@ -10,12 +10,8 @@ import math
 import torch
 from torch import Tensor
 
-from pyterrier_graph.gnn_encoder.equations import (
-    BipartiteAttention,
-    GNNEncoderNetwork,
-    GNNEncoderSideBySide,
-    PaperGNNEncoderNetwork,
-)
+from pyterrier_graph.gnn_encoder.equations import BipartiteAttention, PaperGNNEncoderNetwork
+from pyterrier_graph.gnn_encoder.network import GNNEncoderNetwork
 
 Edges = list[tuple[int, int]]
 
@@ -174,7 +170,7 @@ def relation_passage_states(
 
 
 def side_by_side_passage_states(
-    network: GNNEncoderSideBySide,
+    network: GNNEncoderNetwork,
     passages: Tensor,
     sources: dict[str, Tensor],
     edges: dict[str, Edges],

@@ -118,13 +118,13 @@ FILES: dict[str, dict[str, str | bytes]] = {
 }
 
 
-def word(body: str, target: str = "b.docx") -> bytes:
+def word(body: str, target: str = "b.docx", head: str = "") -> bytes:
     """A Word file; its relation ``r1`` is a link to the target."""
     office = "http://schemas.openxmlformats.org"
     names = f'xmlns:w="{office}/wordprocessingml/2006/main" xmlns:r="{office}/officeDocument/2006/relationships"'
     kind = f"{office}/officeDocument/2006/relationships"
     parts = {
-        "word/document.xml": f"<w:document {names}><w:body>{body}</w:body></w:document>",
+        "word/document.xml": f"{head}<w:document {names}><w:body>{body}</w:body></w:document>",
         "word/styles.xml": f'<w:styles {names}><w:style w:type="paragraph" w:styleId="H1"><w:name w:val="heading 1"/>'
         "</w:style></w:styles>",
         "word/_rels/document.xml.rels": f'<Relationships xmlns="{office}/package/2006/relationships">'

@@ -16,10 +16,9 @@ import tiny
 from html_reader import HOSTILE, Reader
 
 import pyterrier_graph as ptg
-from pyterrier_graph.checks import View
 from pyterrier_graph.documents.document import Node, Reference, StructuredDocument
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph
-from pyterrier_graph.html import card
+from pyterrier_graph.html import HtmlCard, card
 
 HGAT = ptg.HGATConfig(layers=1, heads=2, relations=("order", "title"))
 QUIET: dict[str, Any] = {"device": "cpu", "verbose": False}
@@ -108,7 +107,7 @@ def own(html: str) -> Reader:
 def test_a_value_is_escaped_and_complete() -> None:
     read = Reader(
         card(
-            *View(
+            *HtmlCard(
                 {HOSTILE: HOSTILE, "many": 1234567, "weights": {"order": 0.5, "title": 1.0}},
                 "<svg></svg>",
                 HOSTILE,
@@ -122,7 +121,7 @@ def test_a_value_is_escaped_and_complete() -> None:
     }
     assert "script" not in read.seen and read.seen.count("svg") == 1
     assert read.text.count(HOSTILE) == 3
-    assert Reader(card(*View({"weights": {}}))).table == {"weights": "none"}
+    assert Reader(card(*HtmlCard({"weights": {}}))).table == {"weights": "none"}
 
 
 def test_a_graph_shows_its_sizes(corpus: ptg.DocumentGraph) -> None:

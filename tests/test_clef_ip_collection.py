@@ -168,28 +168,3 @@ def test_judgments_of_what_is_not_there(own: Path, miniature: Miniature) -> None
     dataset = load("2013/test", "en")
     with pytest.warns(UserWarning, match=f"3 of {len(before) + 3} judgments are left out"):
         assert len([*dataset.qrels_iter()]) == len(before)
-
-
-def test_language_is_that_of_the_judgments(own: Path, miniature: Miniature) -> None:
-    german = own / SPLITS["2013/test"].qrels.format("DE")
-    english = [topic.tid for topic in miniature.split_topics("2013/test") if topic.language == "EN"]
-    german.write_text(
-        german.read_text("utf-8") + f"{english[0]},EP-1-A1,/patent-document/claims/claim\n", "utf-8"
-    )
-    assert english[0] in [query.query_id for query in load("2013/test", "de").queries_iter()]
-
-
-def test_application_without_its_claims(
-    own: Path, miniature: Miniature, caplog: pytest.LogCaptureFixture
-) -> None:
-    topics = own / SPLITS["2013/test"].topics
-    topic = miniature.split_topics("2013/test")[0]
-    topics.write_text(
-        topics.read_text("utf-8").replace(topic.claims[0], "/patent-document/claims/claim[999]"),
-        "utf-8",
-    )
-    assert next(load("2013/test", topic.language.lower()).queries_iter()).text
-    assert f"topic {topic.tid}: {topic.document.ucid} has no passage at" in caplog.text
-    shutil.rmtree(own / SPLITS["2013/test"].topic_documents)
-    with pytest.raises(FileNotFoundError, match=topic.document.ucid):
-        [*load("2013/test", topic.language.lower()).queries_iter()]

@@ -127,7 +127,7 @@ def literal(
     graph: HeteroGraph, kind: str, relations: list[str], fields: bool, most: int
 ) -> list[dict[str, str]]:
     def step(nodes: list[int], relation: str) -> list[int]:
-        return [int(other) for node in nodes for other in graph._adjacency(relation)[node]]
+        return [int(other) for node in nodes for other in graph.edges(relation)[node]]
 
     def reached(node: int, path: str) -> set[int]:
         nodes = [node]
@@ -140,7 +140,7 @@ def literal(
     else:
         rows = [
             ([*range(start, end)], graph.docnos_of([document])[0])
-            for document, (start, end) in enumerate(pairwise(graph._node_offsets.tolist()))
+            for document, (start, end) in enumerate(pairwise(graph.node_offsets.tolist()))
         ]
     made = []
     for nodes, docno in rows:

@@ -1,21 +1,17 @@
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pyterrier as pt
 import pytest
-import tiny
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ir_measures import AP
 from pandas.testing import assert_frame_equal
 
 from pyterrier_graph.evaluation.cross_validation import cross_validate, query_folds
-from pyterrier_graph.search.document_evidence import DocumentEvidence
 
 
 def topics(count: int) -> pd.DataFrame:
@@ -199,25 +195,6 @@ def test_the_same_network_in_two_estimators_is_refused_before_any_training():
 # --- what is warned about ---
 
 
-def test_passages_with_judgments_of_documents(tmp_path: Path):
-    documents = (
-        tiny.qrels()
-        .assign(docno=tiny.qrels()["docno"].str.partition("%p")[0])
-        .drop_duplicates(["qid", "docno"])
-    )
-    arguments: Any = {"topics": tiny.run(), "folds": 3, "output_dir": tmp_path, "verbose": False}
-    run = cross_validate(lambda fold: DocumentEvidence(), qrels=documents, **arguments)
-    with pytest.warns(UserWarning, match=r"passages, such as 'd0%p0'.*pt.text.max_passage\(\)"):
-        pt.Experiment([run], tiny.topics(), documents, [AP])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        arguments["output_dir"] = None
-        cross_validate(
-            lambda fold: DocumentEvidence() >> pt.text.max_passage(), qrels=documents, **arguments
-        )
-        cross_validate(lambda fold: DocumentEvidence(), qrels=tiny.qrels(), **arguments)
-
-
 # --- continuing after a kill ---
 
 
@@ -276,27 +253,10 @@ def test_runs_of_another_cross_validation_are_refused(
     arguments = {"make_pipeline": lambda fold: Memory(), "topics": topics(10), "qrels": qrels(10)}
     arguments |= {"output_dir": tmp_path, "verbose": False}
     cross_validate(**arguments)
-    with pytest.raises(ValueError, match=rf"another cross-validation \(other: {named}\)"):
+    with pytest.raises(ValueError, match=rf"another cross-validation \({named} was"):
         cross_validate(**(arguments | change))
     (tmp_path / "cross_validation.json").unlink()
-    with pytest.raises(ValueError, match="other: folds, pipeline, qrels, topics"):
+    with pytest.raises(
+        ValueError, match="folds was None, .*; pipeline was None, .*; qrels was .*; topics was"
+    ):
         cross_validate(**arguments)
-
-
-def test_a_cross_validation_that_got_nowhere_claims_nothing(tmp_path: Path):
-    with pytest.raises(ZeroDivisionError):
-        cross_validate(
-            lambda fold: Memory(1 / (fold - 1)),
-            topics(5),
-            qrels(5),
-            output_dir=tmp_path,
-            verbose=False,
-        )
-    assert (
-        len(
-            cross_validate(
-                lambda fold: Memory(), topics(5), qrels(5), output_dir=tmp_path, verbose=False
-            )
-        )
-        == 15
-    )

@@ -132,7 +132,7 @@ def what_a_reader_has(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch)
     if page.stem == "terrier":
         monkeypatch.setattr(pt.rewrite, "tokenise", rewriting)
         passages = first_stage(["d0%p0", "d3%p1"])
-        for module in ("changes", "stored_index"):
+        for module in ("builder", "graph_index"):
             monkeypatch.setattr(f"pyterrier_graph.search.{module}.bm25", lambda *_, **__: passages)
         built = SimpleNamespace(indexer=lambda **_: SimpleNamespace(index=list))
         monkeypatch.setattr(pt.terrier, "TerrierIndex", lambda _: built)

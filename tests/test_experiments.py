@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import io
 import re
-from argparse import Namespace
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,19 +13,21 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 import tiny
-import torch
 from clef_ip_miniature import Miniature
 from experiment_tools import Matches, cross_encoder, pages, texts
-from torch.nn.functional import normalize
 
 import pyterrier_graph as ptg
-from experiments import base_models, clef_ip_2013, dual_encoders, fine_tuning
-from experiments.harness import command
-from experiments.harness.collection import Collection
-from experiments.harness.late_chunking import LateChunking
-from experiments.left_out import fixed_weights, names
-from pyterrier_graph.graphs import pseudo_queries
-from pyterrier_graph.storage.artifact import weights_sha256
+from experiments import (
+    clef_ip_2013,
+    contextual_indexes,
+    costs,
+    dual_encoders,
+    gpu_check,
+    papers,
+    scale,
+    text_rerankers,
+)
+from experiments.harness import command, systems
 
 # a high probability for documents that have the query's first word
 TEACHER = pt.apply.doc_score(
@@ -55,10 +56,10 @@ GNN = "--epochs 1 --unmasked-epochs 1 --batch 8 --negatives 1 --heads 2 --max-to
 HGAT = "--documents 12 --triples 8 --train-queries 8 --queries 4 --texts bare"
 RUNS = {
     "graph_rerankers": Run(
-        f"pages {HGAT} --seeds 0 1 --variants NO_LB --systems maxsim graph-maxsim hgat hgat-matches --tune-queries 2",
+        f"pages {HGAT} --seeds 0 1 --variants NO_LB --systems maxsim graph-maxsim hgat",
         pages,
         "BM25; MaxSim; MaxSim + document; GraphMaxSim; GraphMaxSim + document; GraphMaxSim, default weights; "
-        "GraphMaxSim, default weights, tuned; std_NO_LB; std_NO_LB + document; HGAT from GraphMaxSim",
+        "std_NO_LB; std_NO_LB + document",
     ),
     "text_rerankers": Run(
         f"texts {LGRE} --systems off-the-shelf cross-encoder max-passage lgre --layers 1 all --by-length "
@@ -68,37 +69,35 @@ RUNS = {
     ),
     "dual_encoders": Run(
         f"texts {PAIR} --unlabeled-share 0.5 --hide 0.1 --systems in-batch-negatives denoising pair "
-        "--thresholds 0.9/0.1 0.8/0.2",
+        "pair-without-sp --alpha 0.1 0.3 --thresholds 0.9/0.1 0.8/0.2",
         texts,
-        "BM25; off the shelf; in-batch negatives; + denoising; + denoising, 0.8/0.2; PAIR; "
-        "PAIR, 0.8/0.2",
+        "BM25; off the shelf; in-batch negatives; + denoising; PAIR; PAIR, w/o SP; PAIR, alpha = 0.3; "
+        "PAIR, w/o SP, alpha = 0.3; + denoising, 0.8/0.2; PAIR, 0.8/0.2; PAIR, w/o SP, 0.8/0.2; "
+        "PAIR, 0.8/0.2, alpha = 0.3; PAIR, w/o SP, 0.8/0.2, alpha = 0.3",
     ),
     "contextual_indexes": Run(
         f"texts {GNN} --k 3 25 --masked 0.05 0.5 --folds 0 1 --cross-encoder {cross_encoder()} "
-        "--systems dual-encoder graphmean gnnencoder papers-network joint-training",
+        "--systems bm25 dual-encoder graphmean gnnencoder papers-network papers-network-average-0-5 joint-training",
         lambda: texts(4),
+        "BM25; papers' network, average 0.5; papers' network, average 0.5, k = 3; "
         "dual-encoder; GraphMean; GraphMean, k = 3; GNNEncoder; GNNEncoder, k = 3; GNNEncoder, 50% masked; "
         "GNNEncoder, k = 3, 50% masked; papers' network; papers' network, k = 3; papers' network, 50% masked; "
         "papers' network, k = 3, 50% masked; joint training; joint training, k = 3; joint training, 50% masked; "
         "joint training, k = 3, 50% masked",
     ),
-    "collections_left_out": Run(
-        f"medquad numpydoc --max-tokens 32 --cross-encoder {cross_encoder()}", pages, "; ".join(names.SYSTEMS)
-    ),
-    "documentation_search": Run(
-        "html --max-tokens 24 --dtype float32 --pages 18", texts, "; ".join(["BM25", *importlib.import_module(
-            "experiments.documentation_search").SYSTEMS.values()]),
+    "transfer": Run(
+        f"medquad numpydoc --max-tokens 32 --cross-encoder {cross_encoder()}", pages, "; ".join(systems.NAMES)
     ),
 }  # fmt: skip
 
 
 def patched(module: Any, collection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Has an experiment open a miniature collection, and search it without an index."""
-    for place in (module, command):
+    for place in (module, command, systems):
         if hasattr(place, "open_collection"):
             monkeypatch.setattr(place, "open_collection", lambda _: collection())
-    if hasattr(module, "bm25"):
-        monkeypatch.setattr(module, "bm25", Matches)
+        if hasattr(place, "bm25"):
+            monkeypatch.setattr(place, "bm25", Matches)
     monkeypatch.setattr(
         "sentence_transformers.SentenceTransformer._create_model_card", lambda *_, **__: None
     )
@@ -110,8 +109,6 @@ def test_an_experiment(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     module: Any = importlib.import_module(f"experiments.{name}")
     run = RUNS[name]
     patched(module, run.collection, monkeypatch)
-    if name == "documentation_search":
-        monkeypatch.setattr(module, "DIMENSIONS", 8)
     if name == "dual_encoders":
         assert module.Bench(
             texts(1), options(module, tmp_path / "teacher", f"texts {PAIR}")
@@ -141,64 +138,47 @@ def test_an_experiment(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name, arguments",
-    [
-        ("model_cost", "--passages 8 --tokens 32 --nodes 60 --rounds 1"),
-        ("scale", "--passages 60"),
-        ("rates", "--encoded 4 --indexed 60 --sizes 100 --rounds 1"),
-        ("reranking", "PATH --candidates 4 --queries 3 --tokens 8 --dimension 8 --rounds 1"),
-        ("training_cost", "PATH --queries 6 3 --tokens 8"),
-        ("gpu_check", "--output gpu --passages 4 --dimension 8 --repeats 1"),
-    ],
-)  # fmt: skip
-def test_a_measurement_of_cost(
-    name: str,
-    arguments: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Tables of positive numbers; what a measurement runs in a process of its own is run in this one."""
-    module: Any = importlib.import_module(f"experiments.{name}")
-    monkeypatch.chdir(tmp_path)
+def test_costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(costs, "read_medquad", lambda *_, **__: pages())
+    monkeypatch.setattr(costs, "rerank", late_interaction)
+    small = "--passages 8 --indexed 60 --candidates 4 --tokens 32 --nodes 60 --rounds 1"
+    tables = costs.main([*costs.PARTS, "--medquad", str(tmp_path), *ENCODER, *small.split()])
+    assert [*tables] == [*costs.PARTS]
+    for table in tables.values():
+        assert (table["ms"] > 0).all() and len(table) > 1
+    with pytest.raises(SystemExit):
+        costs.main(["reranking"])
+
+
+@pytest.mark.slow
+def test_scale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """What is measured in a process of its own is run in this one."""
 
     def in_process(other: str, *given: Any) -> list[float]:
         capsys.readouterr()
         importlib.import_module(other).main([*map(str, given)])
         return [float(number) for number in capsys.readouterr().out.splitlines()[-1].split()]
 
-    monkeypatch.setattr(module, "in_process", in_process, raising=False)
-    monkeypatch.setattr(module, "read_medquad", lambda *_, **__: pages(), raising=False)
-    monkeypatch.setattr(module, "rerank", late_interaction, raising=False)
-    given = [*([] if name == "scale" else ["--encoder", ENCODER[1]]), *arguments.split()]
-    if name == "gpu_check":
-        table = module.main(given)
-        on_gpu = table["device"] == module.GPU
-        assert set(table[~on_gpu]["outcome"]) <= {"passed", "measured"} and on_gpu.any()
-        right = module.passes
-        wrong = [2.0]  # what multiplies gradients
-        monkeypatch.setattr(
-            module, "passes", lambda *a: (right(*a)[0], wrong[0] * right(*a)[1] * len(str(a[-1])))
-        )
-        with pytest.raises(SystemExit, match="backward"):
-            module.main(given)
-        return
-    table = module.main(given)
-    assert re.search(r"\d\.\d", printed := capsys.readouterr().out)
-    if name == "reranking":
-        assert float(re.findall(r"PyLate's: from \S+ to (\S+)", printed)[0]) < 1e-2
-        times = table["ms"].loc["one query, at most 8 tokens"]
-        aim = 2 * times[module.PYLATE] + times[module.ENCODING]
-        assert (
-            table["of the aim"].loc["one query, at most 8 tokens", "MaxSim"]
-            == times["MaxSim"] / aim
-        )
-        monkeypatch.setattr(module, "rerank", None)
-        assert (
-            "of the aim" not in module.main(given)
-            and "PyLate cannot be imported" in capsys.readouterr().out
-        )
+    monkeypatch.setattr(scale, "in_process", in_process)
+    assert len(scale.main(["--passages", "60", "--folder", str(tmp_path)])) == len(scale.STEPS)
+
+
+@pytest.mark.slow
+def test_gpu_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = f"--output {tmp_path} --passages 4 --dimension 8 --repeats 1".split()
+    table = gpu_check.main([*ENCODER, *arguments])
+    on_gpu = table["device"] == gpu_check.GPU
+    assert set(table[~on_gpu]["outcome"]) <= {"passed", "measured"} and on_gpu.any()
+    right = gpu_check.passes
+
+    def wrong(*given: Any) -> Any:
+        """Gradients that depend on the precision."""
+        output, gradients = right(*given)
+        return output, gradients * len(str(given[-1]))
+
+    monkeypatch.setattr(gpu_check, "passes", wrong)
+    with pytest.raises(SystemExit, match="backward"):
+        gpu_check.main([*ENCODER, *arguments])
 
 
 def late_interaction(
@@ -212,6 +192,46 @@ def late_interaction(
         ]
         for query, *each in zip(queries, ids, passages, strict=True)
     ]
+
+
+# --- the papers' tables
+
+TABLES = [(paper, table) for paper, tables in papers.tables().items() for table in tables]
+
+
+@pytest.mark.parametrize(("paper", "table"), TABLES, ids="-".join)
+def test_a_table_of_a_paper(paper: str, table: str, capsys: pytest.CaptureFixture[str]) -> None:
+    about = papers.tables()[paper][table]
+    collections: list[list[str] | None] = [None]
+    if "COLLECTION" in about["command"]:
+        collections.append(["medquad", "PATH"])
+    for collection in collections:
+        program, *given = papers.arguments_of(about, collection)
+        command = importlib.import_module(f"experiments.{program}").command_line()
+        parsed = command.parse_args([*given, "--output", "x"])  # stops if there is no such option
+        if collection:
+            assert (parsed.collection, str(parsed.path)) == ("medquad", "PATH")
+            assert parsed.train is parsed.test is None
+    published = pd.read_csv(io.StringIO(about["published"]))
+    assert len(published) > 1 and not published.columns.duplicated().any()
+    assert papers.main([paper, table, "--needs"]) is None
+    assert f"python -m experiments.{program}" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_published_values_stand_beside_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patched(dual_encoders, texts, monkeypatch)
+    monkeypatch.setattr(dual_encoders.Bench, "teacher", TEACHER)
+    small = [*ENCODER, *PAIR.split(), "--unlabeled-share", "0.5"]
+    given = ["pair", "table3", "--collection", "texts", "--output", str(tmp_path), *small]
+    table = papers.main([*given, "--measures", "Success@5", "RR@10"])
+    assert table is not None
+    row = table.set_index("system").loc["PAIR, w/o SP"]
+    assert row["Success@5 (published)"] == "0.740" and row["Success@5"][:2] in ("0.", "1.")
+    assert table["Success@5 (published)"].notna().sum() == 6
+    assert (tmp_path / "published.csv").exists()
 
 
 # --- HGAT on patents
@@ -239,9 +259,16 @@ def test_patents(
     table = clef_ip_2013.main(arguments)
     assert table["model"].tolist() == ["BM25", "MaxSim", "std_NO_LB", "late_NO_LB_NS"]
     values = pd.read_csv(tmp_path / "values.csv").set_index(["model", "seed"])
-    assert len(values) == 6 and values.iloc[1:].apply(lambda column: column.between(0, 1)).all(
-        axis=None
+    assert len(values) == 6 and values.apply(lambda column: column.between(0, 1)).all(axis=None)
+    lambdas, relations = (
+        pd.read_csv(tmp_path / f"{name}.csv", header=[0, 1], index_col=[0, 1])
+        for name in ("lambdas", "relations")
     )
+    assert lambdas.index.tolist() == [("lambda", 1), ("lambda", 2), ("lambda", 3), ("alpha", 0)]
+    alpha = lambdas["mean"].loc[("alpha", 0)]
+    assert np.isnan(alpha["std_NO_LB"]) and 0 < alpha["late_NO_LB_NS"] < 1
+    np.testing.assert_allclose(relations["mean"].groupby(level="layer").sum(), 1)
+    assert (tmp_path / "boxplots.svg").exists()
     assert (values["Recall@100"] > 0.3).all()  # the first stage is a real one
     tested = {topic.tid for topic in miniature.split_topics("2013/test") if topic.language == "EN"}
     for file in (tmp_path / "runs").iterdir():
@@ -252,7 +279,7 @@ def test_patents(
     trained: list[int] = []
     train = clef_ip_2013.train
     monkeypatch.setattr(
-        clef_ip_2013, "train", lambda *made_with: trained.append(made_with[3]) or train(*made_with)
+        clef_ip_2013, "train", lambda *given: trained.append(given[-1]) or train(*given)
     )
     file = tmp_path / "runs" / "std_NO_LB-1.csv"
     run = file.read_bytes()
@@ -279,9 +306,51 @@ def test_the_paper_s_table_of_patents() -> None:
         1000,
         3e-6,
     )
-    assert (
-        len(options.variants) == 8 and options.negatives == ["mixed"] and options.language == "en"
+    assert options.negatives == ["mixed"] and options.language == "en"
+    order = "BASE NO LB NS NO_LB LB_NS NO_NS NO_LB_NS"  # of Table 4: i to p
+    assert options.variants == order.split()
+    assert ptg.HGATTraining.paper().epochs == options.epochs == 1
+
+
+def test_bm25_ranks_the_passages_of_documents() -> None:
+    run = pd.DataFrame(
+        {
+            "qid": "1",
+            "query": "alpha beta",
+            "docno": ["a%p0", "a%p1", "b%p0", "b%p1"],
+            "text": ["mu nu", "alpha beta", "beta nu", "mu mu"],
+            "score": [1.0, 1.0, 2.0, 2.0],
+        }
     )
+    ranked = clef_ip_2013.PassageBM25()(run).sort_values("rank")
+    assert ranked["docno"].tolist() == ["b%p0", "b%p1", "a%p1", "a%p0"]
+
+
+def test_text_rerankers_follow_the_paper() -> None:
+    def training(*given: str) -> Any:
+        """The training of the cross-encoder."""
+        arguments = ["texts", "--output", "x", "--max-tokens", "32", *given]
+        parsed = text_rerankers.command_line().parse_args(arguments)
+        return text_rerankers.systems(parsed, cross_encoder())["cross-encoder"](0).training
+
+    paper = ptg.CrossEncoderTraining.paper()
+    assert training("--systems", "cross-encoder") == paper and paper.attention_dropout
+    assert not training("--systems", "cross-encoder", "--keep-attention").attention_dropout
+    depths = {}
+    for name in ("irds:disks45/nocr/trec-robust-2004", "irds:clueweb09/catb/trec-web-2009"):
+        parsed = text_rerankers.command_line().parse_args([name, "--output", "x"])
+        text_rerankers.refuse(parsed)
+        depths[name.partition("/")[0]] = parsed.depth
+    assert depths == {"irds:disks45": 150, "irds:clueweb09": 100}
+
+
+def test_groups_without_queries_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    topics = pd.DataFrame({"qid": [*"abc"], "query": "one two"})
+    groups = text_rerankers.by_query_length(topics, [3], str.split)
+    assert [*text_rerankers.large_enough(groups)] == ["length <= 3"]
+    assert "length > 3: 0 queries are too few" in caplog.text
+    with pytest.raises(SystemExit, match="no group has enough queries"):
+        text_rerankers.large_enough({"length > 3": groups["length > 3"]})
 
 
 # --- what each system learns from
@@ -293,11 +362,14 @@ def options(module: Any, folder: Path, arguments: str) -> Any:
 
 def test_systems_of_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, tuple[Any, ...]] = {}
+    pseudo, separate = dict[str, bool](), dict[str, bool]()
 
     def fit_examples(
         model: Any, examples: Any, run: Any, qrels: Any, *, pretraining_examples: Any
     ) -> Any:
         first = pretraining_examples
+        pseudo[name] = any(text.endswith("nu") for text in examples["positive"])
+        separate[name] = model.separate_encoders
         alphas = model.training.alpha, None if first is None else model.training.first_stage().alpha
         seen[name] = len(examples.column_names), first and set(first["query"]), alphas
         assert set(examples["query"]) == labeled and set(qrels["qid"]) == set(
@@ -322,127 +394,27 @@ def test_systems_of_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         "PAIR, w/o PSR": (others, (0.0, 0.0)),
         "PAIR, w/o KD": (labeled, (0.0, 0.1)),
         "PAIR, w/ PSR in fine-tuning": (others, (0.1, 0.1)),
+        "PAIR, w/o SP": (others, (0.0, 0.1)),
     }
-
-
-@pytest.mark.slow
-def test_encoders_that_are_fine_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    patched(fine_tuning, pages, monkeypatch)
-    sure = pt.apply.doc_score(
-        lambda row: 0.9 if row["docno"].startswith(row["query"].split()[0]) else 0.05
-    )
-    monkeypatch.setattr(fine_tuning, "calibrated", lambda scores, *_: scores >> sure)
-    monkeypatch.setattr(dual_encoders, "bm25", Matches)
-    systems = "hard-negatives pair in-sequence-negatives"
-    small = (
-        f"medquad {PAIR} --learning-rate 0.01 --seeds 0 1 --systems {systems} --output {tmp_path}"
-    )
-    bench = fine_tuning.Bench(pages(), options(fine_tuning, tmp_path, small))
-    encoder = ptg.DualEncoder(ENCODER[1], dtype="float32")
-    before = LateChunking(encoder, bench.graph).encode()
-    page = (
-        f"{pages().documents()[1]['title']} mu nu {'nu ' * 6}"  # the second page, read as a whole
-    )
-    states = encoder.network[0](encoder.network.preprocess([page]))["token_embeddings"][0]
-    expected = normalize(torch.stack([states[2:4].mean(0), states[4:10].mean(0)])).detach().numpy()
-    np.testing.assert_allclose(before[2:4], expected, atol=1e-5)
-    fine_tuning.main([*ENCODER, *small.split()])
-    weights = {}
-    for path in tmp_path.glob("*-[01]"):
-        model = ptg.DualEncoder.load(path)
-        weights[path.name] = weights_sha256(model.network)
-        if path.name.startswith("in-sequence"):  # others keep the weights that validate best
-            assert not np.allclose(LateChunking(model, bench.graph).encode(), before, atol=0.01)
-    assert len(weights) == 6 and len({*weights.values()}) > 2
-
-
-@pytest.mark.parametrize("kind", ["sentence", "title"])
-def test_fine_tuning_on_pseudo_queries(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    patched(fine_tuning, pages, monkeypatch)
-    monkeypatch.setattr(dual_encoders, "bm25", Matches)
-    monkeypatch.setattr(pseudo_queries, "WORDS", (1, 40))
-    small = f"medquad {PAIR} --dev-queries 1 --pseudo {kind} --systems hard-negatives --output {tmp_path}"
-    bench = fine_tuning.Bench(pages(), options(fine_tuning, tmp_path, small))
-    assert len(bench.train.topics) and len(bench.dev.topics) == 1
-    topics, qrels = bench.graph.pseudo_queries(kind, count=fine_tuning.PSEUDO)
-    assert {*bench.train.topics["query"], *bench.dev.topics["query"]} == set(topics["query"])
-    sources = topics.set_index("qid")["source"]
-    found = bench.bm25(bench.train.topics)
-    assert len(found) and not (found["docno"] == found["qid"].map(sources)).any()
-    judged = qrels.assign(query="").drop_duplicates("docno")
-    given, bare = (
-        read(judged).set_index("docno")["text"].sort_index()
-        for read in (bench.texts, bench.graph.passages())
-    )
-    assert (given == bare).all() == (kind == "title")  # titles are in front of half of the passages
-
-
-@pytest.mark.slow
-def test_a_cross_encoder_that_is_trained_here(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    collection = pages()
-    records = list(collection.documents())
-
-    def opened(given: Namespace) -> Collection:
-        """MedQuAD, of which a sample has the first documents."""
-        return replace(collection, documents=lambda: records[: given.passages])
-
-    monkeypatch.setattr(base_models, "open_collection", opened)
-    monkeypatch.setattr(base_models, "bm25", Matches)
-    (tmp_path / "medquad").mkdir()
-    small = "--per-query 2 --dev-queries 2 --dev-candidates 4 --pairs 8 --random-pairs 4 --random-tokens 12 --against 2"
-    more = f"--batch 2 --evaluations 2 --max-tokens 16 --negatives bm25 document random --output {tmp_path / 'out'}"
-    arguments = [f"medquad={tmp_path / 'medquad'}", *ENCODER, *small.split(), *more.split()]
-    model = base_models.main(arguments)
-    assert (
-        pd.read_csv(tmp_path / "out" / "cross-encoder.csv")["nDCG@10"].notna().sum() == 3
-    )  # before, and two
-    monkeypatch.setattr(ptg.CrossEncoderReranker, "fit", lambda *_: pytest.fail("trained again"))
-    assert base_models.main(arguments).max_tokens == model.max_tokens == 16
-    splits = {
-        name: {f"medquad:{qid}" for qid in part.topics["qid"]}
-        for name, part in collection.split().items()
+    # fine-tuning reads the pseudo-labels of the labeled queries, also without pre-training
+    assert {name for name in seen if pseudo[name]} == {
+        name for name in seen if name.startswith("PAIR") and name != "PAIR, w/o KD"
     }
-    hidden = {record["docno"] for record in records[:6]}
-    for unseen in ([], ["--unseen", "6"]):
-        chosen = base_models.command_line().parse_args([*arguments, *unseen])
-        chosen.output = tmp_path / f"unseen{len(unseen)}"
-        train, dev = base_models.examples(base_models.Place(arguments[0], chosen), chosen)
-        assert {*train.run["qid"]} <= splits["train"] and {*dev.run["qid"]} <= splits["dev"]
-        learned = {docno.partition(":")[2].partition("%")[0] for docno in train.qrels["docno"]}
-        assert bool(learned & hidden) == (not unseen)
-        relevant = {*zip(train.qrels["qid"], train.qrels["docno"], strict=True)}
-        others = train.run[
-            [
-                pair not in relevant
-                for pair in zip(train.run["qid"], train.run["docno"], strict=True)
-            ]
-        ]
-        # first passages of all pages have the same text, so only second ones are negatives
-        assert len(others) and others["docno"].str.endswith("%p1").all()
+    assert [name for name in seen if separate[name]] == ["PAIR, w/o SP"]
 
 
-# --- a collection is left out
-
-
-def test_weights_come_from_other_collections() -> None:
-    def part(values: dict[tuple[float, float], list[float]], split: str = "dev") -> pd.DataFrame:
-        rows = [
-            (*point, split, str(n), value)
-            for point, of in values.items()
-            for n, value in enumerate(of)
-        ]
-        return pd.DataFrame(rows, columns=["title", "relevant", "split", "qid", "value"])
-
-    one = part({(0, 0): [1.0, 0.6], (1, 0): [0.5, 0.5]})
-    other = part({(0, 0): [0.4] * 9, (1, 0): [0.9] * 9})  # more queries count no more than few
-    assert fixed_weights.best_weights([one], "dev") == {"title": 0.0, "relevant": 0.0}
-    assert fixed_weights.best_weights([one, other], "dev") == {"title": 1.0, "relevant": 0.0}
-    tested = part({(0, 0): [0.0], (1, 0): [1.0]}, "test")
-    assert fixed_weights.best_weights([pd.concat([one, tested])], "test") == {
-        "title": 1.0,
-        "relevant": 0.0,
-    }
+def test_runs_are_as_deep_as_the_measures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R@1000 of runs with a hundred results would be R@100."""
+    patched(contextual_indexes, texts, monkeypatch)
+    patched(dual_encoders, texts, monkeypatch)
+    monkeypatch.setattr(contextual_indexes, "KEPT", 2)
+    arguments = ["texts", *ENCODER, "--output", str(tmp_path), "--queries", "2", "--seeds", "0"]
+    table = contextual_indexes.main(
+        [*arguments, "--systems", "bm25", "dual-encoder", "--measures", "RR@2", "R@20"]
+    )
+    assert table["system"].tolist() == ["BM25", "dual-encoder"]
+    for file in (tmp_path / "runs").iterdir():
+        assert pd.read_csv(file)["qid"].value_counts().eq(20).all()
+    assert {"R@50", "R@1000"} <= {*dual_encoders.MEASURES}
+    with pytest.raises(SystemExit, match="made with other options \\(results\\)"):
+        contextual_indexes.main([*arguments, "--systems", "bm25", "--measures", "R@24"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +18,7 @@ import pyterrier_graph as ptg
 from pyterrier_graph.documents.document import Link, Node, StructuredDocument
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 from pyterrier_graph.html import in_words
-from pyterrier_graph.show.explain import Explanation, similarity_words
+from pyterrier_graph.show.explain import similarity_words
 
 QUERY, DOCNO = "alpha kappa", "d0%p1"
 
@@ -128,11 +127,11 @@ def test_an_index_its_retriever_and_the_model_are_explained_alike(tmp_path: Path
     for other in (by_index, by_retriever):
         sums = [one.frame.groupby("relation")["score"].sum() for one in (other, by_model)]
         pd.testing.assert_series_equal(*sums, atol=1e-5)
-    fixed = mean(weights={"title": 1.0}).index(tmp_path / "fixed")
-    joined = ptg.explain(fixed, QUERY, DOCNO)
-    assert (joined.model, [*joined.frame["relation"]]) == ("vectors with context", ["own"])
+    opened = ptg.ContextualIndex(index.path, tiny.graph(), model.encoder)
+    joined = ptg.explain(opened, QUERY, DOCNO)
+    assert (joined.model, [*joined.frame["relation"]]) == ("GraphMean", ["own"])
     assert "explain the GraphMean" in joined.notes[-1]
-    found = fixed.retriever().search(QUERY).set_index("docno")["score"]
+    found = opened.retriever().search(QUERY).set_index("docno")["score"]
     assert joined.score == pytest.approx(found[DOCNO], abs=1e-5)
 
 
@@ -165,47 +164,6 @@ def test_of_a_document_the_best_passage_is_explained(tmp_path: Path) -> None:
         assert ptg.explain(model, QUERY, "d0").docno == best.docno
     pipeline = index.retriever() >> maxsim() >> pt.text.max_passage()
     assert ptg.explain(pipeline, QUERY, "d0").model == "GraphMaxSim"  # the last one
-
-
-def test_words_are_those_of_the_text() -> None:
-    found = ptg.explain(maxsim(weights={}), "alpha", "d0%p0")
-    words = {found.frame["text"][0][start:end]: number for start, end, number in found.words[0]}
-    assert words and {*words} <= {"alpha", "mu"}
-    assert re.search(
-        r'<mark style="background: rgba\([^)]*\)" title="\+[\d.]+">(alpha|mu)</mark>', found.html
-    )
-    assert found.html.count("<mark") == sum(map(len, found.words.values()))
-
-
-def test_relations_have_words_and_their_path_as_the_tooltip() -> None:
-    html = ptg.explain(mean(), QUERY, DOCNO).html
-    assert re.search(r'<span title="titles"><span [^>]*></span>titles above</span>', html)
-    names = ["order_i", "structural/structural_i", "external/order", "cites", "cites_i"]
-    words = [
-        "previous passage",
-        "sibling",
-        "next passage of cited document",
-        "cites",
-        "cites, inverse",
-    ]
-    assert [*map(in_words, names)] == words
-
-
-def test_relations_that_add_nothing_share_a_row() -> None:
-    rows = [
-        ("own", 0.5),
-        ("title", 0.1),
-        ("order", 0.0),
-        ("order_i", -0.0001),
-        ("internal", 0.2),
-        ("internal", -0.2),
-    ]
-    frame = pd.DataFrame(rows, columns=["relation", "score"]).assign(
-        source="d", text="alpha", weight=1.0
-    )
-    found = Explanation(QUERY, DOCNO, "GraphMean", frame)
-    assert str(found).splitlines()[-1] == "  +0.000  next passage, previous passage"
-    assert str(found).count("alpha") == 5 and found.html.count('class="block"') == 4
 
 
 def test_words_of_a_vector_add_up_to_its_similarity() -> None:

@@ -1,8 +1,7 @@
-"""Ctrl-C, too little memory and kills in training, indexing, mining and grid search."""
+"""Ctrl-C, too little memory and kills in training, indexing and grid search."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -12,10 +11,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
-import pyterrier as pt
 import pytest
 import tiny
 import torch
@@ -24,44 +21,43 @@ from test_models import MODELS, TRAINED
 from test_sharing import document_graph
 from trainings import forks, in_child, stop
 
-from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graph_maxsim.reranker import GraphMaxSim
 from pyterrier_graph.graphs.document_graph import DocumentGraph
-from pyterrier_graph.search.hybrid import Hybrid
 from pyterrier_graph.training.trainer import RankingTrainer
 
-# --- Ctrl-C
+COMPUTED = ("_last", "_warned_of", "_temporary", "_idf", "_frequencies", "_drawn")
 
 
-def stopping(
-    after: int, function: Callable[..., Any], how: Callable[[], None] = stop
-) -> Callable[..., Any]:
+def stopping(after: int, function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that is interrupted when it is called once too often."""
     left = iter(range(after))
 
     def call(*given: Any, **options: Any) -> Any:
         if next(left, None) is None:
-            how()
+            stop()
         return function(*given, **options)
 
     return call
 
 
 def attributes(model: Any) -> dict[str, Any]:
-    """All attributes but those that keep what was computed."""
-    kept = ("_last", "_warned_of", "_temporary", "_idf", "_frequencies", "_drawn")
-    return {name: value for name, value in vars(model).items() if name not in kept}
+    return {name: value for name, value in vars(model).items() if name not in COMPUTED}
 
 
 def weights_of(model: Any) -> dict[str, torch.Tensor]:
     encoder = getattr(getattr(model, "encoder", None), "network", None)
     networks = {"network": getattr(model, "network", None), "encoder": encoder}
     return {
-        f"{part}.{name}": value.clone()
+        f"{part}.{name}": value.clone().contiguous()
         for part, network in networks.items()
         if isinstance(network, torch.nn.Module)
         for name, value in network.state_dict().items()
     }
+
+
+def assert_equal(weights: dict[str, torch.Tensor], others: dict[str, torch.Tensor]) -> None:
+    assert weights.keys() == others.keys()
+    assert all(torch.equal(value, others[name]) for name, value in weights.items())
 
 
 def made(name: str, **training: Any) -> Any:
@@ -74,19 +70,14 @@ def unchanged(model: Any) -> Iterator[None]:
     """A block that fails leaves weights and attributes as they were."""
     weights, before = weights_of(model), attributes(model)
     yield
-    now = weights_of(model)
-    assert (
-        all(torch.equal(value, now[name]) for name, value in weights.items())
-        and now.keys() == weights.keys()
-    )
+    assert_equal(weights_of(model), weights)
     assert attributes(model) == before
-    network = getattr(model, "network", None)
-    assert not (isinstance(network, torch.nn.Module) and network.training)
+    assert not getattr(getattr(model, "network", None), "training", False)
 
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_a_fit_that_fails(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By Ctrl-C after an epoch, and by too little memory for the first batch, which may be encoded before."""
+    """By Ctrl-C after an epoch, and by too little memory for the first batch."""
     model = made(name, epochs=3)
     with unchanged(model), monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(RankingTrainer, "evaluate", stopping(1, RankingTrainer.evaluate))
@@ -98,77 +89,38 @@ def test_a_fit_that_fails(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_ctrl_c_while_a_graph_is_indexed(tmp_path: Path) -> None:
     graph = document_graph(tmp_path / "graph")
-    records = [*graph.get_corpus_iter()]
+    records, before = [*graph.get_corpus_iter()], attributes(graph)
 
     def documents() -> Iterator[dict[str, str]]:
         yield {"docno": "a", "text": "new"}
         stop()
 
-    for path, overwrite in ((tmp_path / "new", False), (graph.path, True)):
+    for index, overwrite in ((DocumentGraph(tmp_path / "new").index, False), (graph.index, True)):
         with pytest.raises(KeyboardInterrupt):
-            DocumentGraph(path).index(documents(), overwrite=overwrite)
-    before = attributes(graph)
-    with pytest.raises(KeyboardInterrupt):
-        graph.index(documents(), overwrite=True)
+            index(documents(), overwrite=overwrite)
     assert attributes(graph) == before
     assert [*tmp_path.iterdir()] == [graph.path] and [*graph.get_corpus_iter()] == records
 
 
-def test_ctrl_c_while_tokens_are_stored_or_contextualized(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    encoder, store = tiny.encoder(), TokenStore(tmp_path / "store", verbose=False)
-    encoder.max_passage_tokens = 21  # no other test has encoded these texts with this limit
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(encoder, "encode_passages", stopping(0, encoder.encode_passages))
-        store.build(tiny.graph(2), encoder)
-    assert not store.built() and not (tmp_path / "store").exists()
-    assert store.build(tiny.graph(2), encoder).built()
-    model = MODELS["HGATReranker"].make().save(tmp_path / "model")
-    with unchanged(model), monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(type(model), "_in_context", stopping(0, stop))
-        model.contextualize(tmp_path / "context")
-    assert not (tmp_path / "context").exists()
-    model.contextualize(tmp_path / "context").verify()
-
-
-def test_ctrl_c_in_a_grid_search() -> None:
-    run = tiny.run(3)
-    other = pt.Transformer.from_df(run.drop(columns="query").assign(score=range(len(run), 0, -1)))
-    hybrid = Hybrid(pt.Transformer.from_df(run.drop(columns="query")), other, verbose=False)
-    before = attributes(hybrid)
-    stopped = mock.patch.object(hybrid, "_parts", stopping(0, hybrid._parts))
-    with stopped, pytest.raises(KeyboardInterrupt):
-        hybrid.fit(tiny.topics(3), tiny.qrels(3))
-    assert attributes(hybrid) == before
-    model = GraphMaxSim(
-        tiny.graph(3), tiny.encoder(), {"structural": 0.3}, device="cpu", verbose=False
-    )
-    before = attributes(model)
-    stopped = mock.patch.object(
-        tiny.encoder(), "encode_queries", stopping(0, tiny.encoder().encode_queries)
-    )
-    with stopped, pytest.raises(KeyboardInterrupt):
-        model.fit(run, tiny.qrels(3))
-    assert attributes(model) == before
+def test_ctrl_c_in_a_grid_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder, weights = tiny.encoder(), {"structural": 0.3}
+    model = GraphMaxSim(tiny.graph(3), encoder, weights, device="cpu", verbose=False)
+    monkeypatch.setattr(encoder, "encode_queries", stopping(0, encoder.encode_queries))
+    with unchanged(model), pytest.raises(KeyboardInterrupt):
+        model.fit(tiny.run(3), tiny.qrels(3))
 
 
 # --- kills
 
 KILLS = int(os.environ.get("PYTERRIER_GRAPH_KILLS", "8"))  # over all trainings
-KILLS_OF_ONE = 3  # at most, of one training, before it may run to its end
+KILLS_OF_ONE = 3  # maximum per training, which then may run to its end
 
 
 def train_and_save(name: str, folder: Path | None, file: Path) -> None:
-    model = made(
-        name,
-        epochs=4,
-        evaluations=2,
-        patience=None,
-        output_dir=None if folder is None else str(folder),
-    )
+    output_dir = None if folder is None else str(folder)
+    model = made(name, epochs=4, evaluations=2, patience=None, output_dir=output_dir)
     model.fit(*MODELS[name].fit)
-    save_file({key: value.contiguous() for key, value in weights_of(model).items()}, file)
+    save_file(weights_of(model), file)
 
 
 @forks
@@ -178,29 +130,25 @@ def train_and_save(name: str, folder: Path | None, file: Path) -> None:
 def test_a_training_that_is_killed_anywhere_ends_with_equal_weights(
     name: str, tmp_path: Path
 ) -> None:
-    wanted = KILLS // len(TRAINED) + (TRAINED.index(name) < KILLS % len(TRAINED))
-    random = np.random.default_rng(TRAINED.index(name))
+    number = TRAINED.index(name)
+    wanted = KILLS // len(TRAINED) + (number < KILLS % len(TRAINED))
+    random, kills, trials = np.random.default_rng(number), 0, 0
     made(name)  # so that all processes have the same checkpoints, which are written once
     start = time.monotonic()
     assert in_child(train_and_save, name, None, tmp_path / "whole") == 0
     duration = time.monotonic() - start
-    expected, kills, trials = load_file(tmp_path / "whole"), 0, 0
     while kills < wanted:
         folder, file = tmp_path / str(trials), tmp_path / f"weights{trials}"
         trials += 1
         for _ in range(KILLS_OF_ONE):
             end = time.monotonic() + random.uniform(0.1, 1) * duration
-            status = in_child(
-                train_and_save, name, folder, file, until=lambda end=end: time.monotonic() > end
-            )
-            kills += status == -signal.SIGKILL
+            until = lambda end=end: time.monotonic() > end  # noqa: E731
+            status = in_child(train_and_save, name, folder, file, until=until)
+            assert status in (0, -signal.SIGKILL)
+            kills += status != 0
             if status == 0:
                 break
-            assert status == -signal.SIGKILL
         if not file.exists():
             assert in_child(train_and_save, name, folder, file) == 0
-        found = load_file(file)
-        assert found.keys() == expected.keys()
-        assert all(torch.equal(value, expected[key]) for key, value in found.items())
+        assert_equal(load_file(file), load_file(tmp_path / "whole"))
         shutil.rmtree(folder)
-    print(json.dumps({"training": name, "kills": kills, "ends": trials}))

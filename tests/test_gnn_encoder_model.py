@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import gnn_encoder_reference as reference
@@ -16,15 +15,13 @@ from torch_geometric.nn import GATConv
 
 from pyterrier_graph.gnn_encoder.equations import (
     BipartiteAttention,
-    GNNEncoderConfig,
-    GNNEncoderNetwork,
-    GNNEncoderSideBySide,
     PaperGNNEncoderConfig,
     PaperGNNEncoderNetwork,
     in_batch_loss,
 )
-from pyterrier_graph.graph_mean.equations import FixedMean, SideBySide, weighted_sum
-from pyterrier_graph.graph_mean.neighbors import FEATURES
+from pyterrier_graph.gnn_encoder.network import GNNEncoderConfig, GNNEncoderNetwork
+from pyterrier_graph.graph_mean.equations import graph_mean, weighted_sum
+from pyterrier_graph.graph_mean.neighbors import FEATURES, NeighborBatch
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
 from pyterrier_graph.pair.losses import pair_loss
@@ -144,7 +141,7 @@ def test_attention_is_gatconv(graph: str, heads: int, form: str, own: bool) -> N
     )
     features = torch.randn(len(edges), D_E, requires_grad=True) if d_e else None
 
-    ours = layer(h_t, h_s, csr(edges, targets, features=features))
+    ours = layer((h_s, h_t), csr(edges, targets, features=features))
     pairs = [(j, i) for i, j in edges] + [(sources + i, i) for i in range(targets) if own]
     index = torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).T
     everyone = torch.cat([h_s, h_t]) if own else h_s
@@ -159,25 +156,6 @@ def test_attention_is_gatconv(graph: str, heads: int, form: str, own: bool) -> N
         theirs = peer((everyone, h_t), index, edge_attr=edge_attr)
     inputs = [tensor for tensor in (h_t, h_s, features) if tensor is not None]
     assert_same(ours, theirs, inputs, rtol=1e-5, atol=1e-5)
-    parameters = [
-        peer.lin.weight if form == "000" else peer.lin_src.weight,
-        peer.att_dst,
-        peer.att_src,
-    ]
-    mine = [layer.source.weight, layer.attention, layer.attention]
-    if layer.target:
-        mine.append(layer.target.weight)
-        parameters.append(peer.lin_dst.weight)
-    if layer.edge:
-        mine += [layer.edge.weight, layer.attention]
-        parameters += [peer.lin_edge.weight, peer.att_edge]
-    part = iter(range(3))
-    for parameter, gradient, other in zip(
-        mine, gradients_of(ours, mine), gradients_of(theirs, parameters), strict=True
-    ):
-        if parameter is layer.attention:
-            gradient = gradient[next(part)][None]
-        torch.testing.assert_close(gradient, other, rtol=1e-5, atol=1e-5)
 
 
 @given(graphs(), st.sampled_from([1, 2]), st.booleans(), st.booleans())
@@ -193,8 +171,8 @@ def test_attention_and_its_weights_equal_the_equations(
     features = values(len(edges), D_E, seed=2) if with_features else None
     lists = csr(edges, queries, features=features)
     expected, weights = reference.gat(layer, h_q, h_p, edges, features)
-    assert_same(layer(h_q, h_p, lists), expected, [h_q, h_p, *layer.parameters()])
-    computed = layer.weights(h_q, h_p, lists)
+    assert_same(layer((h_p, h_q), lists), expected, [h_q, h_p, *layer.parameters()])
+    computed = layer.weights((h_p, h_q), lists)
     for number, (target, _) in enumerate(edges):
         assert computed.edges[number].tolist() == pytest.approx(weights[target][number])
     for target in range(queries):
@@ -207,7 +185,7 @@ def test_large_logits_stay_finite() -> None:
     layer = BipartiteAttention(D, 2)
     targets, sources, edges = BIPARTITE["some isolated"]
     h_t = torch.randn(targets, D, requires_grad=True)
-    out = layer(h_t, 1e6 * torch.randn(sources, D), csr(edges, targets))
+    out = layer((1e6 * torch.randn(sources, D), h_t), csr(edges, targets))
     out.sum().backward()
     assert out.isfinite().all() and h_t.grad is not None and h_t.grad.isfinite().all()
 
@@ -219,7 +197,7 @@ def test_sources_may_repeat_be_unsorted_and_numbered_in_32_bits() -> None:
     expected, _ = reference.gat(layer, h_t, h_s, edges)
     for dtype in (torch.int64, torch.int32):
         assert_same(
-            layer(h_t, h_s, csr(edges, 3, dtype)), expected, [h_t, h_s, *layer.parameters()]
+            layer((h_s, h_t), csr(edges, 3, dtype)), expected, [h_t, h_s, *layer.parameters()]
         )
 
 
@@ -234,8 +212,9 @@ def test_half_a_precision_is_only_for_what_surrounds_attention() -> None:
     layer = BipartiteAttention(D, 2)
     h_t, h_s, lists = torch.randn(3, D), torch.randn(4, D), csr([(0, 1), (0, 2), (2, 1)], 3)
     with torch.autocast("cpu", torch.bfloat16):
-        assert torch.equal(layer(h_t, h_s, lists), layer(h_t.float(), h_s, lists))
-        assert layer(h_t.bfloat16(), h_s.bfloat16(), lists).dtype == torch.float32
+        expected = layer((h_s, h_t), lists)
+        assert torch.equal(expected, layer((h_s, h_t.float()), lists))
+        assert layer((h_s.bfloat16(), h_t.bfloat16()), lists).dtype == torch.float32
 
 
 # --- the papers' network ---
@@ -255,16 +234,12 @@ SWITCHES: list[dict[str, Any]] = [
 
 
 def both_hops(
-    network: PaperGNNEncoderNetwork,
-    graph: tuple[int, int, Edges],
-    *,
-    cached: Tensor | None = None,
+    network: PaperGNNEncoderNetwork, graph: tuple[int, int, Edges]
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Ours, the reference's, and what gradients can be taken of."""
     queries, passages, edges = graph
     back, order = transposed(edges)
     h_q, h_p = values(queries, D), values(passages, D, seed=1)
-    first = h_p if cached is None else cached
     f = f_back = None
     inputs = [h_q, h_p, *network.parameters()]
     if network.config.edge_features:
@@ -272,9 +247,9 @@ def both_hops(
         f_back = f[order]
         inputs.append(f)
     to_queries, to_passages = csr(edges, queries, features=f), csr(back, passages, features=f_back)
-    states = network.query_states(h_q, first, to_queries)
-    ours = network.passage_states(h_p, {RETRIEVED: states}, {RETRIEVED: to_passages})
-    theirs = reference.query_states(network, h_q, first, edges, f)
+    states = network.query_states(h_q, h_p, to_queries)
+    ours = network(NeighborBatch(h_p, {RETRIEVED: states}, {RETRIEVED: to_passages}))
+    theirs = reference.query_states(network, h_q, h_p, edges, f)
     torch.testing.assert_close(states, theirs)
     return ours, reference.passage_states(network, h_p, theirs, back, f_back), inputs
 
@@ -294,16 +269,6 @@ def test_network_equals_the_equations(
 GRAPH = (4, 6, [(0, 1), (0, 3), (1, 3), (1, 0), (2, 3), (2, 1)])
 
 
-def test_first_hop_on_cached_passages_alone() -> None:
-    """001, Sect. 3.4: passages in Eq. 6 are cached, those of Eq. 8 to 10 are not."""
-    network = randomized(PaperGNNEncoderNetwork(PaperGNNEncoderConfig(), D))
-    cached = values(6, D, seed=9).detach()
-    assert_same(*both_hops(network, GRAPH, cached=cached))
-    assert not torch.allclose(
-        both_hops(network, GRAPH, cached=cached)[0], both_hops(network, GRAPH)[0]
-    )
-
-
 @pytest.mark.parametrize("switches", [{}, {"average": 0.3}], ids=str)
 def test_no_edges_is_the_network_without_edges(switches: dict[str, Any]) -> None:
     """The same parameters, and nothing of any query."""
@@ -311,59 +276,31 @@ def test_no_edges_is_the_network_without_edges(switches: dict[str, Any]) -> None
     passages = values(3, D)
     expected = reference.passage_states(network, passages, values(0, D), [])
     assert_same(
-        network.passage_states(passages, {}, {}), expected, [passages, *network.parameters()]
+        network(NeighborBatch(passages, {}, {})), expected, [passages, *network.parameters()]
     )
-    assert network.passage_states(
-        passages, {RETRIEVED: values(2, D)}, {RETRIEVED: CSR.empty(3, "cpu")}
-    ).equal(network.passage_states(passages, {}, {}))
-
-
-@pytest.mark.parametrize(
-    ("config", "options", "message"),
-    [
-        (PaperGNNEncoderConfig, {"heads": 0}, "heads must be a whole number, 1 or more"),
-        (PaperGNNEncoderConfig, {"layers": 3}, "layers must be one of 1, 2"),
-        (
-            PaperGNNEncoderConfig,
-            {"gate": "open"},
-            "gate, unless it is 'filter', must be a finite number",
-        ),
-        (
-            PaperGNNEncoderConfig,
-            {"edge_features": 0},
-            "edge_features must be a whole number, 1 or more",
-        ),
-        (
-            PaperGNNEncoderConfig,
-            {"edge_features": 3, "shared_weights": True},
-            "shared_weights leaves no W_e",
-        ),
-        (
-            GNNEncoderConfig,
-            {"weights": {RELEVANT: -1.0}},
-            "the weight of 'relevant' must be 0 or more",
-        ),
-        (GNNEncoderConfig, {"heads": 0}, "heads must be a whole number, 1 or more"),
-        (GNNEncoderConfig, {"isolated_norm": 0.0}, "isolated_norm must be"),
-        (GNNEncoderConfig, {"isolated_norm": math.nan}, "isolated_norm must be"),
-    ],
-)
-def test_options_out_of_range(config: Any, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        config(**options)
+    queries, none = {RETRIEVED: values(2, D)}, {RETRIEVED: CSR.empty(3, "cpu")}
+    states = network(NeighborBatch(passages, queries, none))
+    assert states.equal(network(NeighborBatch(passages, {}, {})))
 
 
 def test_configurations() -> None:
     assert GNNEncoderConfig.paper(layers=1) == PaperGNNEncoderConfig(layers=1)
+    for config, options, message in [
+        (PaperGNNEncoderConfig, {"layers": 3}, "(?s)layers.*should be 1 or 2"),
+        (PaperGNNEncoderConfig, {"gate": "open"}, "(?s)gate.*should be"),
+        (PaperGNNEncoderConfig, {"edge_features": 3, "shared_weights": True}, "leaves no W_e"),
+        (GNNEncoderConfig, {"weights": {RELEVANT: -1.0}}, "(?s)greater than or equal to 0"),
+        (GNNEncoderConfig, {"heads": 0}, "(?s)heads.*greater than 0"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            config(**options)
     with pytest.raises(ValueError, match="heads must divide"):
         PaperGNNEncoderNetwork(PaperGNNEncoderConfig(), 6)
-    with pytest.raises(TypeError, match="weights must be a weight per relation"):
-        GNNEncoderConfig(0.5)  # type: ignore[arg-type]
 
 
 # --- one path per relation ---
 
-RELATIONS = {RETRIEVED: 0.0, RELEVANT: 0.7, "title": 0.2}
+SHARE, RELATIONS = 0.3, {RETRIEVED: 0.0, RELEVANT: 0.7, "title": 0.2}
 
 
 def inputs_of(graph: tuple[int, int, Edges]) -> tuple[Tensor, dict[str, Tensor], dict[str, Edges]]:
@@ -379,65 +316,42 @@ def inputs_of(graph: tuple[int, int, Edges]) -> tuple[Tensor, dict[str, Tensor],
     )
 
 
+def formula(network: GNNEncoderNetwork, passages: Tensor, sources: Any, edges: Any) -> Tensor:
+    """The weighted sum of the literal terms ``y, a_1, a_2, ...``, longer without a relevant query."""
+    network.isolated = 0.0
+    terms = reference.side_by_side_passage_states(network, passages, sources, edges)
+    weights = torch.tensor([1.0, *network.weights.values()], dtype=terms.dtype)
+    total = (terms.unflatten(1, (len(weights), D)) * weights[:, None]).sum(1)
+    isolated = [p not in {target for target, _ in edges[RELEVANT]} for p in range(len(total))]
+    scale = 1 + SHARE * network.weights[RELEVANT]
+    return torch.where(torch.tensor(isolated, dtype=bool)[:, None], scale * total, total)
+
+
 @given(graphs())
 @settings(max_examples=20, deadline=None)
 def test_our_network_equals_its_formula(graph: tuple[int, int, Edges]) -> None:
-    network = randomized(
-        GNNEncoderNetwork(GNNEncoderConfig(RELATIONS, heads=2, isolated_norm=1.5), D)
-    )
+    network = randomized(GNNEncoderNetwork(GNNEncoderConfig(RELATIONS, heads=2), D))
     passages, sources, edges = inputs_of(graph)
     lists = {name: csr(pairs, len(passages)) for name, pairs in edges.items()}
-    expected = reference.relation_passage_states(network, passages, sources, edges)
+    network.width = D * (1 + len(RELATIONS))
+    expected = formula(network, passages, sources, edges)
     inputs = [passages, sources[RELEVANT], sources["title"], *network.parameters()]
-    assert_same(network.passage_states(passages, sources, lists), expected, inputs)
-
-
-@given(graphs())
-@settings(max_examples=20, deadline=None)
-def test_our_network_side_by_side_equals_its_formula(graph: tuple[int, int, Edges]) -> None:
-    network = randomized(
-        GNNEncoderSideBySide(GNNEncoderConfig(RELATIONS, heads=2, per_query=True), D)
-    )
-    network.isolated = 0.3
-    passages, sources, edges = inputs_of(graph)
-    lists = {name: csr(pairs, len(passages)) for name, pairs in edges.items()}
-    expected = reference.side_by_side_passage_states(network, passages, sources, edges)
-    assert (
-        expected.shape
-        == (len(passages), network.width)
-        == (len(passages), D * (1 + len(RELATIONS)))
-    )
-    learned = [parameter for parameter in network.parameters() if parameter.requires_grad]
-    inputs = [passages, sources[RELEVANT], sources["title"], *learned]
-    assert_same(network.passage_states(passages, sources, lists), expected, inputs)
-    assert len([*network.parameters()]) - len(learned) == len(
-        RELATIONS
-    )  # the weights are those of queries
+    batch = NeighborBatch(passages, sources, lists, isolated_share=SHARE)
+    assert_same(network(batch), expected, inputs)
 
 
 @pytest.mark.parametrize("heads", [1, 4])
-def test_the_untrained_network_is_the_mean(heads: int) -> None:
-    """In 32 bits, for unit vectors."""
-    network = GNNEncoderNetwork(GNNEncoderConfig({RETRIEVED: 0.0, RELEVANT: 0.7}, heads), D)
+def test_the_untrained_network_is_graph_mean(heads: int) -> None:
+    """In 32 bits."""
+    weights = {RETRIEVED: 0.0, RELEVANT: 0.7}
+    network = GNNEncoderNetwork(GNNEncoderConfig(weights, heads), D)
     passages, sources, edges = inputs_of(GRAPH)
-    passages, queries = (
-        nn.functional.normalize(x.detach().float()) for x in (passages, sources[RELEVANT])
-    )
+    passages, queries = (x.detach().float() for x in (passages, sources[RELEVANT]))
     lists = {name: csr(edges[name], len(passages)) for name in (RETRIEVED, RELEVANT)}
+    batch = NeighborBatch(passages, dict.fromkeys(lists, queries), lists)
     with torch.no_grad():
-        states = network.passage_states(passages, dict.fromkeys(lists, queries), lists)
-    mean = reference.graph_mean(passages, queries, edges[RELEVANT], weight=0.7)
-    torch.testing.assert_close(states, mean, rtol=0, atol=1e-6)
-    fixed = FixedMean({RETRIEVED: 0.0, RELEVANT: 0.7}, D).passage_states(
-        passages, dict.fromkeys(lists, queries), lists
-    )
-    assert fixed.equal(states)
-    weights = {RETRIEVED: 1.0, RELEVANT: 1.0}
-    wide = GNNEncoderSideBySide(GNNEncoderConfig(weights, heads, per_query=True), D)
-    with torch.no_grad():
-        states_side_by_side = wide.passage_states(passages, dict.fromkeys(lists, queries), lists)
-    expected = SideBySide(weights, D).passage_states(passages, dict.fromkeys(lists, queries), lists)
-    assert expected.equal(states_side_by_side)
+        states = network(batch)
+    assert graph_mean(weights, D)(batch).equal(states)
     targets = torch.isin(torch.arange(6), torch.tensor([target for target, _ in edges[RELEVANT]]))
     assert torch.allclose(states[~targets], passages[~targets], atol=1e-6)
     assert not torch.isclose(states[targets], passages[targets], atol=1e-3).all(1).any()
@@ -446,7 +360,7 @@ def test_the_untrained_network_is_the_mean(heads: int) -> None:
 def test_every_part_of_the_network_learns_from_its_start() -> None:
     """Nothing is stuck at 0: within two steps all parameters have moved."""
     torch.manual_seed(0)
-    network = GNNEncoderNetwork(GNNEncoderConfig(RELATIONS), D)
+    network = GNNEncoderNetwork(GNNEncoderConfig(RELATIONS | {RETRIEVED: 0.3}), D)
     passages, sources, edges = inputs_of(GRAPH)
     passages, sources = (
         passages.detach().float(),
@@ -457,13 +371,12 @@ def test_every_part_of_the_network_learns_from_its_start() -> None:
     optimizer = torch.optim.SGD(network.parameters(), lr=1.0)
     for _ in range(2):
         optimizer.zero_grad()
-        states = network.passage_states(passages, sources, lists)
+        states = network(NeighborBatch(passages, sources, lists))
         in_batch_loss(sources[RELEVANT], states, torch.tensor([1, 0, 3, 2])).backward()
         optimizer.step()
     assert not [
         name for name, parameter in network.named_parameters() if parameter.equal(before[name])
     ]
-    assert len(network.scalars()) == len(RELATIONS)
 
 
 # --- loss ---
@@ -471,19 +384,12 @@ def test_every_part_of_the_network_learns_from_its_start() -> None:
 
 def test_in_batch_loss() -> None:
     queries, passages = values(4, D), values(6, D, seed=1)
-    positives = [5, 0, 0, 2]  # two queries have the same one
-    loss = in_batch_loss(queries, passages, torch.tensor(positives))
-    assert loss.item() == pytest.approx(
-        reference.in_batch_loss(queries.detach(), passages.detach(), positives)
-    )
-    scaled = in_batch_loss(queries, passages, torch.tensor(positives), scale=3.0)
-    torch.testing.assert_close(
-        scaled, in_batch_loss(3 * queries, passages, torch.tensor(positives))
-    )
+    positives = torch.tensor([5, 0, 0, 2])  # two queries have the same one
+    loss = in_batch_loss(queries, passages, positives, scale=3.0)
+    expected = reference.in_batch_loss(3 * queries.detach(), passages.detach(), positives.tolist())
+    assert loss.item() == pytest.approx(expected)
     own = in_batch_loss(queries, passages, torch.arange(4))
     torch.testing.assert_close(own, pair_loss(queries, passages[:4], passages[4:], alpha=0))
     with torch.autocast("cpu", torch.bfloat16):
-        assert (
-            in_batch_loss(queries.bfloat16(), passages.bfloat16(), torch.tensor(positives)).dtype
-            == torch.float32
-        )
+        loss = in_batch_loss(queries.bfloat16(), passages.bfloat16(), positives)
+    assert loss.dtype == torch.float32

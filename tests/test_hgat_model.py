@@ -234,19 +234,13 @@ def test_identity_start_can_learn(variant: str) -> None:
     ],
 )
 def test_wrong_options_are_named(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
+    with pytest.raises(ValueError, match=f"(?s){next(iter(wrong))}.*should be"):
         HGATConfig(**wrong)
 
 
 def test_a_network_that_does_not_fit() -> None:
     with pytest.raises(ValueError, match="3 heads do not divide 8 dimensions"):
         HGAT(HGATConfig(heads=3), dimension=DIMENSION, relations=("order",), positions=6)
-
-
-def test_the_shape_of_the_publication() -> None:
-    config = HGATConfig.paper("LB", heads=4)
-    assert (config.layers, config.heads, config.dropout, config.init) == (3, 4, 0.7, "random")
-    assert config.variant == "LB" and config.relations is None and config.dimension == 128
 
 
 # --- tokens of neighbors that are matched directly: untrained, the network is GraphMaxSim
@@ -356,12 +350,12 @@ def test_explanation_adds_up() -> None:
 
 
 def test_matches_that_cannot_be() -> None:
-    with pytest.raises(ValueError, match="the weight of 'title'"):
+    with pytest.raises(ValueError, match="(?s)matches.title.*greater than or equal to 0"):
         ptg.HGATConfig(matches={"title": -1.0})
     assert ptg.HGATConfig("NO_LB_NS").matches == ptg.HGATConfig.paper().matches == {}
     with pytest.raises(ValueError, match="framework='standard'"):
         ptg.HGATConfig("NO_LB_NS", matches={"title": 1.0})
-    with pytest.raises(TypeError, match="a weight per relation"):
+    with pytest.raises(ValueError, match="(?s)matches.*valid dictionary"):
         ptg.HGATConfig(matches="title")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="no relation 'beside'"):
         hgat(tiny.graph(), {"beside": 1.0})

@@ -20,10 +20,11 @@ from trainings import forks, in_two_processes, interrupt, stop
 from pyterrier_graph.encoders.token_encoder import TokenEncoder
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graphs.candidate_graph import CandidateGraph
-from pyterrier_graph.graphs.relations import paper_relations
+from pyterrier_graph.graphs.hetero_graph import paper_relations
 from pyterrier_graph.hgat.equations import HGATConfig, Variant
+from pyterrier_graph.hgat.negatives import Strategy
 from pyterrier_graph.hgat.reranker import HGATReranker
-from pyterrier_graph.hgat.training import HGATTraining, Strategy, draw_triples
+from pyterrier_graph.hgat.training import HGATTraining, draw_triples
 from pyterrier_graph.training import trainer
 
 QUICK = {
@@ -56,11 +57,6 @@ def hgat(graph: Any = "tiny", encoder: TokenEncoder | None = None, **options: An
     return HGATReranker(
         tiny.graph() if graph == "tiny" else graph, encoder or tiny.encoder(), **given
     )
-
-
-def fresh_encoder() -> TokenEncoder:
-    """The tiny encoder again, for tests that change its weights."""
-    return TokenEncoder(tiny.checkpoint(), max_passage_tokens=24, max_query_tokens=12, device="cpu")
 
 
 def scores(reranker: pt.Transformer) -> np.ndarray:
@@ -151,7 +147,7 @@ def test_triples_of_a_run(with_graph: bool) -> None:
     run = CandidateGraph()(frame)
     options = HGATTraining(negatives="candidates", repeats=3)
     queries, graphs, triples = draw_triples(
-        run, QRELS[QRELS["qid"] != "t2"], graph if with_graph else None, options
+        tiny.judged(run, QRELS[QRELS["qid"] != "t2"], graph if with_graph else None), options
     )
     assert len(triples) == 3 * 5 * 3
     grade = {(row.qid, row.docno): row.label for row in QRELS.itertuples()}
@@ -160,7 +156,9 @@ def test_triples_of_a_run(with_graph: bool) -> None:
         qid = qid_of[queries[query]]
         better, worse = graphs[place].ids_of(np.array([positive, negative]))
         assert grade[qid, better] > grade.get((qid, worse), 0)
-    some = draw_triples(run, QRELS, graph, HGATTraining(negatives="candidates", max_triples=7))[2]
+    some = draw_triples(
+        tiny.judged(run, QRELS, graph), HGATTraining(negatives="candidates", max_triples=7)
+    )[2]
     assert len(np.unique(some, axis=0)) == 7
 
 
@@ -215,7 +213,7 @@ def layers_of(encoder: TokenEncoder) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("frozen", [0, 1])
 def test_the_encoder_learns_but_for_frozen_layers(frozen: int, tmp_path: Path) -> None:
-    encoder = fresh_encoder()
+    encoder = tiny.fresh_encoder()
     store = TokenStore(tmp_path / "tokens", verbose=False).build(tiny.graph(), encoder)
     training = {
         "encoder_learning_rate": 1e-3,
@@ -255,7 +253,7 @@ def test_an_encoder_that_learns_learns_what_a_fixed_one_gives() -> None:
             "epochs": 1,
             "frozen_encoder_layers": 1,
         }
-        encoder = fresh_encoder()
+        encoder = tiny.fresh_encoder()
         for module in encoder.network.modules():
             if isinstance(module, torch.nn.Dropout):
                 module.p = 0.0
@@ -284,12 +282,15 @@ def test_a_training_that_was_interrupted_goes_on(
     tmp_path: Path, encoder_rate: float | None
 ) -> None:
     training = LONG | {"encoder_learning_rate": encoder_rate, "frozen_encoder_layers": 1}
-    whole = hgat(encoder=fresh_encoder(), training=training).fit(RUN, QRELS, RUN, QRELS)
+    whole = hgat(encoder=tiny.fresh_encoder(), training=training).fit(RUN, QRELS, RUN, QRELS)
     kept = training | {"output_dir": str(tmp_path)}
     # one evaluation without improvement is over, the next one would be the last
     assert 3 <= len(values_of(whole)) < 12
     reranker = interrupt(
-        hgat(encoder=fresh_encoder(), training=kept), len(values_of(whole)) + 1, stop, "_scores"
+        hgat(encoder=tiny.fresh_encoder(), training=kept),
+        len(values_of(whole)) + 1,
+        stop,
+        "_scores",
     )
     with pytest.raises(KeyboardInterrupt):
         reranker.fit(RUN, QRELS, RUN, QRELS)
@@ -302,7 +303,7 @@ def test_a_training_that_was_interrupted_goes_on(
     assert values_of(reranker) == values_of(whole)
     assert_same_weights(reranker, whole)
     # and one that has ended is not gone on with
-    again = hgat(encoder=fresh_encoder(), training=kept).fit(RUN, QRELS, RUN, QRELS)
+    again = hgat(encoder=tiny.fresh_encoder(), training=kept).fit(RUN, QRELS, RUN, QRELS)
     assert values_of(again) == values_of(whole)
     assert_same_weights(again, whole)
 
@@ -347,7 +348,7 @@ def test_an_encoder_that_does_not_fit(trained: HGATReranker, tmp_path: Path) -> 
     sample = [" ".join(tiny.WORDS)]
     with pytest.raises(ValueError, match="was saved with .* has other weights or lengths"):
         HGATReranker.load(saved, encoder=tiny.encoder().reduced(sample, 4))
-    other = fresh_encoder()
+    other = tiny.fresh_encoder()
     with torch.no_grad():
         next(other.network.parameters()).add_(0.01)
     with pytest.raises(ValueError, match="was saved with .* has other weights"):
@@ -444,15 +445,6 @@ def test_an_explanation_names_nodes_relations_and_tokens() -> None:
     assert "d3%p0" not in sources
     alone = hgat(variant="NS", layers=1, relations=("external",)).explain("alpha", "d0%p1")
     assert (alone["score"] == 0).all()
-
-
-def test_an_explanation_is_of_the_texts_that_are_stored(tmp_path: Path) -> None:
-    store = TokenStore(tmp_path / "titled", verbose=False).build(
-        tiny.graph(), tiny.encoder(), titles=True
-    )
-    parts = hgat(tokens=store).explain("alpha", "d0%p1").sort_values("position")
-    tokens = parts[parts["relation"] == "own"]["text"].tolist()
-    assert tokens == ["[CLS]", "alpha", "[UNK]", "lambda", "[UNK]", "kappa", "lambda", "[SEP]"]
 
 
 def test_relation_weights(trained: HGATReranker) -> None:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pyterrier_graph as ptg
+from pyterrier_graph.search.hybrid import Frozen
 
 TOPICS = pd.DataFrame({"qid": ["1", "2"], "query": ["alpha", "beta"]})
 Scores = dict[str, dict[str, float]]
@@ -116,7 +117,7 @@ def test_alpha_moves_only_as_far_as_the_queries_agree() -> None:
         ({"alpha": 1.5}, ValueError, "alpha must be from 0 to 1"),
         ({"alpha": [1.0]}, ValueError, "alpha must be a finite number"),
         ({"training": "AP"}, TypeError, "training must be a Tuning"),
-        ({"num_results": 0}, ValueError, "num_results must be a whole number"),
+        ({"num_results": 0}, ValueError, "num_results must be an integer"),
         ({"dense": "index"}, TypeError, "dense must be a pipeline"),
     ],
 )
@@ -150,3 +151,51 @@ def test_nothing_found() -> None:
 TestHybrid = pt.testing.transformer_test_class(
     lambda: ptg.Hybrid(pipeline({"1": {"a": 1.0}}), pipeline({}))
 )
+
+
+def test_first_results_do_not_depend_on_how_many_are_wanted() -> None:
+    """The components retrieve equally deep for one result and for many."""
+    lexical = pipeline({"1": {name: 9.0 - rank for rank, name in enumerate("abcdef")}})
+    dense = pipeline({"1": {name: 9.0 - rank**2 for rank, name in enumerate("febdca")}})
+    complete = ptg.Hybrid(lexical, dense)(TOPICS)["docno"].tolist()
+    for count in range(1, 7):
+        hybrid = ptg.Hybrid(lexical, dense, num_results=count)
+        assert hybrid(TOPICS)["docno"].tolist() == complete[:count]
+        fused = (ptg.Hybrid(lexical, dense) % count).compile()
+        assert fused(TOPICS)["docno"].tolist() == complete[:count]
+    shallow = ptg.Hybrid(lexical, dense, depth=1)(TOPICS)
+    assert {*shallow["docno"]} == {"a", "f"}
+
+
+def test_columns_of_documents_replace_columns_of_topics() -> None:
+    topics = TOPICS.assign(title="Crime", source="a list")
+    kettle = pd.DataFrame({"qid": ["1"], "docno": ["k"], "score": [2.0], "title": ["Kettle"]})
+    titled = pt.apply.generic(lambda queries: kettle.assign(source="a list", rank=0))
+    copied = pt.apply.generic(lambda queries: queries.assign(docno="k", score=1.0, rank=0))
+    for first, second in ((titled, titled), (titled, copied), (copied, titled)):
+        without = pt.apply.generic(lambda run: run.drop(columns=["source"]))
+        found = ptg.Hybrid(first, second >> without)(topics[:1])
+        assert found["title"].tolist() == ["Kettle"] and found["source"].tolist() == ["a list"]
+
+
+@pytest.mark.parametrize("infinite", [float("inf"), float("-inf")])
+def test_infinite_scores(infinite: float) -> None:
+    lexical = pipeline({"1": {"a": 9.0, "b": 5.0, "c": infinite}})
+    with pytest.raises(ValueError, match="query '1', 'c' has an infinite score"):
+        ptg.Hybrid(lexical, pipeline({"1": {"c": 0.9, "a": 0.1}}))(TOPICS)
+
+
+def test_a_frozen_pipeline_is_not_trained() -> None:
+    hybrid = ptg.Hybrid(pipeline({"1": {"a": 1.0}}), pipeline({"1": {"a": 1.0}}))
+    qrels = pd.DataFrame({"qid": ["1"], "docno": ["a"], "label": [1]})
+    runs = []
+
+    class Reranker(pt.Estimator):
+        def fit(self, topics_or_res_tr: pd.DataFrame, *_: Any) -> None:
+            runs.append(topics_or_res_tr)
+
+        def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+            return inp
+
+    (Frozen(hybrid) >> Reranker()).fit(TOPICS, qrels, TOPICS, qrels)
+    pd.testing.assert_frame_equal(runs[0], hybrid(TOPICS))

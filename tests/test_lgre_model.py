@@ -291,11 +291,6 @@ def test_gradient_checkpointing_gives_the_same_gradients() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"word_graph": "tripartite"}, "word_graph must be one of"),
-        ({"radius": -1}, "radius must be a whole number, 0 or more"),
-        ({"dropout": 1.0}, "dropout must be from 0 to below 1"),
-        ({"dropout": 1.5}, "dropout must be from 0 to below 1"),
-        ({"steps": 1.5}, "steps must be a whole number"),
         ({"layers": (3,)}, "0 to 2"),
         ({"layers": (-1, 2)}, "distinct"),
         ({"layers": ()}, "distinct"),

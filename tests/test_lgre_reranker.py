@@ -21,7 +21,7 @@ from transformers import BertConfig, BertForSequenceClassification, BertTokenize
 
 from pyterrier_graph import plots
 from pyterrier_graph.lgre.equations import LGReConfig, word_graph
-from pyterrier_graph.lgre.losses import LGReLoss
+from pyterrier_graph.lgre.losses import LGReLoss, similarity
 from pyterrier_graph.lgre.reranker import LGReReranker
 from pyterrier_graph.lgre.training import CrossEncoderTraining, LGReTraining, QueryPairs
 
@@ -173,8 +173,6 @@ def test_options_that_cannot_be(tmp_path: Path) -> None:
         lgre(init="identity")
     with pytest.raises(ValueError, match="reads at most 64 tokens: max_tokens=65 is more"):
         lgre(max_tokens=65)
-    with pytest.raises(ValueError, match="batch_size must be a whole number, 1 or more, got 0"):
-        lgre(batch_size=0)
 
 
 # --- pairs
@@ -330,6 +328,25 @@ def closed_figures() -> Iterator[None]:
     plt.close("all")
 
 
+def test_representations() -> None:
+    reranker = lgre()
+    run = RUN[RUN["qid"] == "t0"]
+    queries, documents = reranker.representations(run)
+    batch = reranker._tokens(*reranker._texts(run))
+    with torch.inference_mode():
+        expected = similarity(reranker.network(**batch).states, batch["segments"])
+    np.testing.assert_allclose((queries * documents).sum(1), expected, atol=1e-5)
+    axes = plots.representations(reranker, run, QRELS)
+    legend = axes.get_legend()
+    assert legend is not None
+    names = [text.get_text() for text in legend.get_texts()]
+    assert names == ["query (6)", "relevant (2)", "other (4)"]
+    assert len(axes.collections) == 6  # the points of each group and their center
+    plt.close("all")
+    with pytest.raises(ValueError, match="t-SNE needs three documents, got 2"):
+        plots.representations(reranker, run[:2], QRELS)
+
+
 def test_a_picture_of_a_word_graph() -> None:
     explanation = lgre().word_graph("alpha beta", "gamma alpha delta")
     axes = plots.word_graph(explanation)
@@ -365,14 +382,14 @@ def test_the_paper_has_no_early_stopping() -> None:
         assert isinstance(paper, kind)
         assert (paper.epochs, paper.batch_size, paper.pairs_per_epoch, paper.patience) == (
             20,
-            32,
+            16,
             512,
             None,
         )
         assert (paper.learning_rate, paper.encoder_learning_rate, paper.measure) == (
             5e-5,
             1e-5,
-            "nDCG@20",
+            "P@20+nDCG@20",
         )
         assert (paper.validation_candidates, paper.seed) == (None, 3)
     assert LGReTraining.paper().loss == LGReLoss(weight=0.01)

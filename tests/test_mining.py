@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import inspect
 import math
 from collections import defaultdict
 from dataclasses import fields
@@ -325,39 +324,11 @@ def test_examples_stay_in_a_folder_and_else_with_what_refers_to_them(tmp_path: P
 # --- what is refused
 
 
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        ({"hard_negatives": -1}, "hard_negatives must be a whole number, 0 or more, got -1"),
-        ({"depth": 0}, "depth must be a whole number, 1 or more, got 0"),
-        ({"batch_size": 0}, "batch_size must be a whole number"),
-        ({"positive_threshold": 0.1}, "negative_threshold must be from 0 to below 0.1, got 0.1"),
-        ({"positive_threshold": 1.5}, "positive_threshold must be from 0 to 1, got 1.5"),
-    ],
-)
-def test_options_that_cannot_be(options: dict[str, Any], problem: str) -> None:
-    with pytest.raises(ValueError, match=problem):
-        miner(**options)
-
-
-@pytest.mark.parametrize(
-    ("topics", "qrels", "problem"),
-    [
-        (TOPICS[:0], JUDGMENTS, "none of the topics has a relevant document"),
-        (
-            TOPICS.assign(query=[*TOPICS["query"][:-1], " "]),
-            JUDGMENTS,
-            "query 'q39' has no text: ' '",
-        ),
-        (TOPICS, JUDGMENTS.assign(label=0), "none of the topics has a relevant document"),
-        (TOPICS, JUDGMENTS.assign(qid="other"), "none of the topics has a relevant document"),
-    ],
-)
-def test_topics_and_judgments_that_cannot_be(
-    topics: pd.DataFrame, qrels: pd.DataFrame, problem: str
-) -> None:
-    with pytest.raises(ValueError, match=problem):
-        miner().labeled(topics, qrels)
+def test_judgments_without_relevant_documents() -> None:
+    with pytest.raises(ValueError, match="none of the topics has a relevant document"):
+        miner().labeled(TOPICS, JUDGMENTS.assign(label=0))
+    with pytest.raises(ValueError, match="query 'q39' has no text: ' '"):
+        miner().labeled(TOPICS.assign(query=[*TOPICS["query"][:-1], " "]), JUDGMENTS)
 
 
 def test_judgments_of_documents_where_passages_are_retrieved() -> None:
@@ -400,16 +371,6 @@ def without(column: str) -> pt.Transformer:
         ),
         ("candidates", Ranking({}), "(?s)there are no training examples:.*no score above 0.9 +40"),
         (
-            "texts",
-            Texts(WORLD["texts"]) >> without("text"),
-            "texts should return docno, text, but text is missing",
-        ),
-        (
-            "teacher",
-            Teacher(WORLD["scores"]) >> without("score"),
-            "the teacher should return .* score is missing",
-        ),
-        (
             "teacher",
             Teacher(WORLD["scores"]) >> pt.apply.generic(lambda f: f[1:]),
             "the teacher scores .* as nan",
@@ -437,9 +398,6 @@ def test_documents_that_texts_does_not_know() -> None:
     loaded = {docno: text for docno, text in WORLD["texts"].items() if docno != "d7"}
     with pytest.raises(KeyError, match="'d7'"):
         miner(WORLD | {"texts": loaded}).pseudo_labeled(TOPICS)
-    for text in (None, math.nan, 3):
-        with pytest.raises(ValueError, match="texts: a text must be a text, got"):
-            miner(WORLD | {"texts": loaded | {"d7": text}}).labeled(TOPICS, JUDGMENTS)
     lost = Texts(WORLD["texts"]) >> pt.apply.generic(lambda frame: frame[frame["docno"] != "d7"])
     with pytest.raises(KeyError, match="texts does not know document 'd7'"):
         HardNegativeMiner(Ranking(WORLD["rankings"]), lost).labeled(TOPICS, JUDGMENTS)
@@ -453,4 +411,4 @@ def test_the_papers_options() -> None:
         paper.positive_threshold,
         paper.negative_threshold,
     ) == (4, 50, 0.9, 0.1)
-    assert paper.seed == 1 and len(inspect.signature(HardNegativeMiner).parameters) <= 10
+    assert paper.seed == 1

@@ -167,7 +167,7 @@ MODELS = {
         ),
         result=vectors,
         given={"graph": tiny.graph(), "query_graph": query_graph()},
-        lost={"config": ptg.GNNEncoderConfig(isolated_norm=0.9)},
+        lost={"config": ptg.GNNEncoderConfig(heads=2)},
         fit=(TOPICS, QRELS, TOPICS, QRELS),
     ),
 }
@@ -414,7 +414,7 @@ def test_an_interrupted_training_goes_on(
     for other in ({"learning_rate": 0.5}, {"qrels": QRELS[QRELS["qid"] != "t1"]}):
         with pytest.raises(
             ValueError,
-            match=r"another training \(other: .*(learning_rate|examples|triples|queries)",
+            match=r"another training \(.*(learning_rate|examples|triples|queries)",
         ):
             fit(**other)
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from pyterrier_graph.documents.document import Node, StructuredDocument, split_passage_id
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph
-from pyterrier_graph.hgat.training import HGATTraining, NegativeSampler, Strategy, draw_triples
+from pyterrier_graph.hgat.negatives import NegativeSampler, Strategy
+from pyterrier_graph.hgat.training import HGATTraining, draw_triples
 
 STRATEGIES = get_args(Strategy)
 
@@ -166,10 +167,10 @@ def test_codes_of_the_query_go_before_those_of_its_relevant_documents() -> None:
 def test_codes_in_a_run_are_those_of_its_queries() -> None:
     run = tiny.run().assign(codes=[("even",)] * len(tiny.run()))
     options = HGATTraining(negatives="shared_codes")
-    _, (graph,), triples = draw_triples(run, tiny.qrels(), tiny.graph(), options)
+    _, (graph,), triples = draw_triples(tiny.judged(run, tiny.qrels(), tiny.graph()), options)
     assert len(triples) == 18  # without codes in the run, the documents of odd number have none
     assert {docno.split("%")[0] for docno in graph.ids_of(triples[:, 3])} <= {"d0", "d2", "d4"}
-    assert len(draw_triples(tiny.run(), tiny.qrels(), tiny.graph(), options)[2]) == 9
+    assert len(draw_triples(tiny.judged(tiny.run(), tiny.qrels(), tiny.graph()), options)[2]) == 9
 
 
 def test_mixed_is_four_to_six_when_draws_are_rejected() -> None:
@@ -235,9 +236,7 @@ def test_pairs_without_negatives_are_left_out_and_counted(caplog: pytest.LogCapt
 
 def test_what_cannot_be_sampled() -> None:
     graph, qrels = tiny.graph(), tiny.qrels()
-    with pytest.raises(
-        ValueError, match="negatives must be one of 'random', 'same_doc', .* got 'hard'"
-    ):
+    with pytest.raises(ValueError, match="(?s)negatives.*'random', 'same_doc'.*input_value='hard'"):
         HGATTraining(negatives="hard")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="no training query has a relevant passage"):
         NegativeSampler(graph, qrels.assign(label=0), "random")

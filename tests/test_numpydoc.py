@@ -542,7 +542,6 @@ def test_documents_can_be_sliced_and_looked_up(numpy_corpus: DocstringCorpus) ->
     [
         "import pyterrier as pt; assert 'ir_datasets' not in sys.modules and 'torch' not in sys.modules",
         "import ir_datasets, pyterrier as pt",
-        "import pyterrier_graph.datasets.numpydoc, pyterrier as pt",
         "import pyterrier_graph.datasets.provider, pyterrier as pt",
     ],
 )

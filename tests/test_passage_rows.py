@@ -44,7 +44,7 @@ def build(folder: Path, rows: Any, **options: Any) -> DocumentGraph:
 
 
 def test_rows_keep_their_ids(graph):
-    assert graph._own_ids and graph.summary()["documents"] == 3
+    assert graph.has_own_ids and graph.summary()["documents"] == 3
     assert graph.ids_of(graph.passage_nodes) == ["1", "2", "3", "Bees"]
     assert graph.texts(graph.nodes_of(["Bees", "2", "Ants%s0"])) == [
         "A band from Sydney.",
@@ -61,7 +61,7 @@ def test_rows_keep_their_ids(graph):
         graph.nodes_of(["7"])
     with pytest.raises(KeyError, match=r"documents are not nodes.*put graph.passages\(\) before"):
         graph.nodes_of(["Ants"])
-    assert graph._find(["Ants%p0", "7", None, "3"]).tolist() == [
+    assert graph.find(["Ants%p0", "7", None, "3"]).tolist() == [
         -1,
         -1,
         -1,
@@ -108,8 +108,12 @@ def test_passages_of_both_kinds_of_runs(graph):
             "passage '1': no docno of its document in 'title', but None",
         ),
         ([{"docno": "1", "text": "a"}], {"document": lambda row: 1.5}, "from document=, but 1.5"),
-        ([{"docno": 1, "text": "a", "title": "A"}], {}, "a passage needs a text as 'docno', got 1"),
-        ([{"docno": "1", "title": "A"}], {}, "a passage needs a text as 'text', got None"),
+        (
+            [{"docno": 1, "text": "a", "title": "A"}],
+            {},
+            "a passage needs a string as 'docno', got 1",
+        ),
+        ([{"docno": "1", "title": "A"}], {}, "a passage needs a string as 'text', got None"),
         (["1"], {}, "a corpus consists of rows with 'docno' and 'text', not of '1'"),
         ([{"docno": "1\0", "text": "a", "title": "A"}], {}, "NUL"),
         ([], {}, "needs documents"),

@@ -117,7 +117,7 @@ def test_empty_frames_have_the_same_columns_and_what_misses_is_named(
             ClaimsQuery,
             {"words": "ten"},
             ValueError,
-            "words must be a whole number, 1 or more, got 'ten'",
+            "words must be an integer, 1 or more, got 'ten'",
         ),
         (
             AbstractTerms,
@@ -137,8 +137,8 @@ def test_empty_frames_have_the_same_columns_and_what_misses_is_named(
             ValueError,
             "level must be one of 'subclass', 'group'",
         ),
-        (DocumentCutoff, {"documents": 1.5}, ValueError, "documents must be a whole number"),
-        (DocumentCutoff, {"passages": 0}, ValueError, "passages must be a whole number, 1 or more"),
+        (DocumentCutoff, {"documents": 1.5}, ValueError, "documents must be an integer"),
+        (DocumentCutoff, {"passages": 0}, ValueError, "passages must be an integer, 1 or more"),
         (DocumentFrequencies, {"path": CORPUS}, TypeError, "path must be the path of a folder"),
     ],
 )

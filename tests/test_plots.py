@@ -20,8 +20,6 @@ from matplotlib.text import Annotation, Text
 from scipy import stats
 
 from pyterrier_graph import plots
-from pyterrier_graph.documents.document import Node, Reference, StructuredDocument
-from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 from pyterrier_graph.html import COLORS, NEUTRAL, TEXT, WIDEST
 from pyterrier_graph.lgre.reranker import LearnedWordGraph
 from pyterrier_graph.show.axes import with_path
@@ -71,6 +69,7 @@ PICTURES: dict[str, Callable[..., Any]] = {
     "word_graph": lambda **to: plots.word_graph(WORDS, **to),
     "results": lambda **to: plots.results(RESULTS, title="$a$", **to)[0],
 }
+ELSEWHERE = {"representations"}  # drawn in test_lgre_reranker
 
 
 @pytest.fixture(autouse=True)
@@ -120,7 +119,13 @@ def test_each_picture_can_be_saved_and_has_the_colors_of_the_style(name: str, st
         if name != "results":
             assert PICTURES[name](ax=other) is other
             assert len(plt.get_fignums()) == 2
-    assert set(plots.__all__) == {*PICTURES, "training_curves", "similarity_shift", *HTML}
+    assert set(plots.__all__) == {
+        *PICTURES,
+        "training_curves",
+        "similarity_shift",
+        *HTML,
+        *ELSEWHERE,
+    }
 
 
 def test_edges_and_nodes_of_a_document() -> None:
@@ -147,21 +152,6 @@ def test_edges_and_nodes_of_a_document() -> None:
     assert markers == ["o", "s", "o", "s", "s", "o"]
 
 
-def test_long_documents_and_many_references_are_cut() -> None:
-    nodes = (Node("section", "root", -1), *(Node("passage", "word " * 50, 0) for _ in range(9)))
-    references = tuple(Reference("external", 0, f"e{n}") for n in range(7)) + (
-        Reference("external", 1, "e0%p3"),
-    )
-    others = [StructuredDocument(f"e{n}", nodes) for n in range(7)]
-    graph = MemoryGraph.from_documents([StructuredDocument("d", nodes, (), references), *others])
-    ax = plots.document_graph(graph, "d", most=5)
-    assert ax.get_title("left") == "d, first 5 of 10 nodes, 5 of 8 references"
-    assert len(texts(ax)) == 10 and all(len(text) <= 60 for text in texts(ax))
-    assert "e0%p3" in texts(plots.document_graph(graph, "d"))
-    with pytest.raises(KeyError, match="'nowhere'"):
-        plots.document_graph(graph, "nowhere")
-
-
 def test_bars_of_relations() -> None:
     ax = plots.relation_weights(RELATIONS)
     assert names(ax) == ["layer 1", "layer 2"]
@@ -174,26 +164,6 @@ def test_bars_of_relations() -> None:
     np.testing.assert_allclose(lengths[COLORS[0]], RELATIONS["layer 1"][::-1])
     np.testing.assert_allclose(lengths[COLORS[1]], RELATIONS["layer 2"][::-1])
     assert ax.patches[0].get_y() < ax.patches[3].get_y()  # the first layer lies above the second
-
-
-def test_weights_of_relations_of_all_models() -> None:
-    weights = {"title": 1.0, "relevant": 0.5}
-    models = [
-        weights,
-        SimpleNamespace(weights=weights),
-        SimpleNamespace(relation_weights=lambda: pd.DataFrame({"layer 1": weights})),
-    ]
-    for model in models:
-        ax = plots.relation_weights(model, title="mine")
-        assert [label.get_text() for label in ax.get_yticklabels()] == [
-            *map(with_path, ["relevant", "title"])
-        ]
-        assert [bar.get_width() for bar in ax.patches] == [0.5, 1.0]
-        assert (
-            ax.get_legend() is None
-            and ax.get_title("left") == "mine"
-            and ax.get_xlabel() == "weight"
-        )
 
 
 def test_curves_of_one_training() -> None:

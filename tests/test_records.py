@@ -161,7 +161,7 @@ def test_msmarco_document_v2(corpus, tmp_path: Path):
             ],
         ),
         "D1": ("Ties", ["One. Two."]),
-        "D2": ("Ties", []),
+        "D2": ("Ties", ["Ties"]),  # found by its title
     }
 
 
@@ -265,11 +265,25 @@ def test_function_of_ones_own(tmp_path: Path):
         }
 
     graph = ptg.DocumentGraph(tmp_path / "graph").index(map(read, rows))
-    assert [row["text"] for row in graph.get_corpus_iter()] == ["It is long.", "It is short."]
+    assert [row["text"] for row in graph.get_corpus_iter()] == [
+        "It is long.",
+        "It is short.",
+        "Bows",
+    ]
     assert [row["title"] for row in graph.get_corpus_iter("documents")] == ["Ties", "Bows"]
     with pytest.raises(ValueError, match="not of None"):
         ptg.DocumentGraph(tmp_path / "other").index([None])
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    "fields", [{"text": ""}, {"sections": []}, {"body": " "}, {"abstract": None}]
+)
+def test_documents_that_have_only_a_title(fields: dict[str, Any], tmp_path: Path):
+    document = read_record({"docno": "a", "title": "Zika vaccine"} | fields)
+    assert document.passages() == ["Zika vaccine"]
+    graph = ptg.DocumentGraph(tmp_path / "graph").index([document])
+    assert [row["docno"] for row in graph.get_corpus_iter()] == ["a%p0"]
 
 
 # --- sections
@@ -294,6 +308,11 @@ def test_sections(sections, title, words: int):
         expected += [
             (False, word, name) for paragraph in paragraphs for word in (paragraph or "").split()
         ]
+    titles = [title] * (isinstance(title, str) and bool(title.strip()))
+    titles += [name for is_title, name, _ in expected if is_title]
+    if all(is_title for is_title, _, _ in expected):  # they are the only passage
+        expected += [(False, word, "") for word in " ".join(titles).split()]
+        words = 10**9
     found = []
     for kind, text, parent in document.nodes[1:]:
         if kind == "section":
@@ -314,11 +333,10 @@ def test_sections(sections, title, words: int):
     st.integers(1, 4),
 )
 def test_headings_lose_no_words(headings: list[str], lines: list[str], words: int):
-    record = {"docno": "x", "title": "c", "headings": "\n".join(headings), "body": "\n".join(lines)}
+    body = "\n".join([*lines, "end"])
+    record = {"docno": "x", "title": "c", "headings": "\n".join(headings), "body": body}
     document = read_record(record, passage_words=words)
-    assert [word for node in document.nodes[1:] for word in node.text.split()] == record[
-        "body"
-    ].split()
+    assert [word for node in document.nodes[1:] for word in node.text.split()] == body.split()
     titles = iter(headings)
     assert all(
         node.text in titles and node.text != "c"
@@ -333,14 +351,14 @@ def test_headings_lose_no_words(headings: list[str], lines: list[str], words: in
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        ({"title": "Ties"}, "needs a non-empty text as 'docno', got None"),
-        ({"docno": 5, "abstract": "One."}, "needs a non-empty text as 'docno', got 5"),
+        ({"title": "Ties"}, "needs a non-empty string as 'docno', got None"),
+        ({"docno": 5, "abstract": "One."}, "needs a non-empty string as 'docno', got 5"),
         (
             {"docno": "d", "title": "Ties"},
             "'d' has no fields that .*read_record.*'docno', 'title'.*map.function",
         ),
-        ({"docno": "d", "text": None}, "'d' has neither 'nodes' nor a text"),
-        ({"docno": "d", "title": 5, "body": "One."}, "'d': node 0 is .*a text"),
+        ({"docno": "d", "text": None}, "'d' has neither 'nodes' nor a string"),
+        ({"docno": "d", "title": 5, "body": "One."}, "'d': node 0 is .*a string"),
         ({"docno": "d", "body": b"One."}, "'d': body cannot be read: .*bytes"),
         ({"docno": "d", "abstract": "One.", "body": 5}, "'d': abstract cannot be read"),
         ({"docno": "d", "sections": 5}, "'d': sections cannot be read: .*int"),

@@ -15,17 +15,19 @@ import tiny
 import torch
 
 import pyterrier_graph as ptg
-from pyterrier_graph.checks import SpeedWarning
-from pyterrier_graph.encoders.token_encoder import TokenEncoder
+from pyterrier_graph.checks import DataWarning, SpeedWarning
+from pyterrier_graph.documents.document import Node, Reference, StructuredDocument
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graph_maxsim.reranker import GraphMaxSim
 from pyterrier_graph.graphs.candidate_graph import CandidateGraph
 from pyterrier_graph.graphs.document_graph import DocumentGraph
+from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 from pyterrier_graph.hgat.equations import HGATConfig
 from pyterrier_graph.hgat.reranker import HGATReranker
 from pyterrier_graph.hgat.training import HGATTraining, draw_triples
 from pyterrier_graph.search.document_evidence import DocumentEvidence
-from pyterrier_graph.training.validation import Validation
+from pyterrier_graph.training.model import LearnedModel
+from pyterrier_graph.training.validation import JudgedRun, Validation
 
 Make = Callable[..., pt.Transformer]
 
@@ -194,9 +196,7 @@ def test_a_missing_graph(make: Make) -> None:
 
 @every_reranker
 def test_weights_that_are_not_numbers(make: Make) -> None:
-    encoder = TokenEncoder(
-        tiny.checkpoint(), max_passage_tokens=24, max_query_tokens=12, device="cpu"
-    )
+    encoder = tiny.fresh_encoder()
     with torch.no_grad():
         next(encoder.network.parameters())[:] = float("nan")
     reranker = make(tiny.graph())
@@ -207,9 +207,7 @@ def test_weights_that_are_not_numbers(make: Make) -> None:
 
 @every_reranker
 def test_stored_tokens_of_something_else(make: Make, tmp_path: Path) -> None:
-    other = TokenEncoder(
-        tiny.checkpoint(), max_passage_tokens=20, max_query_tokens=12, device="cpu"
-    )
+    other = tiny.fresh_encoder(20)
     store = TokenStore(tmp_path / "other", verbose=False).build(tiny.graph(), other)
     with pytest.raises(ValueError, match="other weights or lengths"):
         make(tiny.graph(), tokens=store)
@@ -311,6 +309,31 @@ def test_document_evidence_learns_its_weight() -> None:
     )  # the validation queries decide
 
 
+def test_a_reference_to_a_document_reaches_its_passages() -> None:
+    nodes = (Node("section", "", -1), Node("passage", "a", 0), Node("section", "", 0))
+    nodes = (*nodes, Node("passage", "b", 2))
+    references = (Reference("external", 1, "e"),)
+    graph = MemoryGraph.from_documents(
+        [StructuredDocument("d", nodes, (), references), StructuredDocument("e", nodes)]
+    )
+    row, reached = graph.related_passages(
+        graph.nodes_of(["d%p0", "d%p1", "e%p0", "e%p1"]), "external"
+    )
+    pairs = zip(row.tolist(), graph.ids_of(reached), strict=True)
+    assert [*pairs] == [(0, "e%p0"), (0, "e%p1"), (2, "d%p0"), (3, "d%p0")]
+    docnos = ["e%p1", "d%p0", "e%p0", "d%p1"]
+    run = pd.DataFrame({"qid": "1", "docno": docnos, "score": [4.0, 2.0, 1.0, 0.0]})
+    scores = DocumentEvidence(0.0, relations={"external": 0.5}, graph=graph)(run)["score"]
+    assert scores.tolist() == [4 + 0.5 * 2, 2 + 0.5 * (4 + 1) / 2, 1 + 0.5 * 2, 0]
+    for relation in ("internal", "structural"):  # no links; sections are no passages
+        with pytest.warns(DataWarning, match=f"'{relation}' has no effect"):
+            DocumentEvidence(relations={relation: 0.3}, graph=graph)
+    with pytest.warns(DataWarning, match="'internal' has no effect"):
+        GraphMaxSim(graph, tiny.encoder(), {"internal": 0.3})
+    with pytest.raises(ValueError, match="no relation 'externl'"):
+        DocumentEvidence(relations={"externl": 0.3}, graph=graph)
+
+
 @pytest.mark.parametrize("make", [*RERANKERS, lambda graph: DocumentEvidence()])
 def test_judgments_that_do_not_fit(make: Make) -> None:
     frame, qrels, reranker = tiny.run(2), tiny.qrels(2), make(tiny.graph())
@@ -376,7 +399,7 @@ def small(graph: Any = "tiny", **options: Any) -> HGATReranker:
             small,
             {"batch_size": 0},
             ValueError,
-            "batch_size must be a whole number, 1 or more, got 0",
+            "batch_size must be an integer, 1 or more, got 0",
         ),
         (small, {"contextualized": "path"}, TypeError, "contextualized must be what"),
         (
@@ -396,6 +419,35 @@ def test_wrong_arguments_are_named(
 
 
 # --- defaults
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "value", "message"),
+    [
+        (tiny_maxsim, "weights", {"order": -1.0}, "weight of 'order' must be 0 or more"),
+        (tiny_maxsim, "weights", {"cites": 1.0}, "no relation 'cites'"),
+        (tiny_maxsim, "graph", "corpus.graph", "graph must be a DocumentGraph"),
+        (tiny_maxsim, "tokens", "tokens", "tokens must be a TokenStore"),
+        (small, "batch_size", 0, "batch_size must be"),
+        (lambda: DocumentEvidence(graph=tiny.graph()), "weight", -1.0, "weight must be 0 or more"),
+        (small, "training", {"epochs": 1}, "training must be a HGATTraining"),
+        (small, "config", HGATConfig(), "config determines the weights of a HGATReranker"),
+    ],
+)
+def test_arguments_that_are_set_later_are_checked(
+    make: Make, name: str, value: Any, message: str
+) -> None:
+    reranker = make()
+    if isinstance(reranker, LearnedModel):
+        before = reranker.get_parameter(name)
+        with pytest.raises((TypeError, ValueError), match=message):
+            reranker.set_parameter(name, value)
+        assert reranker.get_parameter(name) == before
+    reranker(tiny.run(1))
+    if name != "config":
+        setattr(reranker, name, value)
+        with pytest.raises((TypeError, ValueError), match=message):
+            reranker(tiny.run(1))
 
 
 def test_hgat_is_graph_maxsim_until_it_is_trained() -> None:
@@ -423,7 +475,8 @@ def test_relations_are_those_of_the_config_or_all_of_the_paper() -> None:
 
 def test_training_by_judgments_of_documents_is_that_of_their_passages() -> None:
     drawn = [
-        draw_triples(RUN, qrels, tiny.graph(), HGATTraining())[2] for qrels in (PASSAGES, DOCUMENTS)
+        draw_triples(tiny.judged(RUN, qrels, tiny.graph()), HGATTraining())[2]
+        for qrels in (PASSAGES, DOCUMENTS)
     ]
     np.testing.assert_array_equal(*drawn)
     fitted = [
@@ -436,27 +489,34 @@ def test_training_by_judgments_of_documents_is_that_of_their_passages() -> None:
 def test_judged_documents_that_are_not_in_the_graph() -> None:
     unknown = pd.DataFrame([{"qid": "t0", "docno": "d99", "label": 1}])
     with pytest.warns(UserWarning, match=r"1 judged docno \('d99'\) not in the graph"):
-        triples = draw_triples(RUN, pd.concat([DOCUMENTS, unknown]), tiny.graph(), HGATTraining())[
-            2
-        ]
+        triples = draw_triples(
+            tiny.judged(RUN, pd.concat([DOCUMENTS, unknown]), tiny.graph()), HGATTraining()
+        )[2]
     np.testing.assert_array_equal(
-        triples, draw_triples(RUN, DOCUMENTS, tiny.graph(), HGATTraining())[2]
+        triples, draw_triples(tiny.judged(RUN, DOCUMENTS, tiny.graph()), HGATTraining())[2]
     )
     with pytest.raises(KeyError, match="d99"):
-        draw_triples(RUN, unknown, tiny.graph(), HGATTraining())
+        draw_triples(tiny.judged(RUN, unknown, tiny.graph()), HGATTraining())
 
 
 def test_validation_by_judgments_of_documents() -> None:
     reranker = small(training={"epochs": 2}).fit(RUN, DOCUMENTS, RUN, DOCUMENTS)
     measured = [entry["nDCG@10"] for entry in reranker.training_log if "nDCG@10" in entry]
-    last = Validation(RUN, DOCUMENTS, "nDCG@10", reranker).per_query(reranker(RUN)["score"]).mean()
+    last = (
+        Validation(JudgedRun(RUN, DOCUMENTS, reranker), "nDCG@10")
+        .per_query(reranker(RUN)["score"])
+        .mean()
+    )
     assert max(measured) == pytest.approx(last)
     assert max(measured) > 0
     start = {"title/title": 0.0, "order_i": 0.0}
     tuned = tiny_maxsim(weights=start).fit(RUN, DOCUMENTS)
     evidence = DocumentEvidence(0.0).fit(tuned(RUN), DOCUMENTS)
     for model, scored in ((tuned, tuned(RUN)), (evidence, evidence(tuned(RUN)))):
-        assert Validation(RUN, DOCUMENTS, "nDCG@10", model).per_query(scored["score"]).sum() > 0
+        assert (
+            Validation(JudgedRun(RUN, DOCUMENTS, model), "nDCG@10").per_query(scored["score"]).sum()
+            > 0
+        )
 
 
 # --- options of training
@@ -468,21 +528,6 @@ def test_an_encoder_whose_layers_are_all_frozen() -> None:
         ValueError, match="has 2 layers, and frozen_encoder_layers=2 freezes all.*with less than 2"
     ):
         small(training=training).fit(RUN, QRELS)
-
-
-def test_the_publication_s_training() -> None:
-    options = HGATTraining.paper(epochs=3)
-    assert (
-        options.learning_rate,
-        options.encoder_learning_rate,
-        options.frozen_encoder_layers,
-    ) == (1e-3, 3e-6, 6)
-    assert (options.negatives, options.repeats, options.max_triples, options.epochs) == (
-        "mixed",
-        1000,
-        None,
-        3,
-    )
 
 
 # --- titles and speed

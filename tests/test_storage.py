@@ -1,4 +1,4 @@
-"""Storage: artifacts that are complete or not there, work that continues after a kill, digests, locks, workers."""
+"""Artifacts that are complete or not there: kills, full disks, readers and writers at once, damages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,34 +24,29 @@ from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.storage import artifact
 from pyterrier_graph.storage.artifact import (
-    CARD,
     DIGESTS,
     META,
     OWN_DIGEST,
+    SIZES,
+    SMALL,
+    atomic_folder,
     read_meta,
     verify,
-    writing,
 )
 
 KIND = {"type": "thing", "format": "files", "format_version": 1}
+NEW = [{"docno": "a", "text": "new"}]
 
 
-def thing(path: Path, content: bytes = b"12345", wait: float = 0.0) -> Path:
-    """An artifact with a small file and a large one."""
-    with writing(path, KIND | {"number": 1e-05}) as folder:
-        (folder / "inside").mkdir()
-        (folder / "inside" / "small").write_bytes(content)
-        (folder / "large").write_bytes(bytes(artifact.SMALL + 1))
+def thing(path: Path, wait: float = 0.0) -> Path:
+    """An artifact with a small file, a large one, and another artifact."""
+    with atomic_folder(path, KIND | {"number": 1e-05}) as folder:
+        (folder / "small").write_bytes(b"12345")
+        (folder / "large").write_bytes(bytes(SMALL + 1))
+        with atomic_folder(folder / "inside", {"type": "other"}) as inside:
+            (inside / "large").write_bytes(bytes(SMALL + 1))
         time.sleep(wait)
     return path
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    return {
-        file.relative_to(folder).as_posix(): file.read_bytes()
-        for file in folder.rglob("*")
-        if file.is_file()
-    }
 
 
 def fails(number: int) -> Callable[..., Any]:
@@ -61,15 +56,13 @@ def fails(number: int) -> Callable[..., Any]:
     return fail
 
 
-# --- artifacts that are written at once
+# --- writing
 
 
-def test_two_builds_at_one_path(tmp_path: Path) -> None:
-    with writing(tmp_path / "a", dict(KIND)) as folder:
+def test_two_processes_at_one_path(tmp_path: Path) -> None:
+    with atomic_folder(tmp_path / "a", dict(KIND)) as folder:
         (folder / "file").write_bytes(b"first")
-        with pytest.raises(
-            BlockingIOError, match="another process is at work in '.*a.new': wait until it is done"
-        ):
+        with pytest.raises(BlockingIOError, match=r"another process is at work in '.*a.new': wait"):
             thing(tmp_path / "a")
         thing(tmp_path / "b")  # another path
     assert (tmp_path / "a" / "file").read_bytes() == b"first"
@@ -79,17 +72,12 @@ def test_two_builds_at_one_path(tmp_path: Path) -> None:
 
 
 @forks
-def test_files_of_a_killed_process_are_removed_and_those_of_a_living_one_stay(
-    tmp_path: Path,
-) -> None:
-    begun = (tmp_path / ".a.new/files/large").exists
-    assert in_child(thing, tmp_path / "a", b"", 60.0, until=begun) == -signal.SIGKILL
+def test_files_of_a_killed_process_are_removed(tmp_path: Path) -> None:
+    begun = (tmp_path / ".a.new/files/inside").exists
+    assert in_child(thing, tmp_path / "a", 60.0, until=begun) == -signal.SIGKILL
     assert begun() and not (tmp_path / "a").exists()
-    with writing(tmp_path / "b", dict(KIND)):
-        thing(tmp_path / "a")
-        with pytest.raises(BlockingIOError, match="another process"):
-            thing(tmp_path / "b")
-        assert sorted(place.name for place in tmp_path.iterdir()) == [".b.new", "a"]
+    verify(thing(tmp_path / "a"))
+    assert [*tmp_path.iterdir()] == [tmp_path / "a"]
 
 
 @forks
@@ -101,13 +89,12 @@ def test_an_artifact_that_is_being_replaced_is_not_lost(
     records, original = [*graph.get_corpus_iter()], Path.replace
 
     def replace(fail: Callable[[], Any]) -> None:
+        def failing(path: Path, target: Path) -> Any:
+            return fail() if path.name == "files" else original(path, target)
+
         with monkeypatch.context() as patch:
-            patch.setattr(
-                Path,
-                "replace",
-                lambda path, to: fail() if path.name == "files" else original(path, to),
-            )
-            DocumentGraph(graph.path).index([{"docno": "a", "text": "new"}], overwrite=True)
+            patch.setattr(Path, "replace", failing)
+            DocumentGraph(graph.path).index(NEW, overwrite=True)
 
     with pytest.raises(OSError, match="Input/output"):
         replace(fails(errno.EIO))
@@ -120,14 +107,26 @@ def test_an_artifact_that_is_being_replaced_is_not_lost(
     assert [*DocumentGraph(graph.path).get_corpus_iter()] == records
 
 
+@pytest.mark.parametrize("moment", ["sync", "meta_text", "file_sha256"])
+def test_a_disk_that_is_full(moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = document_graph(tmp_path / "graph")
+    records = [*graph.get_corpus_iter()]
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
+        patch.setattr(artifact, moment, fails(errno.ENOSPC))
+        graph.index(NEW, overwrite=True)
+    assert [*tmp_path.iterdir()] == [graph.path]
+    assert [*graph.get_corpus_iter()] == records == [*DocumentGraph(graph.path).get_corpus_iter()]
+
+
+# --- opening
+
+
 def test_a_graph_that_was_replaced_is_not_mixed_with_the_new_one(tmp_path: Path) -> None:
     graph = document_graph(tmp_path / "graph")
     old = DocumentGraph(graph.path)
     assert len(old) == 2
-    graph.index([{"docno": "a", "text": "new"}, {"docno": "b", "text": "new"}], overwrite=True)
-    with pytest.raises(
-        ValueError, match="was replaced or removed after it had been opened: open it again"
-    ):
+    graph.index(NEW, overwrite=True)
+    with pytest.raises(ValueError, match="was replaced or removed after it had been opened: open"):
         old.texts(np.array([0]))
 
 
@@ -136,11 +135,9 @@ def test_an_artifact_that_is_replaced_while_it_is_opened(
     moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The reader sees the new one, not a damaged one."""
-    graph, new = (
-        document_graph(tmp_path / "graph"),
-        DocumentGraph(tmp_path / "new").index(tiny.documents(3)),
-    )
-    compute = getattr(artifact, moment)
+    graph = document_graph(tmp_path / "graph")
+    new = DocumentGraph(tmp_path / "new").index(tiny.documents(3))
+    records, compute = [*new.get_corpus_iter()], getattr(artifact, moment)
 
     def replaced(*arguments: Any) -> Any:
         monkeypatch.setattr(artifact, moment, compute)
@@ -148,30 +145,8 @@ def test_an_artifact_that_is_replaced_while_it_is_opened(
         new.path.rename(graph.path)
         return compute(*arguments)
 
-    records = [*new.get_corpus_iter()]
     monkeypatch.setattr(artifact, moment, replaced)
     assert [*DocumentGraph(graph.path).get_corpus_iter()] == records
-
-
-@pytest.mark.parametrize("moment", ["sync", "meta_text", "file_sha256"])
-def test_a_disk_that_is_full(moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = document_graph(tmp_path / "graph")
-    records = [*graph.get_corpus_iter()]
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
-        patch.setattr(artifact, moment, fails(errno.ENOSPC))
-        graph.index([{"docno": "a", "text": "new"}], overwrite=True)
-    assert [*tmp_path.iterdir()] == [graph.path]
-    assert [*graph.get_corpus_iter()] == records == [*DocumentGraph(graph.path).get_corpus_iter()]
-    assert len(graph.index([{"docno": "a", "text": "new"}], overwrite=True)) == 1
-
-
-# --- digests
-
-
-@pytest.fixture(scope="module")
-def artifacts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """An artifact of every kind."""
-    return {name: Path(str(made(name, tmp_path_factory.mktemp("kind")).path)) for name in KINDS}
 
 
 def flip(file: Path, place: int, bit: int) -> None:
@@ -180,46 +155,45 @@ def flip(file: Path, place: int, bit: int) -> None:
     file.write_bytes(content)
 
 
-def flips(artifacts: dict[str, Path], count: int) -> Iterator[tuple[Path, Path, int, int]]:
-    """Artifact, file, byte and bit: kinds in turn, any of their files, any of its bits."""
-    draw = np.random.default_rng(count)
-    for path in (list(artifacts.values()) * count)[:count]:
-        found = sorted(file for file in path.rglob("*") if file.is_file() and file.stat().st_size)
-        file = found[draw.integers(len(found))]
-        yield path, file, int(draw.integers(file.stat().st_size)), int(draw.integers(8))
+@pytest.fixture(scope="module")
+def artifacts(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """An artifact of every kind."""
+    folder = tmp_path_factory.mktemp
+    return [
+        thing(folder("kind") / "thing"),
+        *(Path(str(made(name, folder("kind")).path)) for name in KINDS),
+    ]
 
 
 @pytest.mark.parametrize("count", [40, pytest.param(150, marks=pytest.mark.slow)])
-def test_every_flipped_bit_is_found(count: int, artifacts: dict[str, Path]) -> None:
-    """By verify(), and in small files also when the artifact is opened."""
-    for path, file, place, bit in flips(artifacts, count):
+def test_every_flipped_bit_is_found(count: int, artifacts: list[Path]) -> None:
+    """By verify(), and in small files also when the innermost artifact is opened."""
+    draw = np.random.default_rng(count)
+    for path in (artifacts * count)[:count]:
         verify(path)
+        files = sorted(file for file in path.rglob("*") if file.is_file() and file.stat().st_size)
+        file = files[draw.integers(len(files))]
+        place, bit = int(draw.integers(file.stat().st_size)), int(draw.integers(8))
         flip(file, place, bit)
         with pytest.raises(ValueError, match="damaged"):
             verify(path)
-        if file.stat().st_size <= artifact.SMALL:
+        if file.stat().st_size <= SMALL:
+            opened = next(folder for folder in file.parents if (folder / META).is_file())
             with pytest.raises(ValueError, match="damaged"):
-                read_meta(path)
+                read_meta(opened)
         flip(file, place, bit)
 
 
 def test_every_value_of_the_meta_counts(tmp_path: Path) -> None:
     path = thing(tmp_path / "thing")
-    meta = read_meta(path, KIND)
-    text = (path / META).read_text()
-    changes: list[dict[str, Any]] = [
-        {"number": 1e-06},
-        {"more": 1},
-        {OWN_DIGEST: "0"},
-        {DIGESTS: {}},
-        {"files": {}},
-    ]
+    meta, text = read_meta(path, KIND), (path / META).read_text()
+    changes = [{"number": 1e-06}, {"more": 1}, {OWN_DIGEST: "0"}, {DIGESTS: {}}, {SIZES: {}}]
     texts = [json.dumps(meta | change, indent=1) for change in changes]
     texts += [
-        json.dumps({key: meta[key] for key in meta if key != name}, indent=1)
-        for name in (OWN_DIGEST, DIGESTS)
+        json.dumps({name: meta[name] for name in meta if name != missing}, indent=1)
+        for missing in (OWN_DIGEST, DIGESTS)
     ]
-    texts += [text.replace("1e-05", "1E-05"), "[" * 100_000, ""]  # one bit, the same value
+    texts += [text.replace("1e-05", "1E-05"), "[" * 100_000, ""]  # the first has the same value
     for changed in texts:
         (path / META).write_text(changed)
         with pytest.raises(ValueError, match="damaged"):
@@ -228,13 +202,15 @@ def test_every_value_of_the_meta_counts(tmp_path: Path) -> None:
         read_meta(tmp_path / "none")
 
 
-def test_cards_and_edge_features_have_digests(tmp_path: Path) -> None:
+def test_cards_and_edge_features_are_added_later(tmp_path: Path) -> None:
     graph = query_passage_graph(tmp_path / "graph")
+    before = graph.fingerprint()
+    write_card(graph)
+    assert graph.fingerprint() == before
     texts = pt.apply.generic(lambda frame: frame.assign(text=frame["docno"]))
     graph.add_edge_features(lambda left, right: np.ones((len(left), 3)), texts)
-    write_card(graph)
     again = QueryPassageGraph(graph.path).verify()
-    assert {CARD, "retrieved.features.f2"} <= {*again.meta[DIGESTS]}
-    flip(graph.path / "retrieved.features.f2", 3, 1)
-    with pytest.raises(ValueError, match="retrieved.features.f2"):
+    assert graph.fingerprint() == again.fingerprint() != before
+    flip(graph.path / "retrieved.features" / "features.f2", 3, 1)
+    with pytest.raises(ValueError, match="'features.f2' has changed"):
         graph.verify()

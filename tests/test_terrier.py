@@ -12,22 +12,19 @@ The folder contains the collection in TREC's format, ``doc-text.trec``, ``query-
 from __future__ import annotations
 
 import functools
-import importlib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pytest
-from ir_measures import AP, RR, nDCG
+from ir_measures import AP
 from sklearn.ensemble import RandomForestRegressor
-from test_documentation import PT_DOCS, blocks
 
 import pyterrier_graph as ptg
 
@@ -224,18 +221,6 @@ def test_hybrid_with_a_dense_index(at: Setting) -> None:
     )
 
 
-def test_retriever_over_passages(at: Setting) -> None:
-    """A lexical index of the graph's passages, whose documents are then reranked."""
-    rows = ({"docno": row["docno"], "text": row["text"]} for row in at.graph.get_corpus_iter())
-    stage = at.stage_of("passages", rows)
-    pipeline = (
-        stage.bm25(num_results=DOCUMENTS)
-        >> ptg.GraphMaxSim(at.graph, verbose=False)
-        >> pt.text.max_passage()
-    )
-    is_ranking(pipeline(at.topics), at.topics)
-
-
 OPERATORS: dict[str, Callable[[Setting, Any, Any], Any]] = {
     ">>": lambda at, first, _: first >> (at.rerank % 5),
     "%": lambda _, first, graph: graph % 3,
@@ -304,61 +289,4 @@ def test_learning_to_rank(at: Setting, terrier: bool) -> None:
     is_ranking(pipeline(at.topics), at.topics)
 
 
-def test_grid_search_over_weights(at: Setting) -> None:
-    maxsim = ptg.GraphMaxSim(at.graph, verbose=False)
-    pipeline = at.bm25 % DOCUMENTS >> at.graph.passages() >> maxsim >> pt.text.max_passage()
-    parameters: Any = {maxsim: {"weights": [{}, {"order": 0.5, "order_i": 0.5}]}}
-    options: Any = {"verbose": False, "return_type": "best_setting"}
-    _, found = pt.GridSearch(pipeline, parameters, at.topics, at.qrels, "map", **options)
-    assert found[0][0] is maxsim and found[0][2] in parameters[maxsim]["weights"]
-
-
-def test_an_experiment_as_a_tree(at: Setting) -> None:
-    """Systems that share their first steps have the same values as one by one."""
-    first = at.bm25 % DOCUMENTS
-    systems = [first, first >> at.rerank, first >> at.texts >> at.windows >> pt.text.max_passage()]
-    options: Any = {"names": ["BM25", "graph", "windows"], "filter_by_qrels": True}
-    one_by_one, tree = (
-        pt.Experiment(systems, at.topics, at.qrels, [nDCG @ 10, RR @ 10, AP], plan=plan, **options)
-        for plan in ("linear", "tree")
-    )
-    pd.testing.assert_frame_equal(one_by_one, tree)
-
-
 # --- examples
-
-
-def existing_index(at: Setting, module: Any) -> None:
-    is_ranking(
-        module.rerank(at.bm25 % DOCUMENTS, at.stage.texts(at.collection))(at.topics), at.topics
-    )
-    with mock.patch.object(module, "rerank", lambda first, texts: first % DOCUMENTS >> at.rerank):
-        module.main(str(at.stage.folder), VASWANI)
-
-
-def hybrid(at: Setting, module: Any) -> None:
-    with mock.patch.object(at.collection, "documents", at.small.documents):
-        module.main(str(at.stage.folder), VASWANI, "indexes")
-
-
-@pytest.mark.parametrize("run", [existing_index, hybrid], ids=lambda run: run.__name__)
-def test_examples(at: Setting, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    get_dataset = pt.get_dataset
-    monkeypatch.setattr(
-        pt, "get_dataset", lambda of: at.collection if of == VASWANI else get_dataset(of)
-    )
-    monkeypatch.syspath_prepend(str(ROOT / "examples"))
-    monkeypatch.chdir(tmp_path)
-    run(at, importlib.import_module(run.__name__))
-
-
-@needs_terrier
-def test_page_for_those_who_come_from_terrier(
-    at: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    index = pt.terrier.TerrierIndex(str(tmp_path / "small.terrier"))
-    index.indexer(meta={"docno": 100, "text": 4096}).index(at.small.get_corpus_iter())
-    given = {"terrier_index": index, "test_topics": at.topics, "document_qrels": at.qrels}
-    for block in blocks(PT_DOCS / "terrier.rst", "python"):
-        exec(compile(block, "terrier.rst", "exec"), given)

@@ -9,11 +9,11 @@ import pyterrier as pt
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from tiny import judged
 
 from pyterrier_graph.training.grid_search import coordinate_search
 from pyterrier_graph.training.validation import Validation
 
-CONTEXT = pt.Transformer.identity()
 RUN = pd.DataFrame(
     {
         "qid": [1, 1, 1, 2, 2, 3],
@@ -25,21 +25,29 @@ QRELS = pd.DataFrame({"qid": ["1", "2"], "docno": ["a", "c"], "label": [1, 1]})
 
 
 def test_passages_count_for_their_document_unless_passages_are_judged() -> None:
-    validation = Validation(RUN, QRELS, "RR", CONTEXT)
+    validation = Validation(judged(RUN, QRELS), "RR")
     assert len(validation.run) == 5  # query 3 is not judged
     assert validation.per_query([0.0, 3.0, 2.0, 1.0, 2.0]).tolist() == [1.0, 1.0]
     assert validation.per_query([0.0, 1.0, 2.0, 1.0, 2.0]).mean() == 0.75
-    passages = Validation(RUN, QRELS.assign(docno=["a%p0", "c%p0"]), "RR", CONTEXT)
+    passages = Validation(judged(RUN, QRELS.assign(docno=["a%p0", "c%p0"])), "RR")
     assert passages.per_query([0.0, 3.0, 2.0, 1.0, 2.0]) == pytest.approx([1 / 3, 1])
 
 
+def test_several_measures_are_averaged() -> None:
+    scores = [0.0, 1.0, 2.0, 1.0, 2.0]
+    means = [Validation(judged(RUN, QRELS), name).per_query(scores) for name in ("RR@2", "P@1")]
+    both = Validation(judged(RUN, QRELS), "RR@2+P@1").per_query(scores)
+    np.testing.assert_allclose(both, np.mean(means, axis=0))
+    assert both.tolist() == [0.25, 1.0]
+
+
 def test_a_run_whose_candidates_change() -> None:
-    validation = Validation(RUN[["qid"]].drop_duplicates(), QRELS, "RR", CONTEXT)
+    validation = Validation(judged(RUN[["qid"]].drop_duplicates(), QRELS), "RR")
     run = pd.DataFrame(
         {"qid": ["1", "1", "2"], "docno": ["x%p0", "a%p7", "c%p9"], "score": [2.0, 1.0, 0.0]}
     )
     assert validation.per_query_of(run).tolist() == [0.5, 1.0]
-    fixed = Validation(RUN, QRELS, "RR", CONTEXT)
+    fixed = Validation(judged(RUN, QRELS), "RR")
     values = np.array([0.0, 1.0, 2.0, 1.0, 2.0])
     assert (
         fixed.per_query_of(fixed.run.assign(score=values)).mean() == fixed.per_query(values).mean()
@@ -57,22 +65,22 @@ def test_what_is_below_the_cutoff_does_not_count(measure: str) -> None:
     ):  # equal ones, also as float32
         frames = map(pt.model.to_ir_measures, (qrels, run.assign(score=scores)))
         expected = ir_measures.iter_calc([ir_measures.parse_measure(measure)], *frames)
-        found = Validation(run, qrels, measure, CONTEXT).per_query(scores)
+        found = Validation(judged(run, qrels), measure).per_query(scores)
         assert found.tolist() == [
             value.value for value in sorted(expected, key=lambda value: value.query_id)
         ]
 
 
 def test_the_first_candidates_of_each_query() -> None:
-    first = Validation(RUN, QRELS, "RR", CONTEXT, candidates=1)
+    first = Validation(judged(RUN, QRELS), "RR", candidates=1)
     assert first.run["docno"].tolist() == [
         "a%p0",
         "a%p1",
         "b%p3",
     ]  # by rank, with all passages of a document
-    order = Validation(RUN.drop(columns="rank").iloc[::-1], QRELS, "RR", CONTEXT, candidates=1)
+    order = Validation(judged(RUN.drop(columns="rank").iloc[::-1], QRELS), "RR", candidates=1)
     assert order.run["docno"].tolist() == ["c%p0", "b%p0"]
-    assert len(Validation(RUN, QRELS, "RR", CONTEXT, candidates=9).run) == 5
+    assert len(Validation(judged(RUN, QRELS), "RR", candidates=9).run) == 5
 
 
 def test_candidates_that_are_not_judged() -> None:
@@ -80,8 +88,7 @@ def test_candidates_that_are_not_judged() -> None:
         UserWarning, match="none of the candidates is judged, so RR is 0: the run has 'a%p0'.* 'x'"
     ):
         assert (
-            Validation(RUN, QRELS.assign(docno="x"), "RR", CONTEXT).per_query(np.zeros(5)).sum()
-            == 0
+            Validation(judged(RUN, QRELS.assign(docno="x")), "RR").per_query(np.zeros(5)).sum() == 0
         )
 
 

@@ -14,7 +14,8 @@ from transformers import BertConfig, BertModel, BertTokenizerFast
 
 from pyterrier_graph.documents.document import Link, Node, Reference, StructuredDocument
 from pyterrier_graph.encoders.token_encoder import TokenEncoder
-from pyterrier_graph.graphs.hetero_graph import MemoryGraph
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph, MemoryGraph
+from pyterrier_graph.training.validation import JudgedRun
 
 WORDS = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu".split()
 
@@ -40,10 +41,16 @@ def checkpoint(words: tuple[str, ...] = tuple(WORDS), positions: int = 64) -> st
     return str(folder)
 
 
+def fresh_encoder(max_passage_tokens: int = 24) -> TokenEncoder:
+    """The small encoder again, for tests that change its weights or length."""
+    options = {"max_passage_tokens": max_passage_tokens, "max_query_tokens": 12}
+    return TokenEncoder(checkpoint(), device="cpu", **options)
+
+
 @cache
 def encoder() -> TokenEncoder:
     """The small encoder."""
-    return TokenEncoder(checkpoint(), max_passage_tokens=24, max_query_tokens=12, device="cpu")
+    return fresh_encoder()
 
 
 def documents(count: int = 6) -> list[StructuredDocument]:
@@ -83,6 +90,13 @@ def graph(count: int = 6) -> MemoryGraph:
 def topics(count: int = 6) -> pd.DataFrame:
     """A query for each document: its word."""
     return pd.DataFrame([{"qid": f"t{n}", "query": WORDS[n % len(WORDS)]} for n in range(count)])
+
+
+def judged(run: pd.DataFrame, qrels: pd.DataFrame, graph: HeteroGraph | None = None) -> JudgedRun:
+    """A run with its judgments, as the ``fit`` of a model with this graph has it."""
+    model = pt.Transformer.identity()
+    model.graph = graph
+    return JudgedRun(run, qrels, model)
 
 
 def evaluated(measure: str, qrels: pd.DataFrame, run: pd.DataFrame) -> float:

@@ -35,7 +35,7 @@ NOT_SEARCHED = (
     "contents.html",
     "search.html",
 )
-SHARES = (0.0, 0.3, 0.7)
+SHARES = (0.3, 0.2, 0.5)
 # Entries with these words name an object of the program, and an object has its name on its page.
 OF_OBJECTS = (
     "built-in function",
@@ -52,7 +52,7 @@ MAX_PAGES = 3  # an entry with more pages names none of them
 def read_html_documentation(path: Path) -> Collection:
     """The pages of a folder of HTML documentation, such as ``/usr/share/doc/python3.11/html``.
 
-    Queries are divided by the page that they look for; three in ten are for validation.
+    Queries are divided by the page that they look for: three in ten are for training, two for validation.
 
     Args:
         path: The folder.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +103,11 @@ def tabulate(
     print(f"+ and -: significantly better and worse than {baseline}")
     print(results.to_string(index=False))
     return results
+
+
+def deepest(measures: Iterable[Measure], least: int) -> int:
+    """The number of results per query that all measures need, at least ``least``."""
+    return max([least, *(measure.params.get("cutoff") or 0 for measure in measures)])
 
 
 def stored(file: Path, make: Callable[[], pd.DataFrame]) -> pd.DataFrame:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
-from pyterrier_dr import BiEncoder, FlexIndex
+from pyterrier_dr import BiEncoder
 
 from experiments.harness.cost import random_text, random_vectors
-from pyterrier_graph import DocumentGraph
 from pyterrier_graph.documents.document import NO_PARENT, PASSAGE, SECTION, Node, StructuredDocument
-from pyterrier_graph.encoders.stored_vectors import encoder_name
-from pyterrier_graph.storage.arrays import DOCNOS, writing_ids
-from pyterrier_graph.storage.artifact import META
 
 PASSAGES = 10  # of a document, in two sections
 PASSAGES_PER_SECTION = 8  # of ``document``
@@ -80,21 +74,3 @@ class NumberEncoder(BiEncoder):
     def encode_queries(self, texts: Sequence[str], batch_size: int | None = None) -> np.ndarray:
         """The vectors of some queries; of a text without a number, the first."""
         return self.encode_docs([text if text[-1:].isdigit() else " 0" for text in texts])
-
-
-def write_vectors(
-    path: Path, passages: int, graph: DocumentGraph, encoder: NumberEncoder
-) -> FlexIndex:
-    """Writes the FlexIndex of a graph's passages as a model without ``vectors=`` would, but takes no time to encode."""
-    path.mkdir()
-    with writing_ids(path / DOCNOS) as ids:
-        for passage in range(passages):
-            ids.add(f"d{passage // PASSAGES}%p{passage % PASSAGES}")
-    with open(path / "vecs.f4", "wb") as file:
-        for start in range(0, passages, DISTINCT):
-            file.write(encoder.table[: passages - start].data)
-    about = {"type": "dense_index", "format": "flex", "package_hint": "pyterrier_dr"}
-    sizes = {"vec_size": encoder.table.shape[1], "doc_count": passages}
-    base = {"encoder": encoder_name(encoder), "graph": graph.fingerprint()}
-    (path / META).write_text(json.dumps(about | sizes | {"base": base}), encoding="utf-8")
-    return FlexIndex(str(path), verbose=False)

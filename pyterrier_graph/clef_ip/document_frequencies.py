@@ -10,7 +10,7 @@ import numpy as np
 import pyterrier as pt
 
 from pyterrier_graph.checks import WithSignature
-from pyterrier_graph.storage.artifact import BuiltArtifact, check_vacant, kind_of, writing
+from pyterrier_graph.storage.artifact import BuiltArtifact, atomic_folder, check_vacant, kind_of
 
 BUCKETS = 1 << 22
 WORD = r"\b[^\W\d_]{2,}\b"
@@ -66,7 +66,7 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
             documents[language] = documents.get(language, 0) + 1
         if not counts:
             raise ValueError("corpus_iter has no documents, so no words can be counted")
-        with writing(self.path, kind_of(self) | {"documents": documents}) as folder:
+        with atomic_folder(self.path, kind_of(self) | {"documents": documents}) as folder:
             for language, array in counts.items():
                 array.tofile(folder / COUNTS.format(language))
         return self

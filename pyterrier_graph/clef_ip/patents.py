@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lxml import etree
-
 from pyterrier_graph.documents.document import (
     NO_PARENT,
     PASSAGE,
@@ -19,6 +17,7 @@ from pyterrier_graph.documents.document import (
 )
 from pyterrier_graph.documents.readers.html import parse_xml, plain_text
 
+Element = Any  # of lxml, which has no public name for the class
 MAX_BYTES = 1 << 27
 PARAGRAPHS = {"abstract": "p", "description": "p", "claims": "claim"}
 
@@ -69,10 +68,10 @@ class Patent:
 
         The XPaths of a passage's translations lead to the passage too. A missing index is 1.
         """
-        place = format_xpath(*parse_xpath(xpath))
-        if place not in self.xpaths:
+        normalized = format_xpath(*parse_xpath(xpath))
+        if normalized not in self.xpaths:
             raise KeyError(f"{self.docno} has no passage at {xpath}")
-        return passage_id(self.docno, self.xpaths.index(place))
+        return passage_id(self.docno, self.xpaths.index(normalized))
 
     def to_record(self) -> dict[str, Any]:
         """The patent as a record for :meth:`pyterrier_graph.documents.document.StructuredDocument.from_record`."""
@@ -166,14 +165,14 @@ def parse_xpath(xpath: str) -> tuple[str, int]:
     return part, int(position or 1)
 
 
-def _language(element: etree._Element) -> str:
+def _language(element: Element) -> str:
     return (element.get("lang") or "").strip().upper()
 
 
-def _choose(versions: list[etree._Element], language: str) -> etree._Element | None:
+def _choose(versions: list[Element], language: str) -> Element | None:
     """The first version with content, if possible in the language, or else in no declared language."""
 
-    def rank(version: etree._Element) -> tuple[bool, int]:
+    def rank(version: Element) -> tuple[bool, int]:
         is_empty = not len(version) and not (version.text or "").strip()
         return is_empty, [language, "", _language(version)].index(_language(version))
 
@@ -181,7 +180,7 @@ def _choose(versions: list[etree._Element], language: str) -> etree._Element | N
 
 
 def _add_part(
-    element: etree._Element,
+    element: Element,
     part: str,
     title: str,
     nodes: list[Node],
@@ -197,9 +196,7 @@ def _add_part(
     for child in element.iterchildren("heading", PARAGRAPHS[part]):
         text = plain_text(child)
         if child.tag == "heading":
-            if (
-                text
-            ):  # headings in other case are subsections of the heading in capitals before them
+            if text:  # other headings are subsections of the heading in capitals before them
                 current = len(nodes)
                 nodes.append(Node(SECTION, text, section if text.isupper() else upper))
                 upper = current if text.isupper() else upper
@@ -213,7 +210,7 @@ def _add_part(
             xpaths.append(format_xpath(part, position))
 
 
-def _codes(root: etree._Element) -> dict[str, None]:
+def _codes(root: Element) -> dict[str, None]:
     codes: dict[str, None] = {}
     for element in root.iter(*_IPC_TAGS):
         if match := _IPC.match(plain_text(element).upper()):
@@ -269,15 +266,17 @@ def claim_references(text: str, claims: Collection[int], own: int | None = None)
     if not any(hint in text for hint in _HINTS):
         return []
     text = " ".join(text.split())
-    found: set[int] = set()
+    references: set[int] = set()
     for numbers in _LIST.findall(text):
         for first, last in _SPAN.findall(numbers):
             low, high = sorted((int(first), int(last or first)))
-            found |= {low} if low == high else {claim for claim in claims if low <= claim <= high}
+            references |= (
+                {low} if low == high else {claim for claim in claims if low <= claim <= high}
+            )
     if own is not None:
         before = [claim for claim in claims if claim < own]
         if _ALL_BEFORE.search(text):
-            found.update(before)
+            references.update(before)
         elif before and _ONE_BEFORE.search(text):
-            found.add(max(before))
-    return sorted(found.intersection(claims) - {own})
+            references.add(max(before))
+    return sorted(references.intersection(claims) - {own})

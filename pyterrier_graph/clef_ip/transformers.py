@@ -130,13 +130,13 @@ class SharedCodes(Step):
         topic, _ = pd.factorize(inp["qid"])
         wanted = inp["codes"].groupby(topic).first().explode().dropna().astype("str")
         wanted = wanted[wanted.str.contains("/") == (self.level == "group")]
-        names = self.graph._code_names
+        names = self.graph.code_names
         if len(wanted) and not len(names):
             message = "no document of the graph has codes, so SharedCodes keeps none: index documents with codes"
             warnings.warn(message, DataWarning, stacklevel=2)
         number = pd.Index(names, dtype=object).get_indexer(wanted)
         documents = self.graph.document_of(inp["docno"].tolist())
-        row, code = self.graph._codes_of(documents)
+        row, code = self.graph.document_codes.select(documents)
         shared = np.isin(
             topic[row] * len(names) + code, (wanted.index * len(names) + number)[number >= 0]
         )

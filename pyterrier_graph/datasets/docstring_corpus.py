@@ -42,7 +42,7 @@ _WORD = re.compile(r"\w+")
 
 @dataclass(frozen=True)
 class DocstringQuery:
-    """A query with its relevant documents, of which there is at least one."""
+    """A query with one or more relevant documents."""
 
     query_id: str
     text: str
@@ -102,7 +102,7 @@ class _Draft:
 
 
 def _read(packages: Iterable[str]) -> dict[str, _Draft]:
-    """The docstrings that may become documents, by docno; equal docstrings are folded."""
+    """Returns docstrings that may become documents, by docno. Equal docstrings are one document."""
     import pyterrier as pt
 
     same: dict[str, list[DocumentedObject]] = defaultdict(list)
@@ -140,7 +140,7 @@ class _Names:
                 self._by_ending[package, ".".join(parts[start:])].add(docno)
 
     def resolve(self, name: str, draft: _Draft) -> str | None:
-        """The docno of a name: in the object, its class, its modules, or else the only object with this name."""
+        """Returns the docno of a name in the object, its class or its modules, or of the only object with this name."""
         first, _, rest = name.partition(".")
         name = f"{self._ABBREVIATIONS.get(first, first)}.{rest}" if rest else name
         parts = draft.docno.split(".")
@@ -251,14 +251,14 @@ def _queries(
 
 
 def words(text: str) -> Words:
-    """The words of a text, in lower case. Texts with equal words are copies of each other."""
+    """Returns the words of a text in lower case. Texts with equal words are copies of each other."""
     return tuple(map(str.lower, _WORD.findall(text)))
 
 
 class VerbatimCopies:
-    """Finds copies of lines in texts, independent of case, punctuation and white space.
+    """Finds copies of lines in texts, ignoring case, punctuation and white space.
 
-    Lines are given by their words. Lines of fewer than three words are ignored: they are found everywhere.
+    Lines are sequences of words. Lines of fewer than three words are ignored, since they are found everywhere.
     """
 
     def __init__(self, lines: Iterable[Words]) -> None:
@@ -271,7 +271,7 @@ class VerbatimCopies:
         }
 
     def find(self, text: str) -> Iterator[tuple[Words, int, int]]:
-        """The lines that the text copies, with begin and end of each copy; of overlapping copies, the first."""
+        """Yields copied lines with begin and end of each copy. Only the first of overlapping copies counts."""
         tokens = words(text)
         starts = list(zip(tokens, tokens[1:], tokens[2:], strict=False))
         if self._by_start.keys().isdisjoint(starts):
@@ -286,7 +286,7 @@ class VerbatimCopies:
                     break
 
     def remove(self, text: str) -> str:
-        """The text without copies and without the punctuation after each copy."""
+        """Returns the text without copies and the punctuation after them."""
         found = list(self.find(text))
         if not found:
             return text
@@ -325,7 +325,7 @@ class Passage(NamedTuple):
 
 
 class SeeAlso(NamedTuple):
-    """An entry of a "See Also" section: names of objects, and their description."""
+    """An entry of a "See Also" section: names of objects and their description."""
 
     names: tuple[str, ...]
     description: str

@@ -67,12 +67,12 @@ class NumpydocDoc(NamedTuple):
     codes: tuple[str, ...]
 
     def default_text(self) -> str:
-        """Title and text."""
+        """Returns title and text."""
         return f"{self.title} {self.text}"
 
 
 def dataset_names() -> list[str]:
-    """The names that follow ``pyterrier-graph/numpydoc/`` in the ir_datasets ids."""
+    """Returns the names that follow ``pyterrier-graph/numpydoc/`` in the ids of ir_datasets."""
     parts = [
         "",
         *(f"/{split}" for split in SPLITS),
@@ -82,7 +82,7 @@ def dataset_names() -> list[str]:
 
 
 def dataset(name: str) -> Dataset:
-    """The dataset of one of :func:`dataset_names`. The packages are read when documents or queries are first needed."""
+    """Returns a dataset by its name. The packages are read when documents or queries are first needed."""
     if name not in dataset_names():
         raise KeyError(
             f"there is no dataset {DATASET_ID}/{name}; the names are {', '.join(dataset_names())}"
@@ -99,7 +99,7 @@ def dataset(name: str) -> Dataset:
 
 @functools.cache
 def load_corpus(name: str) -> DocstringCorpus:
-    """The corpus ``'numpy'`` or ``'all'``, made once in a process."""
+    """Returns the corpus ``'numpy'`` or ``'all'``, which is made once per process."""
     try:
         return build_corpus(PACKAGES[name])
     except ModuleNotFoundError as error:
@@ -111,7 +111,7 @@ def load_corpus(name: str) -> DocstringCorpus:
 
 
 def split_of(name: str, splits: Mapping[str, float], salt: str = "") -> str:
-    """The split of an object, computed from the SHA-256 of its name alone; another ``salt`` gives other splits.
+    """Returns the split of an object, computed from the SHA-256 of its name only. Another ``salt`` gives other splits.
 
     ``splits`` are the names of the splits with their shares, which add up to 1.
     """
@@ -140,7 +140,7 @@ def _docs(name: str) -> Docs:
 
 
 def _queries(name: str, split: str) -> Iterator[DocstringQuery]:
-    """The queries of a split, with their relevant documents."""
+    """Returns the queries of a split with their relevant documents."""
     kind, _, part = split.rpartition("/")
     corpus = load_corpus(name)
     queries, splits = (corpus.see_also, SEE_ALSO_SPLITS) if kind else (corpus.summaries, SPLITS)

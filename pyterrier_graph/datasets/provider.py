@@ -1,4 +1,4 @@
-"""The entry point by which PyTerrier and ir_datasets find this package's datasets without an explicit import.
+"""The entry point that lets PyTerrier and ir_datasets find the datasets of this package without an import.
 
 PyTerrier imports this module during its own import, so it must be fast. Importing ir_datasets would make a folder in
 the user's home; therefore a hook registers the datasets after somebody else has imported it.

@@ -139,7 +139,7 @@ class _Package:
         return members
 
     def _public_names(self, module_name: str) -> set[str]:
-        """The public names that a module exports."""
+        """Returns the public names that a module exports."""
         if module_name not in self._exports:
             self._exports[module_name] = set()  # for cycles of imports
             if module := self.modules.get(module_name):
@@ -158,7 +158,7 @@ class _Package:
         return names.union(*(self._public_names(source) for source in module.star_imports))
 
     def _resolve(self, module_name: str, dotted: str) -> _Definition | str | None:
-        """Resolves a name in a module to a definition, to the name of a module, or to None if it is elsewhere."""
+        """Resolves a name in a module to a definition, the name of a module, or None if it is defined elsewhere."""
         key = (module_name, dotted)
         if key not in self._resolved:
             self._resolved[key] = None  # for cycles of imports
@@ -197,7 +197,7 @@ class _Package:
 
 
 def _listed(expression: ast.expr) -> set[str] | None:
-    """The names in a list of ``__all__``, or None if the source computes them in another way."""
+    """Returns the names in a list of ``__all__``, or None for names that the source computes."""
     if not isinstance(expression, ast.List | ast.Tuple):
         return None
     names = [str(element.value) for element in expression.elts if isinstance(element, ast.Constant)]
@@ -209,7 +209,7 @@ def _is_public(dotted: str) -> bool:
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yields the statements of a body and of its branches, but not of its functions and classes."""
+    """Yields the statements of a body and its branches, without those inside functions and classes."""
     for node in body:
         yield node
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):

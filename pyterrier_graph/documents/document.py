@@ -1,9 +1,9 @@
-"""Structured documents, which datasets provide and graphs are built from."""
+"""Structured documents: what datasets and files provide, and what graphs are built from."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
@@ -33,7 +33,7 @@ class Node(NamedTuple):
 
 
 class Link(NamedTuple):
-    """An edge between two nodes of the same document, by their positions; ``'internal'``, or a name of your own."""
+    """An edge between two nodes of a document, by their positions. The relation is ``'internal'`` or any other name."""
 
     relation: str
     source: int
@@ -41,10 +41,10 @@ class Link(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """An edge from a node to another document; ``'external'``, or a name of your own.
+    """An edge from a node to another document. The relation is ``'external'`` or any other name.
 
-    ``target`` is a docno, which stands for that document's root section, or ``docno%pN``, which is that document's
-    passage N, also where passages have ids of their own.
+    ``target`` is a docno, which means the root section of that document, or ``docno%pN``, which means its passage N
+    even if passages have ids of their own.
     """
 
     relation: str
@@ -56,25 +56,25 @@ Part = TypeVar("Part", Node, Link, Reference)
 
 
 def passage_id(docno: str, number: int) -> str:
-    """The id of a document's passage: ``docno%pN``, where N counts from 0 in document order."""
+    """Returns the id of a passage: ``docno%pN``, where N counts from 0 in document order."""
     return f"{docno}{PASSAGE_SEPARATOR}{number}"
 
 
 def split_passage_id(identifier: str) -> tuple[str, int | None]:
-    """Splits ``docno%pN`` into docno and N; N is None if the id is not the id of a passage."""
+    """Splits ``docno%pN`` into docno and N. N is None for ids of documents and sections."""
     docno, number, is_section = parse_id(identifier)
     return (identifier, None) if is_section or number < 0 else (docno, number)
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is a number that an id can have: digits, and few enough for 64 bits."""
+    """Returns whether a string is a number that an id can have: only digits, and few enough for 64 bits."""
     return text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
 
 
 def level_mismatch(found: Iterable[str], judged: Iterable[str]) -> str | None:
-    """Explains how to evaluate a run of passages by judgments of sections or documents, or the other way round.
+    """Explains how to evaluate a run whose ids are of another level than the judged ids, such as passages.
 
-    Returns None if an id is both in the run (``found``) and ``judged``, or if both have ids of one kind.
+    Returns None if the run (``found``) has a judged id, or if both have ids of the same level.
     """
     found, judged = set(found), set(judged)
     run_level, judged_level = _level(found), _level(judged)
@@ -88,7 +88,7 @@ def level_mismatch(found: Iterable[str], judged: Iterable[str]) -> str | None:
 
 
 def _level(names: Iterable[str]) -> str:
-    """The level of ids: passages if one looks like the id of a passage, else sections, else documents."""
+    """Returns the level of ids: passages if any id is that of a passage, else sections, else documents."""
     marks = {name.rstrip("0123456789")[-2:] for name in names if name[-1:].isdigit()}
     if PASSAGE_SEPARATOR in marks:
         return "passages"
@@ -96,9 +96,9 @@ def _level(names: Iterable[str]) -> str:
 
 
 def split_text(text: str, words: int = 120) -> Iterator[str]:
-    """Splits a text into passages of at most ``words`` words, without losing any.
+    """Splits a text into passages of at most ``words`` words. No word is lost.
 
-    Paragraphs, which blank lines separate, are merged, and longer ones are cut between words.
+    Short paragraphs (separated by blank lines) are merged, and long ones are cut between words.
     """
     if words < 1:
         raise ValueError(f"a passage needs at least one word, got words={words}")
@@ -121,12 +121,13 @@ class StructuredDocument:
     """A document as a tree of sections and passages, with links inside it and references to other documents.
 
     Attributes:
-        docno: The document's id.
-        nodes: Its parts in document order. Only the root section has no parent; its text is the document's title.
-        links: Edges inside the document beyond order and structure.
+        docno: Id of the document.
+        nodes: Sections and passages in document order. The only node without a parent is the root section, whose text
+            is the title of the document.
+        links: Edges inside the document, in addition to order and structure.
         references: Edges to other documents.
-        codes: Attributes that documents can share (classification codes, modules, concepts), for negative sampling.
-        passage_ids: Ids that the passages have already, in document order. Without any, passage N is ``docno%pN``.
+        codes: Attributes that documents share (classification codes, modules, concepts), for negative sampling.
+        passage_ids: Existing ids of the passages, in document order. By default, passage N is ``docno%pN``.
     """
 
     docno: str
@@ -142,14 +143,14 @@ class StructuredDocument:
 
     @property
     def root(self) -> int:
-        """Position of the root section."""
+        """The position of the root section."""
         return next(
             position for position, node in enumerate(self.nodes) if node.parent == NO_PARENT
         )
 
     @property
     def title(self) -> str:
-        """Text of the root section."""
+        """The text of the root section."""
         return self.nodes[self.root].text
 
     def passages(self) -> list[str]:
@@ -160,22 +161,22 @@ class StructuredDocument:
     def from_record(
         cls, record: Mapping[str, Any], *, passage_words: int = 120
     ) -> StructuredDocument:
-        """Reads a document as a corpus iterator yields it.
+        """Makes a document of a record, as corpus iterators yield them.
 
         Args:
-            record: A dictionary with ``docno`` and either ``nodes`` (optionally ``links`` and ``references``), or
-                ``text`` (optionally ``title``), which is split into passages under one section. ``codes``, and
-                ``passage_ids`` where there are ``nodes``, are optional.
-            passage_words: Words per passage for documents without structure.
+            record: A dictionary with ``docno`` and either ``nodes`` (optionally ``links``, ``references`` and
+                ``passage_ids``) or ``text`` (optionally ``title``), which is split into passages under one section.
+                If the text is empty, the title is the only passage. ``codes`` are always optional.
+            passage_words: Maximum number of words per passage of a document without structure.
 
         Raises:
-            ValueError: If a field is missing or the structure is not a tree; the message names the document.
+            ValueError: If a field is missing or the structure is not a tree. The message names the document.
         """
         check_type("a record", record, Mapping, "a dictionary with docno and text")
         docno = record.get("docno")
         if not isinstance(docno, str) or not docno:
             raise ValueError(
-                f"a document needs a non-empty text as 'docno', got {docno!r} (fields: {sorted(record)})"
+                f"a document needs a non-empty string as 'docno', got {docno!r} (fields: {sorted(record)})"
             )
         codes = _texts(record, "codes")
         if record.get("nodes") is not None:
@@ -191,27 +192,35 @@ class StructuredDocument:
         text = record.get("text")
         if not isinstance(text, str):
             raise ValueError(
-                f"document {docno!r} has neither 'nodes' nor a text in 'text' (fields: {sorted(record)})"
+                f"document {docno!r} has neither 'nodes' nor a string as 'text' (fields: {sorted(record)})"
             )
         title: Any = record.get("title")
         root = Node(SECTION, "" if is_missing(title) else title, NO_PARENT)
-        passages = (Node(PASSAGE, passage, 0) for passage in split_text(text, passage_words))
-        return cls(docno, (root, *passages), codes=codes)
+        nodes = (root, *(Node(PASSAGE, passage, 0) for passage in split_text(text, passage_words)))
+        return cls(docno, with_title_passage(nodes), codes=codes)
+
+
+def with_title_passage(nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """Adds the titles as a passage if there is no other, since search finds passages only."""
+    titles = [node.text for node in nodes if isinstance(node.text, str) and node.text.strip()]
+    if not titles or any(node.kind == PASSAGE for node in nodes):
+        return (*nodes,)
+    return (*nodes, Node(PASSAGE, " ".join(titles), 0))
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a field of a record is empty: None, or NaN as in a DataFrame."""
+    """Returns whether a field of a record is None, or NaN as in a DataFrame."""
     return value is None or (isinstance(value, float) and value != value)
 
 
 def xml_text(text: str | None) -> str:
-    """A text with spaces in place of the characters that XML does not allow."""
+    """Replaces the characters that XML does not allow with spaces."""
     return NOT_XML.sub(" ", text or "")
 
 
 @contextmanager
 def needs_files_extra(purpose: str, extra: str = "files") -> Iterator[None]:
-    """Names the extra with the library, if an import in this block fails."""
+    """Names the extra to install if an import in this block fails."""
     try:
         yield
     except ImportError as error:
@@ -220,19 +229,19 @@ def needs_files_extra(purpose: str, extra: str = "files") -> Iterator[None]:
 
 
 def _texts(record: Mapping[str, Any], field: str) -> tuple[str, ...]:
-    """A field of a record that is a list of texts."""
+    """Returns a field of a record that is a list of strings."""
     value = record.get(field)
     if is_missing(value):
         return ()
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
         raise ValueError(
-            f"document {record['docno']!r}: {field!r} must be a list of texts, got {value!r:.60}"
+            f"document {record['docno']!r}: {field!r} must be a list of strings, got {value!r:.60}"
         )
     return tuple(value)
 
 
 def _read(record: Mapping[str, Any], field: str, kind: type[Part]) -> tuple[Part, ...]:
-    """A field of a record, as nodes, links or references."""
+    """Returns a field of a record as nodes, links or references."""
     rows: Any = record.get(field)
     try:
         return () if is_missing(rows) else tuple(kind(*row) for row in rows)
@@ -244,7 +253,7 @@ def _read(record: Mapping[str, Any], field: str, kind: type[Part]) -> tuple[Part
 
 
 def _problems(document: StructuredDocument) -> Iterator[str]:
-    """The problems of a document, those first that must be repaired before the rest can be checked."""
+    """Yields what is wrong with a document. Later checks rely on earlier ones."""
     yield from _wrong_types(document)
     nodes = document.nodes
     if parse_id(document.docno)[1] >= 0:
@@ -275,7 +284,7 @@ def _problems(document: StructuredDocument) -> Iterator[str]:
         if len(ids) != (passages := sum(node.kind == PASSAGE for node in nodes)):
             yield f"has {passages} passages, but {len(ids)} passage_ids"
         if any(not identifier or "\0" in identifier for identifier in ids):
-            yield "the id of a passage must be a text without NUL characters"
+            yield "the id of a passage must be a non-empty string without NUL characters"
         if len({*ids}) < len(ids):
             yield "two passages have the same id"
     for link in document.links:
@@ -289,7 +298,7 @@ def _problems(document: StructuredDocument) -> Iterator[str]:
 
 
 def _wrong_types(document: StructuredDocument) -> Iterator[str]:
-    """Values that are not of the annotated types, and texts with half of a pair of surrogates, which JSON may have."""
+    """Yields values of wrong types, and strings with unpaired surrogates, which JSON allows."""
     for name in ("nodes", "links", "references", "codes", "passage_ids"):
         if not isinstance(value := getattr(document, name), tuple | list):
             yield f"{name} must be a tuple, got {value!r:.60}"
@@ -304,20 +313,18 @@ def _wrong_types(document: StructuredDocument) -> Iterator[str]:
         noun, fields = of.__name__.lower(), ", ".join(of._fields)
         for position, row in enumerate(rows):
             if not isinstance(row, of) or not all(map(isinstance, row, kinds)):
-                expected = ", ".join(
-                    "a text" if kind is str else "a whole number" for kind in kinds
-                )
+                expected = ", ".join("a string" if kind is str else "an integer" for kind in kinds)
                 yield f"{noun} {position} is {row!r:.120}, expected {of.__name__}({fields}): {expected}"
             texts += [(noun, value) for value in row if isinstance(value, str)]
     for noun, text in texts:
         if not isinstance(text, str):
-            yield f"{noun} must be a text, got {text!r:.60}"
+            yield f"{noun} must be a string, got {text!r:.60}"
     if not is_unicode("".join(text for _, text in texts)):
         yield f"{next(text for _, text in texts if not is_unicode(text))!r:.60} is not valid Unicode"
 
 
 def parse_id(identifier: Any) -> tuple[str, int, bool]:
-    """Docno (``''`` if the id is not a text), number (-1: there is none), and whether this is the id of a section."""
+    """Splits an id into docno (``''`` if it is not a string), number (-1 if none), and whether it is a section's id."""
     if not isinstance(identifier, str):
         return "", -1, False
     for separator in (PASSAGE_SEPARATOR, SECTION_SEPARATOR):

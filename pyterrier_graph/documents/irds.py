@@ -1,4 +1,4 @@
-"""Documents, queries and judgments for ir_datasets, made of functions."""
+"""Documents, queries and judgments of ir_datasets, made of functions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Lookup = Callable[[str], Any]  # a document by its id; raises KeyError
 
 
 class DocsIter:
-    """An iterator over documents, which can be sliced, as ir_datasets and PyTerrier require."""
+    """An iterator over documents that can be sliced, as ir_datasets and PyTerrier require."""
 
     def __init__(self, documents: Iterator[Any]) -> None:
         self._documents = documents
@@ -29,7 +29,7 @@ class DocsIter:
 
 
 class LookedUpDocs(Docstore):
-    """Looks documents up by their ids. The function ``document`` raises KeyError for ids that are passed over."""
+    """Looks documents up by their ids with a function, which raises KeyError for ids to skip."""
 
     def __init__(self, document: Lookup, doc_cls: type, options: Any) -> None:
         super().__init__(doc_cls, options=options)
@@ -46,7 +46,7 @@ class LookedUpDocs(Docstore):
 
 
 class Docs(BaseDocs):
-    """Documents of a class: all of them, the look-up of one, their number if it is known, and their language."""
+    """Documents of a class: an iterator, a look-up by id, their number if known, and their language."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Docs(BaseDocs):
         self._kind, self._documents, self._lookup = kind, documents, lookup
 
     def docs_iter(self) -> DocsIter:
-        """All documents."""
+        """Iterates over all documents."""
         return DocsIter(self._documents())
 
     def docs_store(self, options: Any = DEFAULT_DOCSTORE_OPTIONS) -> LookedUpDocs:
@@ -69,7 +69,7 @@ class Docs(BaseDocs):
 
 
 class Queries(BaseQueries):
-    """Queries of a class, in a language."""
+    """Queries of a class in a language."""
 
     def __init__(
         self, queries: Callable[[], Iterator[Any]], language: str, kind: type = GenericQuery
@@ -82,7 +82,7 @@ class Queries(BaseQueries):
 
 
 class Qrels(BaseQrels):
-    """Judgments of a class, and the meaning of their grades."""
+    """Judgments of a class with the meaning of their grades."""
 
     def __init__(
         self, qrels: Callable[[], Iterator[Any]], grades: dict[int, str], kind: type = GenericQrel

@@ -1,4 +1,4 @@
-"""Records of corpora as structured documents: those of ir_datasets with sections, paragraphs, headings or markup."""
+"""Reads records of ir_datasets and other corpora, with their sections, paragraphs, headings or markup."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from pyterrier_graph.documents.document import (
     is_missing,
     needs_files_extra,
     split_text,
+    with_title_passage,
     xml_text,
 )
 
@@ -25,15 +26,15 @@ Record = Mapping[str, Any]
 Section = tuple[str, list[str]]  # title and paragraphs
 Sectioned = tuple[str, Iterable[Section]]  # the title of a document, and its sections
 
-# Elements that hold the headline and the text of newswire on the TREC disks.
+# Elements with the headline and the text of newswire on the TREC disks.
 HEADLINES = ("headline", "hl", "ttl", "title", "ti", "doctitle")
 TEXTS = ("text", "lp", "leadpara")
 
 
 def read_record(record: Record, *, passage_words: int = 120) -> StructuredDocument:
-    """Reads a document from a record of a corpus, with the structure that its fields have.
+    """Makes a structured document of a record of a corpus.
 
-    The first line of this table whose fields the record has decides how it is read:
+    The fields of the record decide how it is read. The first matching line of this table counts:
 
     ===================================  =======================================================================
     fields                               document
@@ -47,16 +48,16 @@ def read_record(record: Record, *, passage_words: int = 120) -> StructuredDocume
     ``body``                             ``msmarco-document``: ``title``, and passages of the lines of the body
     ===================================  =======================================================================
 
-    Passages do not cross the border of a section, in which short paragraphs are joined. A section without text is kept
-    if it has a title; the text of a section without title belongs to the document's root. Citations between documents
-    are not read: in ``beir/scidocs`` they are the judgments.
+    Passages do not cross borders of sections. Short paragraphs of a section are joined. A section without text is kept
+    if it has a title, and the text of a section without a title belongs to the root. The titles of a document without
+    any text are its only passage. Citations between documents are not read: in ``beir/scidocs`` they are the judgments.
 
     Args:
-        record: A dictionary with ``docno`` and the fields of one of these lines; ``codes`` are optional.
-        passage_words: Words per passage.
+        record: A dictionary with ``docno`` and the fields of one of these lines. ``codes`` are optional.
+        passage_words: Maximum number of words per passage.
 
     Raises:
-        ValueError: If a field is missing or has a wrong type; the message names the document.
+        ValueError: If a field is missing or has a wrong type. The message names the document.
     """
     if (
         not isinstance(record, Mapping)
@@ -89,19 +90,19 @@ def read_record(record: Record, *, passage_words: int = 120) -> StructuredDocume
             f"document {record['docno']!r}: {', '.join(fields)} cannot be read: {error}"
         ) from error
     return StructuredDocument.from_record(
-        {"docno": record["docno"], "nodes": nodes, "codes": record.get("codes")}
+        {"docno": record["docno"], "nodes": with_title_passage(nodes), "codes": record.get("codes")}
     )
 
 
 def _sections(rows: Iterable[Any] | None) -> Iterator[Section]:
-    """Sections of pairs: a title, and a text or a list of paragraphs; each may be missing."""
+    """Yields sections of pairs of a title and a text, or a list of paragraphs. Both may be missing."""
     for title, text in () if rows is None else rows:
         paragraphs = [text] if text is None or isinstance(text, str) else text
         yield (title or "").strip(), [paragraph or "" for paragraph in paragraphs]
 
 
 def _newswire(record: Record) -> Sectioned:
-    """An article of the TREC disks, in SGML that is close to HTML."""
+    """Reads an article of the TREC disks, whose SGML resembles HTML."""
     markup = record["marked_up_doc"]
     with needs_files_extra("reading markup"):
         import lxml.html
@@ -121,7 +122,7 @@ def _newswire(record: Record) -> Sectioned:
 
 
 def _by_headings(record: Record) -> Sectioned:
-    """A web page whose headings are given in their order, and are lines of its body."""
+    """Reads a web page whose headings are a list, and lines of its body."""
     title, lines = (
         _text(record, "title"),
         [line.strip() for line in _text(record, "body").splitlines()],
@@ -142,7 +143,7 @@ def _by_headings(record: Record) -> Sectioned:
 
 
 def _article(record: Record) -> Sectioned:
-    """An article with an abstract; in ``cord19/fulltext``, a section comes as one row for each of its paragraphs."""
+    """Reads an article with an abstract. In ``cord19/fulltext``, each paragraph of a section is a row of its own."""
     plain = isinstance(record.get("body"), str | float | None)
     rows: Iterable[Section] = (
         [("", [_text(record, "body")])] if plain else _sections(record["body"])
@@ -155,17 +156,17 @@ def _article(record: Record) -> Sectioned:
 
 
 def _page(record: Record) -> Sectioned:
-    """A web page whose body has a line for each block of text."""
+    """Reads a web page whose body has a line for each block of text."""
     return _text(record, "title"), [("", _text(record, "body").splitlines())]
 
 
 def _text(record: Record, field: str) -> str:
-    """The text of a field, which is empty if there is none."""
+    """Returns the text of a field, which may be missing."""
     value: Any = record.get(field)
     return "" if is_missing(value) else value
 
 
-# How a record is read, by the first of these fields that it has. None: by StructuredDocument.from_record.
+# Readers of records by the fields that they need. None is StructuredDocument.from_record.
 RECORD_TYPES: dict[tuple[str, ...], Callable[[Record], Sectioned] | None] = {
     ("sections",): lambda record: (_text(record, "title"), _sections(record["sections"])),
     ("marked_up_doc",): _newswire,

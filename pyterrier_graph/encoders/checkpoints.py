@@ -48,7 +48,7 @@ if hasattr(os, "register_at_fork"):  # a process is not forked while another thr
 
 
 def tokenized(tokenize: Callable[..., Any], *texts: Any, **options: Any) -> Any:
-    """Calls a tokenizer, or a program of OpenVINO; threads take turns, because they share its state."""
+    """Calls a tokenizer; threads take turns, because they share its state."""
     with _TOKENIZING:
         return tokenize(*texts, **options)
 

@@ -12,11 +12,10 @@ import pyterrier as pt
 import torch
 from pyterrier_dr import BiEncoder
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Dense, Normalize, Router
+from sentence_transformers.base.modules import Dense, Normalize
+from sentence_transformers.sentence_transformer.modules import Pooling
 
 from pyterrier_graph.checks import (
-    Shown,
-    View,
     WithSignature,
     check_frame,
     check_texts,
@@ -35,17 +34,16 @@ from pyterrier_graph.encoders.checkpoints import (
     precision,
     share,
     token_limit,
-    tokenized,
 )
-from pyterrier_graph.encoders.compiled import windows_of
 from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name, resolve
+from pyterrier_graph.html import HtmlCard, HtmlDisplay
 
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 NORMALIZED_SCALE = 20.0
 PART = 64  # batches that are encoded between two updates of the progress bar
 
 
-class SentenceEncoder(Shown, WithSignature, BiEncoder):
+class SentenceEncoder(HtmlDisplay, WithSignature, BiEncoder):
     """Encodes queries and passages by a SentenceTransformer: a bi-encoder of pyterrier_dr.
 
     It is used like any other ``pyterrier_dr.BiEncoder``::
@@ -133,13 +131,13 @@ class SentenceEncoder(Shown, WithSignature, BiEncoder):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({checkpoint_name(self.encoder)!r})"
 
-    def _view(self) -> View:
+    def _view(self) -> HtmlCard:
         sizes = {
             "checkpoint": checkpoint_name(self.encoder),
             "vectors": f"{self._dimension} dimensions, {self.similarity}",
             "reads": f"{self.max_query_tokens} tokens of a query, {self.max_passage_tokens} of a passage",
         }
-        return View(sizes)
+        return HtmlCard(sizes)
 
     @property
     def model_name(self) -> str:
@@ -159,7 +157,11 @@ class SentenceEncoder(Shown, WithSignature, BiEncoder):
             for n, value in self.network.state_dict().items()
         }
         checksums = {name: zlib.crc32(value.numpy()) for name, value in sorted(bits.items())}
+        pooling = [
+            part.pooling_mode for part in self.network.modules() if isinstance(part, Pooling)
+        ]
         about += [checksums, *filter(None, [self.network.truncate_dim])]
+        about += [mode for mode in pooling if mode != "mean"]
         return f"{checkpoint_name(self.encoder)}@{hashlib.sha256(repr(about).encode()).hexdigest()[:16]}"
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
@@ -185,25 +187,6 @@ class SentenceEncoder(Shown, WithSignature, BiEncoder):
     def encode_docs(self, texts: Sequence[str], batch_size: int | None = None) -> np.ndarray:
         """Vectors of passages, float32 of shape (passages, dimensions)."""
         return self._encode(self.network.encode_document, texts, batch_size, "passages")
-
-    def windows(self, texts: Sequence[str]) -> list[list[str]]:
-        """The texts of the windows in which passages can be read in full, one after the other.
-
-        The first window is the whole text, of which the encoder reads as much as ``max_passage_tokens``. The next one
-        begins with the word at which the encoder stops, and so on.
-        """
-        tokenizer: Any = getattr(document_modules(self.network)[0], "tokenizer", None)
-        if not texts or not getattr(tokenizer, "is_fast", False):
-            return [[text] for text in texts]
-        prompt = tokenized(tokenizer, prompts_of(self.network)[1], add_special_tokens=False)[
-            "input_ids"
-        ]
-        tokens = tokenized(tokenizer, [*texts], add_special_tokens=False, verbose=False).encodings
-        return windows_of(
-            texts,
-            tokens,
-            self.max_passage_tokens - tokenizer.num_special_tokens_to_add() - len(prompt),
-        )
 
     @property
     def _dimension(self) -> int:
@@ -248,14 +231,6 @@ def load_sentence_transformer(checkpoint: str, device: str | None) -> SentenceTr
         ):  # in half precision, the normalized vectors would not have length 1
             keep_full_precision(module.linear)
     return network
-
-
-def document_modules(network: SentenceTransformer) -> list[Any]:
-    """The modules that a passage passes; a checkpoint may have others for queries."""
-    modules: list[Any] = [*network]
-    if modules and isinstance(modules[0], Router):
-        modules = [*cast(Any, modules[0]).sub_modules["document"], *modules[1:]]
-    return modules
 
 
 def is_normalized(network: SentenceTransformer) -> bool:

@@ -10,25 +10,21 @@ from __future__ import annotations
 
 import copy
 import os
-import warnings
+import shutil
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
-from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pyterrier_graph.checks import DataWarning
-from pyterrier_graph.encoders.compiled import compiled
-from pyterrier_graph.graphs.csr import offsets, ranges
-from pyterrier_graph.storage.arrays import DOCNOS, Flex, blocks, write_ids
-from pyterrier_graph.storage.artifact import META, json_sha256, read_meta
-from pyterrier_graph.storage.writer import Workers, unfinished
+from pyterrier_graph.encoders.flex import Flex
+from pyterrier_graph.storage.arrays import DOCNOS, blocks, write_ids
+from pyterrier_graph.storage.artifact import META, atomic_folder, json_sha256, read_meta
+from pyterrier_graph.storage.shards import ShardWriter, Workers
 
 if TYPE_CHECKING:
     from pyterrier_dr import BiEncoder
@@ -38,20 +34,11 @@ if TYPE_CHECKING:
 VECTORS, DIGESTS = "vecs.f4", "digests.u8"
 FLOAT, DIGEST = np.dtype("<f4"), np.dtype("<u8")  # the digest of a text is two numbers
 SOURCE, ROW = np.dtype("<i2"), np.dtype("<i8")
-WINDOWS = 5  # of a long passage
-TITLED = (
-    2 / 3
-)  # the share of the vector of a passage that is read after its titles, in weights per query
 PASSAGES_AT_ONCE, TEXTS_AT_ONCE = 256, 65_536
-TIMED, SOON = 16, 10  # passages that are encoded for an estimate, and seconds that need none
-MANY = 500  # passages for which converting the encoder is worth it
 FLEX = {"type": "dense_index", "format": "flex"}
 HINT = {"package_hint": "pyterrier_dr"}
-TEXTS = {
-    "texts": None,
-    "graph": None,
-    "titles": None,
-}  # in the identity of vectors, the digests of all texts
+# in the identity of vectors, what only tells which texts they are of
+TEXTS = {"texts": None, "graph": None, "titles": None}
 
 VectorsOf = Callable[[np.ndarray], np.ndarray]
 
@@ -88,43 +75,6 @@ def without_bars(encoder: BiEncoder) -> BiEncoder:
         encoder = copy.copy(encoder)
         encoder.verbose = False
     return encoder
-
-
-def _quiet(encoder: BiEncoder, passages: int) -> BiEncoder:
-    """The fastest form of an encoder for so many passages, which shows no progress."""
-    return without_bars(compiled(encoder) if passages >= MANY else encoder)
-
-
-@dataclass(frozen=True)
-class Mixed:
-    """The vectors of texts that an encoder reads twice: alone, and with the titles above them in front."""
-
-    alone: np.ndarray  # shape (texts, d)
-    titled: np.ndarray  # shape (texts, d)
-    share: float  # of ``titled``
-
-    def __len__(self) -> int:
-        return len(self.alone)
-
-    def __getitem__(self, rows: Any) -> np.ndarray:
-        return (1 - self.share) * self.alone[rows] + self.share * self.titled[rows]
-
-
-class Windows(NamedTuple):
-    """The windows of long passages after the first one, which stands for the passage everywhere else."""
-
-    offsets: (
-        np.ndarray
-    )  # per passage the number of its first further window, and the end; shape (passages + 1,)
-    vectors: np.ndarray | Mixed  # shape (windows, d)
-
-    def of(self, passages: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Per window of some passages, the position of its passage among these, and its vector."""
-        lengths = self.offsets[passages + 1] - self.offsets[passages]
-        rows: Any = ranges(self.offsets[passages], lengths)[1]
-        if len(rows) and (np.diff(rows) == 1).all():  # those of successive passages are not copied
-            rows = slice(rows[0], rows[-1] + 1)
-        return np.repeat(np.arange(len(passages)), lengths), np.asarray(self.vectors[rows])
 
 
 def encode_once(
@@ -190,7 +140,7 @@ def base_vectors(
     identity |= {"titles": True} if titles else {}
     path = folder / f"passages-{json_sha256(identity)[:16]}.flex"
     nodes = graph.passage_nodes
-    quiet = _quiet(encoder, len(nodes))
+    quiet = without_bars(encoder)
     if not len(nodes):
         raise ValueError(f"{graph!r} has no passages: none of its documents has a text")
 
@@ -214,97 +164,6 @@ def base_vectors(
     return Flex(path)
 
 
-def encoding_time(folder: Path, graph: HeteroGraph, encoder: BiEncoder, times: int) -> str:
-    """How long encoding all passages so many times takes; empty if it is quick, or there are vectors."""
-    nodes = graph.passage_nodes
-    if len(nodes) < 2 * TIMED or any(folder.glob("passages-*")):
-        return ""
-    texts = graph.texts(nodes[:: len(nodes) // TIMED][:TIMED], titles=True)
-    quiet = _quiet(encoder, len(nodes))
-    quiet.encode_docs(texts[:1])  # the first call takes longer
-    started = perf_counter()
-    quiet.encode_docs(texts)
-    seconds = times * len(nodes) * (perf_counter() - started) / TIMED
-    needed = f"{seconds / 60:.0f} minutes" if seconds > 90 else f"{seconds:.0f} seconds"
-    return f"Encoding {len(nodes):,} passages takes about {needed}." if seconds > SOON else ""
-
-
-def window_vectors(
-    folder: Path,
-    graph: HeteroGraph,
-    encoder: BiEncoder,
-    most: int,
-    *,
-    share: float = 0.0,
-    workers: Workers = 1,
-    verbose: bool = True,
-) -> Windows | None:
-    """Vectors of the windows after the first one; other arguments as for :func:`base_vectors`.
-
-    A passage has up to ``most`` windows; a warning reports those with more, unless that is 1. None if all passages have
-    only one window, as with encoders that have no method ``windows``. ``share`` is that of :class:`Mixed`.
-    """
-    nodes, quiet = graph.passage_nodes, without_bars(encoder)
-    windows: Callable[[list[str]], list[list[str]]] | None = getattr(quiet, "windows", None)
-    if most == 1 or windows is None:
-        return None
-    parts = (
-        windows(graph.texts(nodes[numbers])) for numbers in blocks(len(nodes), PASSAGES_AT_ONCE)
-    )
-    needed = np.array([len(texts) for part in parts for texts in part], dtype=np.int64)
-    if cut := int((needed > most).sum()):
-        advice = f"give windows={needed.max()}, which takes longer, or shorter passages"
-        message = (
-            f"{cut} of {len(nodes)} passages have more than {most} windows, and are cut: {advice}"
-        )
-        warnings.warn(message, DataWarning, stacklevel=3)
-    bounds = offsets(np.minimum(needed, most) - 1)
-    if not bounds[-1]:
-        return None
-
-    def texts_of(numbers: np.ndarray, titles: bool) -> list[str]:
-        passages = np.searchsorted(bounds, numbers, side="right") - 1
-        long, place = np.unique(passages, return_inverse=True)
-        found = further_windows(graph, nodes[long], encoder, most, titles=titles)
-        return [
-            found[row][number]
-            for row, number in zip(place, numbers - bounds[passages], strict=True)
-        ]
-
-    def encoded(titles: bool) -> np.ndarray:
-        texts = f"up to {most} windows of {graph.fingerprint()}{' with titles' * titles}"
-        identity = {"encoder": encoder_name(encoder), "texts": texts}
-        read, count = partial(texts_of, titles=titles), int(bounds[-1])
-        return encode_once(
-            folder,
-            "windows",
-            identity,
-            count,
-            read,
-            quiet.encode_docs,
-            workers=workers,
-            verbose=verbose,
-        )
-
-    return Windows(
-        bounds,
-        Mixed(encoded(False), encoded(True), share) if 0 < share < 1 else encoded(share == 1),
-    )
-
-
-def further_windows(
-    graph: HeteroGraph, nodes: np.ndarray, encoder: Any, most: int, *, titles: bool = False
-) -> list[list[str]]:
-    """The windows of passages after the first one, with the titles above the passage in front, or without them."""
-    windows = [windows[1:most] for windows in encoder.windows(graph.texts(nodes))]
-    if not titles:
-        return windows
-    fronts = [f"{title}: " if title else "" for title in graph.titles(nodes)]
-    return [
-        [f"{front}{text}" for text in texts] for front, texts in zip(fronts, windows, strict=True)
-    ]
-
-
 def digests_of(texts: Iterable[str]) -> np.ndarray:
     """Digests of texts, shape (texts, 2)."""
     joined = b"".join([blake2b(text.encode(), digest_size=16).digest() for text in texts])
@@ -322,6 +181,7 @@ def _write(
     at_once: int,
     workers: Workers,
     progress: dict[str, Any],
+    dimension: int | None = None,
 ) -> None:
     """Writes vectors of what is read for each number, and the digests of their texts, unless they are there.
 
@@ -330,63 +190,61 @@ def _write(
     if os.path.isfile(path / META):
         return
     count, one = about["doc_count"], np.arange(min(1, about["doc_count"]))
-    dimension = checked_vectors(encode(texts(one)), one, None).shape[1]
+    dimension = dimension or checked_vectors(encode(texts(one)), one, None).shape[1]
     meta = about | {"vec_size": dimension}
-    with unfinished(path, meta, count, at_once) as writer:
-
-        def write_files(files: Path) -> None:
-            write_more(files)
-            with open(files / DIGESTS, "wb") as out:
-                for numbers in blocks(count, at_once):
-                    out.write(digests_of(texts(numbers)).tobytes())
-
-        writer.prepare(write_files)
-        own = _read_digests(writer.folder)
+    with atomic_folder(path, meta) as folder:
+        shards = ShardWriter(folder.parent, count, at_once, meta)
+        write_more(folder)
+        with open(folder / DIGESTS, "wb") as out:
+            for numbers in blocks(count, at_once):
+                out.write(digests_of(texts(numbers)).tobytes())
+        own = _read_digests(folder)
         others = _copyable(path.parent, pattern, meta)
         source, row = _copies(own, others)
         new = np.flatnonzero(source < 0)
         first = np.sort(new[np.unique(own[new], axis=0, return_index=True)[1]])
-        if len(first) < len(new):  # equal texts are encoded once, into a file of their own
-            distinct = writer.place / "distinct"
+        if len(first) == count:  # nothing can be copied
+            read = lambda numbers: (numbers, texts(numbers))  # noqa: E731
+            shards.compute(
+                partial(_encoded, encode, dimension), read=read, workers=workers, **progress
+            )
+            shards.concatenate(folder, [VECTORS])
+            return
+        if len(first):  # new texts are encoded once, into a file of their own
+            uncopied, about = path.with_name(f"new-{path.name}"), about | {"doc_count": len(first)}
+            options: dict[str, Any] = {"at_once": at_once, "workers": workers, "progress": progress}
+            options["dimension"] = dimension
             _write(
-                distinct,
-                about | {"doc_count": len(first)},
+                uncopied,
+                about,
                 lambda numbers: texts(first[numbers]),
                 encode,
-                distinct.name,
-                at_once=at_once,
-                workers=workers,
-                progress=progress,
+                uncopied.name,
+                **options,
             )
-            others.append(distinct)
+            others.append(uncopied)
             source, row = _copies(own, others)
+        with open(folder / VECTORS, "wb") as out:
+            for numbers in blocks(count, at_once):
+                out.write(_copied(others, source[numbers], row[numbers], dimension).tobytes())
+    shutil.rmtree(path.with_name(f"new-{path.name}"), ignore_errors=True)
 
-        def given(numbers: np.ndarray) -> tuple[Any, ...]:
-            """The vectors that other files have, those that are missing, and what these are encoded from."""
-            found = np.zeros((len(numbers), dimension), dtype=FLOAT)
-            for number in np.unique(source[numbers[source[numbers] >= 0]]):
-                here = source[numbers] == number
-                stored = np.memmap(others[number] / VECTORS, dtype=FLOAT, mode="r").reshape(
-                    -1, dimension
-                )
-                found[here] = stored[row[numbers[here]]]
-            missing = np.flatnonzero(source[numbers] < 0)
-            return (
-                found,
-                missing,
-                numbers[missing],
-                texts(numbers[missing]) if len(missing) else None,
-            )
 
-        def vectors(given: tuple[Any, ...]) -> dict[str, np.ndarray]:
-            """Vectors of some texts, shape (texts, d); needs no files."""
-            found, missing, numbers, read = given
-            if len(missing):
-                found = found.copy()  # what Ray passes cannot be written to
-                found[missing] = checked_vectors(encode(read), numbers, dimension)
-            return {VECTORS: found}
+def _encoded(
+    encode: Callable[[list[str]], Any], dimension: int, rows: tuple[np.ndarray, list[str]]
+) -> dict[str, np.ndarray]:
+    """Vectors of numbered texts, shape (texts, d)."""
+    numbers, texts = rows
+    return {VECTORS: checked_vectors(encode(texts), numbers, dimension)}
 
-        writer.compute(vectors, VECTORS, read=given, workers=workers, **progress)
+
+def _copied(others: list[Path], source: np.ndarray, row: np.ndarray, dimension: int) -> np.ndarray:
+    """Vectors of texts that other files have, shape (texts, d)."""
+    vectors = np.empty((len(row), dimension), dtype=FLOAT)
+    for number in np.unique(source):
+        stored = np.memmap(others[number] / VECTORS, dtype=FLOAT, mode="r").reshape(-1, dimension)
+        vectors[source == number] = stored[row[source == number]]
+    return vectors
 
 
 def _copies(digests: np.ndarray, others: list[Path]) -> tuple[np.ndarray, np.ndarray]:

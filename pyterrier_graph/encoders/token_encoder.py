@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from hashlib import blake2b
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import numpy as np
-import pyterrier as pt
 import torch
-from safetensors.torch import load_file, save
 from sentence_transformers import MultiVectorEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Transformer
 from sentence_transformers.base.modules.dense import Dense
@@ -26,34 +19,25 @@ from sentence_transformers.util import batch_to_device, load_file_path
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pyterrier_graph.checks import SpeedWarning, check_count, check_texts, check_type
+from pyterrier_graph.checks import check_count, check_texts, check_type
 from pyterrier_graph.encoders.checkpoints import (
     MAX_PASSAGE_TOKENS,
     MAX_QUERY_TOKENS,
     SAFE_WEIGHTS,
     DType,
     device_of,
-    dtype_name,
     dtype_of,
     loading,
     positions_of,
     precision,
     share,
     token_limit,
-    tokenized,
 )
-from pyterrier_graph.encoders.compiled import compiled_queries
 from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name, resolve
 from pyterrier_graph.graphs.csr import offsets, ranges
-from pyterrier_graph.storage.arrays import KeyedRows
-from pyterrier_graph.storage.artifact import json_sha256, weights_sha256
+from pyterrier_graph.storage.artifact import weights_sha256
 
-logger = logging.getLogger(__name__)
-
-TEXTS_AT_ONCE, MANY_TEXTS = (
-    512,
-    256,
-)  # that are encoded before they are stored, and that are worth a warning
+MANY_TEXTS = 256  # texts whose encoding is worth a warning
 EXPECTED = "the name or folder of a checkpoint, or a MultiVectorEncoder"
 
 
@@ -146,8 +130,7 @@ class TokenEncoder:
         batch_size: Number of texts per forward pass.
         device: A device as torch names it; by default a GPU where there is one.
         dtype: The precision of encoding: ``'float32'``, ``'bfloat16'``, ``'float16'`` or ``'auto'``; see
-            :mod:`~pyterrier_graph.encoders.checkpoints`. With ``'auto'`` and the extra ``[openvino]``, OpenVINO encodes
-            queries in float32 on a CPU, where vectors of many passages were or are stored.
+            :mod:`~pyterrier_graph.encoders.checkpoints`.
 
     Attributes:
         name: The checkpoint's name.
@@ -156,8 +139,6 @@ class TokenEncoder:
     Raises:
         ValueError: If a length that is given is more than the checkpoint can read.
     """
-
-    _compiled: tuple[str, Any] | None = None  # the fingerprint, and the program for queries
 
     def __init__(
         self,
@@ -200,11 +181,6 @@ class TokenEncoder:
 
     def __repr__(self) -> str:
         return f"TokenEncoder({self.name!r})"
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {
-            name: value for name, value in vars(self).items() if name != "_compiled"
-        }  # of this process
 
     @property
     def dimension(self) -> int:
@@ -254,22 +230,7 @@ class TokenEncoder:
             for number, text in enumerate(dict.fromkeys(text for text in texts if text.strip()))
         }
         encoded: Any = []  # token vectors of each text
-        program = self._program() if self._compiled is not None and task == "query" else None
-        if program is not None:
-            given = list(distinct)
-            for part in (
-                given[start : start + self.batch_size]
-                for start in range(0, len(given), self.batch_size)
-            ):
-                features, kept = self._features(part, task)
-                vectors = tokenized(
-                    program, [features["input_ids"].numpy(), features["attention_mask"].numpy()]
-                )[0]
-                encoded += [
-                    matrix[mask]
-                    for matrix, mask in zip(torch.from_numpy(vectors), kept, strict=True)
-                ]
-        elif distinct:
+        if distinct:
             with torch.inference_mode(), precision(self.dtype, self.network.device):
                 if len(distinct) > self.batch_size:
                     encode: Any = (
@@ -300,23 +261,13 @@ class TokenEncoder:
         return [m[mask].float() for m, mask in zip(output["token_embeddings"], masks, strict=True)]
 
     def _features(self, texts: list[str], task: str) -> tuple[dict[str, Tensor], Tensor]:
-        """The input of the network for some texts, and which of the tokens have vectors, shape (texts, tokens)."""
+        """The network's input for texts, and a mask of the tokens that have vectors, shape (texts, tokens)."""
         features = self.network.preprocess(texts, prompt=self.network.prompts.get(task), task=task)
         kept = dict(features)
         for module in self.network:  # only the module that leaves tokens out: no vectors are needed
             if isinstance(module, MultiVectorMask):
                 kept = module(kept, task=task)
         return features, kept["attention_mask"].bool()
-
-    def _program(self, *, convert: bool = False) -> Any:
-        """OpenVINO's program for queries with these weights, if there is one: see ``compiled_queries``."""
-        known = self._compiled
-        if known is not None and known[1] is None and not convert:
-            return None
-        fingerprint = self.fingerprint()
-        if convert or known is None or fingerprint != known[0]:
-            known = self._compiled = fingerprint, compiled_queries(self, convert=convert)
-        return known[1]
 
     def _pack(self, texts: Sequence[str], matrices: Iterable[Tensor]) -> TokenStates:
         """Packs the matrices of the texts that are not empty, at unit length, which not every model gives them."""
@@ -330,7 +281,7 @@ class TokenEncoder:
         """This encoder with shorter token vectors, which need a fraction of the memory and time.
 
         Token vectors are projected onto their principal directions. The projection can be trained like other weights.
-        It is computed once, and kept in PyTerrier's home.
+        One thread computes it: another number of threads would change its last bits, and thus :meth:`fingerprint`.
 
         Args:
             texts: A sample of passages; some hundreds are enough.
@@ -341,12 +292,22 @@ class TokenEncoder:
         """
         if not 1 <= dimension < self.dimension:
             raise ValueError(f"cannot reduce {self.dimension} dimensions to {dimension}")
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            sample = self.encode_passages(texts).values
+            if len(sample) < dimension:
+                advice = f"a larger sample than one of {len(sample)} tokens"
+                raise ValueError(f"{dimension} dimensions need {advice}")
+            directions = principal_directions(sample, dimension)
+        finally:
+            torch.set_num_threads(threads)
         head = Dense(
             self.dimension,
             dimension,
             bias=False,
             activation_function=nn.Identity(),
-            init_weight=kept_directions(self, texts, dimension),
+            init_weight=directions,
             module_input_name="token_embeddings",
         )
         modules = [module for module in self.network if not isinstance(module, Normalize)]
@@ -363,69 +324,6 @@ class TokenEncoder:
         )
 
 
-def encode_once(
-    encoder: TokenEncoder,
-    texts: Sequence[str],
-    stored: KeyedRows,
-    device: torch.device | str = "cpu",
-    *,
-    append: bool = True,
-    verbose: bool = True,
-) -> TokenStates:
-    """Token vectors of passages or titles, as they are stored: those that are new are encoded, and appended if wanted.
-
-    Warns if many texts have to be encoded. ``stored`` is what :func:`stored_tokens` returns, or in memory.
-    """
-    keys = [blake2b(text.encode(), digest_size=16).digest() for text in texts]
-    text_of = dict(zip(keys, texts, strict=True))
-    unstored: dict[bytes, np.ndarray] = {}
-    while new := [key for key in stored.missing(keys) if key not in unstored]:
-        if append and len(new) > MANY_TEXTS:
-            advice = "TokenStore(path).build(graph, encoder, workers=2) encodes a whole corpus by several processes"
-            message = f"{len(new):,} texts are encoded, which takes long, and kept in {str(stored.folder)!r}: {advice}"
-            warnings.warn(message, SpeedWarning, stacklevel=4)
-            encoder._program(
-                convert=stored.folder is not None
-            )  # not of an encoder that is being trained
-        with pt.tqdm(
-            total=len(new), desc="encoding", unit="text", delay=1, leave=None, disable=not verbose
-        ) as bar:
-            for start in range(0, len(new), TEXTS_AT_ONCE):
-                part = new[start : start + TEXTS_AT_ONCE]
-                matrices = encoder.encode_passages([text_of[key] for key in part]).arrays(
-                    stored.dtype
-                )
-                if not append:
-                    unstored |= zip(part, matrices, strict=True)
-                elif error := stored.append(part, matrices):
-                    logger.warning("Token vectors are kept in memory, not in files: %s", error)
-                bar.update(len(part))
-    found = [unstored[key] if key in unstored else stored.get([key])[0] for key in keys]
-    return TokenStates.from_arrays(found, encoder.dimension, device)
-
-
-def stored_tokens(encoder: TokenEncoder, folder: Path | None) -> KeyedRows:
-    """The token vectors that an encoder has stored in a folder, by digests of texts.
-
-    Without a folder they are kept until this process ends. Encoders with the same weights, lengths and precision share
-    them.
-    """
-    about = {"name": encoder.name, "sha256": encoder.fingerprint()}
-    about["dtype"] = dtype_name(encoder.dtype, encoder.network.device)
-    place = Path(_temporary().name) if folder is None else folder
-    return _rows_in(place.absolute() / f"tokens-{json_sha256(about)[:16]}", encoder.dimension)
-
-
-@lru_cache(maxsize=64)
-def _rows_in(folder: Path, width: int) -> KeyedRows:
-    return KeyedRows(folder, width)
-
-
-@lru_cache(maxsize=1)
-def _temporary() -> TemporaryDirectory[str]:
-    return TemporaryDirectory(prefix="tokens-", ignore_cleanup_errors=True)
-
-
 def open_encoder(encoder: Any, device: str | None = None, dtype: DType = "auto") -> TokenEncoder:
     """Returns a :class:`TokenEncoder`, or makes one of what else a class may be given as ``encoder``."""
     if isinstance(encoder, TokenEncoder):
@@ -434,34 +332,6 @@ def open_encoder(encoder: Any, device: str | None = None, dtype: DType = "auto")
         "encoder", encoder, (str, os.PathLike, MultiVectorEncoder), f"{EXPECTED}, or a TokenEncoder"
     )
     return TokenEncoder(encoder, device=device, dtype=dtype)
-
-
-def kept_directions(encoder: TokenEncoder, texts: Sequence[str], dimension: int) -> Tensor:
-    """The :func:`principal_directions` of the token vectors of some texts, which are kept in PyTerrier's home.
-
-    Another number of threads changes their last bits: their digests would differ, and models with the same encoder
-    would refuse each other's files.
-
-    Raises ValueError if the texts have fewer tokens than there are directions.
-    """
-    about = {"encoder": encoder.fingerprint(), "texts": [*texts], "dimension": dimension}
-    folder = Path(pt.io.pyterrier_home(), "pyterrier_graph", "directions")
-    file = folder / f"tokens-{json_sha256(about)[:16]}.safetensors"
-    if not file.is_file():
-        sample = encoder.encode_passages(texts).values
-        if len(sample) < dimension:
-            raise ValueError(
-                f"{dimension} dimensions need a larger sample than one of {len(sample)} tokens"
-            )
-        directions = principal_directions(sample, dimension)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with pt.io.finalized_open(str(file), "b") as out:
-                out.write(save({"directions": directions.contiguous().cpu()}))
-        except OSError as error:
-            logger.warning("The projection of token vectors is not kept: %s", error)
-            return directions
-    return load_file(file)["directions"]
 
 
 def principal_directions(vectors: Tensor, dimension: int) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -13,29 +13,27 @@ import torch
 from pyterrier_graph.checks import WithSignature, check_type
 from pyterrier_graph.encoders.checkpoints import dtype_name
 from pyterrier_graph.encoders.names import DEFAULT
+from pyterrier_graph.encoders.token_cache import cached_states, token_cache
 from pyterrier_graph.encoders.token_encoder import (
-    MANY_TEXTS,
     TokenEncoder,
     TokenStates,
-    encode_once,
     open_encoder,
-    stored_tokens,
 )
 from pyterrier_graph.graphs.csr import ranges
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph, vectors_folder
 from pyterrier_graph.storage.arrays import read_array
-from pyterrier_graph.storage.artifact import BuiltArtifact, kind_of
-from pyterrier_graph.storage.writer import Workers, unfinished
+from pyterrier_graph.storage.artifact import BuiltArtifact, atomic_folder, kind_of
+from pyterrier_graph.storage.shards import ShardWriter, Workers
 
 NODES_AT_ONCE = 512
 TOKENS, OFFSETS = "tokens.f2", "offsets.i8"
 
 
 class TokenStore(WithSignature, BuiltArtifact):
-    """The token vectors of a graph's nodes, encoded once, and then read from disk (memory-mapped) in float16.
+    """Token vectors of a graph's nodes, encoded once and memory-mapped, in float16.
 
     Args:
-        path: Folder of the store; :meth:`build` makes it.
+        path: Folder of the store, which :meth:`build` writes.
         verbose: Whether to show progress.
     """
 
@@ -50,75 +48,88 @@ class TokenStore(WithSignature, BuiltArtifact):
         titles: bool = False,
         workers: Workers = 1,
     ) -> Self:
-        """Encodes all nodes of a graph; raises FileExistsError if there is a store already.
+        """Encodes all nodes of a graph.
 
         An interrupted call continues when it is repeated, with any number of workers.
 
         Args:
             graph: The graph with the passages and section titles.
-            encoder: A :class:`~pyterrier_graph.encoders.token_encoder.TokenEncoder`, or what that class takes.
-            titles: Whether the titles of its sections are put before a passage ("title - section: passage").
-            workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.storage.writer`.
+            encoder: A :class:`~pyterrier_graph.encoders.token_encoder.TokenEncoder`, or the name or folder of a
+                checkpoint.
+            titles: Whether a passage is preceded by the titles of its sections ("title - section: passage").
+            workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.storage.shards`.
+
+        Raises:
+            FileExistsError: If there is something at the path.
         """
         check_type(
             "graph", graph, HeteroGraph, "a DocumentGraph: ptg.DocumentGraph(path).index(docs)"
         )
         encoder = open_encoder(encoder)
-        about = {"encoder": encoder.name, "encoder_sha256": encoder.fingerprint(), "titles": titles}
-        about["graph_sha256"] = graph.fingerprint()
+        cache = token_cache(encoder, vectors_folder(graph))
+        origin = {"encoder": encoder.name, "encoder_sha256": encoder.fingerprint()}
+        origin |= {"graph_sha256": graph.fingerprint(), "titles": titles}
+        origin["dtype"] = dtype_name(encoder.dtype, encoder.network.device)
 
-        def encoded(nodes: np.ndarray) -> TokenStates:
-            stored = stored_tokens(encoder, vectors_folder(graph))
-            return encode_once(
-                encoder, graph.texts(nodes, titles=titles), stored, append=False, verbose=False
-            )
+        def texts(nodes: np.ndarray) -> list[str]:
+            return graph.texts(nodes, titles=titles)
 
-        if graph.num_nodes > MANY_TEXTS:
-            encoder._program(convert=True)  # for queries
-        about["dtype"] = dtype_name(encoder.dtype, encoder.network.device)
-        size, identity = (graph.num_nodes, encoder.dimension), {"batch_size": encoder.batch_size}
-        return self.write(encoded, *size, about, workers=workers, identity=identity)
+        def states(texts: list[str]) -> TokenStates:
+            return cached_states(encoder, texts, cache, write=False, verbose=False)
+
+        return self.write(
+            states,
+            graph.num_nodes,
+            encoder.dimension,
+            origin,
+            read=texts,
+            identity={"batch_size": encoder.batch_size},
+            workers=workers,
+        )
 
     def write(
         self,
-        states_of: Callable[[np.ndarray], TokenStates],
+        states: Callable[[Any], TokenStates],
         nodes: int,
         dimension: int,
-        about: dict[str, Any],
+        origin: dict[str, Any],
         *,
-        identity: dict[str, Any] | None = None,
-        prepare: Callable[[Path], Any] | None = None,
+        read: Callable[[np.ndarray], Any] = lambda nodes: nodes,
+        identity: Mapping[str, Any] | None = None,
+        prepare: Callable[[Path], Any] = lambda folder: None,
         task: str = "encoding",
         workers: Workers = 1,
     ) -> Self:
-        """Writes the vectors of all nodes; ``states_of`` computes those of some nodes, by their numbers.
+        """Writes the vectors of all nodes.
 
-        ``about`` has values that the vectors depend on, for ``pt_meta.json``, and ``identity`` further ones, for an
-        interrupted call that continues. ``prepare`` is called first, with a folder for what is needed until all is
-        done.
+        Args:
+            states: Computes the vectors of some nodes, from what ``read`` returns.
+            nodes: Number of nodes.
+            dimension: Length of a vector.
+            origin: What the vectors depend on, for ``pt_meta.json``.
+            read: Nodes to the input of ``states``; called in this process. By default the nodes.
+            identity: What else the vectors depend on, which an interrupted call compares when it is repeated.
+            prepare: Called first, with a folder for what is needed until the store is complete.
+            task: Name of the progress bar.
+            workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.storage.shards`.
         """
-        meta = kind_of(self) | {"nodes": nodes, "dimension": dimension} | about
+        meta = kind_of(self) | {"nodes": nodes, "dimension": dimension} | origin
+        inputs = meta | dict(identity or {})
 
-        def rows(numbers: np.ndarray) -> dict[str, np.ndarray]:
-            states = states_of(numbers)
-            if len(states) != len(numbers):
-                raise ValueError(f"{len(numbers)} nodes were expected, got {len(states)}")
-            values = states.values.detach().to("cpu", torch.float16).numpy()
-            return {TOKENS: values, OFFSETS: states.lengths.cpu().numpy()}
+        def arrays(given: Any) -> dict[str, np.ndarray]:
+            packed = states(given)
+            if len(packed) != len(given):
+                raise ValueError(f"{len(given)} nodes were expected, got {len(packed)}")
+            values = packed.values.detach().to("cpu", torch.float16).numpy()
+            return {TOKENS: values, OFFSETS: packed.lengths.cpu().numpy()}
 
-        progress: dict[str, Any] = {
-            "desc": task,
-            "unit": "node",
-            "delay": 1,
-            "disable": not self.verbose,
-        }
-        with unfinished(
-            self.path, meta, nodes, NODES_AT_ONCE, identity=meta | (identity or {})
-        ) as writer:
-            if prepare is not None:
-                prepare(writer.place)
-            writer.compute(rows, TOKENS, OFFSETS, lengths=[OFFSETS], workers=workers, **progress)
-            meta["tokens"] = int(np.fromfile(writer.folder / OFFSETS, "<i8", offset=8 * nodes)[0])
+        progress: dict[str, Any] = {"desc": task, "unit": "node", "delay": 1}
+        with atomic_folder(self.path, meta) as folder:
+            shards = ShardWriter(folder.parent, nodes, NODES_AT_ONCE, inputs)
+            prepare(folder.parent)
+            shards.compute(arrays, read=read, workers=workers, disable=not self.verbose, **progress)
+            shards.concatenate(folder, [TOKENS], lengths=[OFFSETS])
+            meta["tokens"] = int(np.fromfile(folder / OFFSETS, "<i8", offset=8 * nodes)[0])
         return self
 
     @property
@@ -130,7 +141,7 @@ class TokenStore(WithSignature, BuiltArtifact):
         return self.meta["nodes"]
 
     def check(self, encoder: TokenEncoder, graph: HeteroGraph) -> None:
-        """Raises ValueError unless the vectors are of this graph, encoded by this encoder."""
+        """Raises ValueError unless this encoder has encoded the vectors, and this graph has their texts."""
         if self.meta.get("encoder_sha256") != encoder.fingerprint():
             other = f"{self.meta.get('encoder')!r} with other weights or lengths than {encoder!r}"
             raise ValueError(
@@ -140,11 +151,9 @@ class TokenStore(WithSignature, BuiltArtifact):
             raise ValueError(
                 f"{self!r} holds vectors of other texts than those of {graph!r}: build it again"
             )
-        if len(self) > MANY_TEXTS and encoder._compiled is None:
-            encoder._program()  # of a former call, or of another process
 
     def states(self, nodes: np.ndarray, device: torch.device | str = "cpu") -> TokenStates:
-        """The token vectors of some nodes, in float32."""
+        """Token vectors of some nodes, in float32."""
         return self._as_stored(nodes, device).to(torch.float32)
 
     def _as_stored(self, nodes: np.ndarray, device: torch.device | str) -> TokenStates:
@@ -155,7 +164,7 @@ class TokenStore(WithSignature, BuiltArtifact):
         return TokenStates(values, torch.from_numpy(offsets).to(device))
 
     def nodes_of_tokens(self, tokens: np.ndarray) -> np.ndarray:
-        """The nodes of some token vectors, which are numbered from 0 over all nodes."""
+        """Nodes of token vectors, which are numbered from 0 over all nodes."""
         return np.searchsorted(self._offsets, tokens, side="right") - 1
 
     @cached_property

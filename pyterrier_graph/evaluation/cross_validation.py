@@ -12,7 +12,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_graph.checks import check_count, check_frame
-from pyterrier_graph.storage.artifact import claim, frame_sha256, pipeline_identity
+from pyterrier_graph.storage.artifact import check_identity, frame_sha256, pipeline_identity
 from pyterrier_graph.training.validation import checked_qrels
 
 CONFIGURATION = "cross_validation.json"
@@ -74,45 +74,53 @@ def cross_validate(
     if isinstance(folds, int):
         folds = query_folds(topics, folds, seed=seed)
     parts = _parts(folds, set(topics["qid"]))
-    for number, part in enumerate(parts, start=1):
-        for name, qids in zip(("train", "validation"), part, strict=False):
+    for number, (train, validation, _) in enumerate(parts, start=1):
+        for name, qids in {"train": train, "validation": validation}.items():
             if qids.isdisjoint(qrels["qid"]):
                 raise ValueError(f"fold {number}: qrels have no judgment of any query for {name}")
     seen: list[weakref.ref[Any]] = []
+    identity = {
+        "folds": [sorted(fold) for fold in folds],
+        "topics": frame_sha256(topics.filter(["qid", "query", "docno", "score"])),
+        "qrels": frame_sha256(qrels.filter(["qid", "docno", "label"])),
+        "pipeline": _describe(_untrained(make_pipeline(1), seen)),
+    }
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch if output_dir is None else output_dir)
-        identity = {
-            "folds": [sorted(fold) for fold in folds],
-            "topics": frame_sha256(topics.filter(["qid", "query", "docno", "score"])),
-            "qrels": frame_sha256(qrels.filter(["qid", "docno", "label"])),
-            "pipeline": _describe(_untrained(make_pipeline(1), seen)),
-        }
         begun = any(folder.glob(RUN.format("*")))
-        claim(folder / CONFIGURATION, identity, "runs of another cross-validation", begun=begun)
+        note = folder / CONFIGURATION
+        check_identity(note, identity, "runs of another cross-validation", begun=begun)
         runs = []
-        numbered = pt.tqdm(
-            enumerate(parts, start=1),
-            "cross_validate",
-            len(parts),
-            unit="fold",
-            disable=not verbose,
-        )
-        for number, part in numbered:
+        progress: dict[str, Any] = {
+            "desc": "cross_validate",
+            "unit": "fold",
+            "disable": not verbose,
+        }
+        for number, part in enumerate(pt.tqdm(parts, **progress), start=1):
             file = folder / RUN.format(number)
             if not file.exists():
-                run = _train_and_rank(_untrained(make_pipeline(number), seen), topics, qrels, part)
-                with pt.io.finalized_autoopen(str(file), "b") as out:
-                    out.write(run.to_csv(index=False).encode())
-            # reading the file makes the result the same after a kill; pandas may round scores that it parses itself
-            run = pd.read_csv(file, dtype=str, keep_default_na=False).astype({"score": float})
-            runs.append(pt.model.add_ranks(run).assign(fold=number))
+                pipeline = _untrained(make_pipeline(number), seen)
+                _write_run(file, _train_and_rank(pipeline, topics, qrels, part))
+            runs.append(_read_run(file).assign(fold=number))
     return pd.concat(runs, ignore_index=True)
 
 
+def _write_run(file: Path, run: pd.DataFrame) -> None:
+    with pt.io.finalized_autoopen(str(file), "b") as out:
+        out.write(run.to_csv(index=False).encode())
+
+
+def _read_run(file: Path) -> pd.DataFrame:
+    """A run from its file, so that the result is the same after a kill; pandas may round scores that it parses."""
+    run = pd.read_csv(file, dtype=str, keep_default_na=False).astype({"score": float})
+    return pt.model.add_ranks(run)
+
+
 def _train_and_rank(
-    pipeline: Any, topics: pd.DataFrame, qrels: pd.DataFrame, parts: list[set[str]]
+    pipeline: Any, topics: pd.DataFrame, qrels: pd.DataFrame, part: list[set[str]]
 ) -> pd.DataFrame:
-    *trained_on, test = parts
+    """The run of the last of three sets of queries, by a pipeline that is trained and validated on the others."""
+    *trained_on, test = part
     data = []
     for qids in trained_on:
         judgments = qrels[qrels["qid"].isin(qids)].reset_index(drop=True)
@@ -122,12 +130,12 @@ def _train_and_rank(
     run = pipeline.transform(topics[topics["qid"].isin(test)].reset_index(drop=True))
     pt.validate.result_frame(run, extra_columns=["score"], context=pipeline)
     run = run[["qid", "docno", "score"]].astype({"qid": str, "docno": str})
-    if other := set(run["qid"]) - test:
-        raise ValueError(f"{pipeline} ranked the query {min(other)!r}, which was not in its input")
-    if run["score"].isna().any():
+    if unknown := set(run["qid"]) - test:
         raise ValueError(
-            f"{pipeline} gave no score to document {run['docno'][run['score'].isna()].iloc[0]!r}"
+            f"{pipeline} ranked the query {min(unknown)!r}, which was not in its input"
         )
+    if (missing := run["score"].isna()).any():
+        raise ValueError(f"{pipeline} gave no score to document {run['docno'][missing].iloc[0]!r}")
     return run
 
 
@@ -162,7 +170,9 @@ def _untrained(pipeline: pt.Transformer, seen: list[weakref.ref[Any]]) -> pt.Tra
 
 def _trained_stages(pipeline: pt.Transformer) -> list[pt.Estimator]:
     """The Estimators that ``pipeline.fit`` trains; raises ValueError if there is none."""
-    stages = pipeline._transformers if isinstance(pipeline, pt.Compose) else [pipeline]
+    stages = [pipeline]
+    if isinstance(pipeline, pt.Compose):
+        stages = pt.inspect.subtransformers(pipeline)["transformers"]  # type: ignore[assignment]
     trained = [stage for stage in stages if isinstance(stage, pt.Estimator)]
     if not trained:
         problem = f"nothing to train: no stage of {pipeline} is a pt.Estimator"

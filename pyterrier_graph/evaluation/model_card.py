@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.checks import check_type
-from pyterrier_graph.storage.artifact import CARD, LOAD, read_meta, replace_file, versions
+from pyterrier_graph.storage.artifact import CARD, LOAD, META, read_meta, versions, write_file
 
 if TYPE_CHECKING:
-    from huggingface_hub import ModelCard
+    from huggingface_hub import ModelCard, ModelCardData
 
 NOT_STATED = "Not stated."
 IN_OTHER_SECTIONS = {
@@ -55,16 +54,10 @@ def write_card(
 
     Raises:
         FileNotFoundError: If there is no artifact at the artifact's path.
-        TypeError: If a text has another type.
         ValueError: If the artifact was not saved or is damaged, or ``results`` is not a table.
     """
-    from huggingface_hub import ModelCard, ModelCardData
+    from huggingface_hub import ModelCard
 
-    check_type(
-        "artifact", artifact, pt.Artifact, "an artifact, such as a graph, an index or a model"
-    )
-    for name, given in (("description", description), ("data", data), ("license", license)):
-        check_type(name, given, (str, type(None)), "a text")
     if artifact.path is pt.Artifact.NO_PATH:
         raise ValueError(f"{artifact!r} has no folder: save it first")
     if results is not None and not (isinstance(results, pd.DataFrame) and results.size):
@@ -73,45 +66,50 @@ def write_card(
         )
     folder = Path(str(artifact.path))
     meta = read_meta(folder, {})
-    kind = [meta[name] for name in ("type", "format") if name in meta]
-    about = ModelCardData(
-        license=license,
-        tags=[
-            "pyterrier",
-            *(".".join(["pyterrier-artifact", *kind[:depth]]) for depth in range(len(kind) + 1)),
-        ],
-        task_categories=["text-retrieval"],
-        viewer=False,
-    )
-    used = [f"{package} {version}" for package, version in meta.get("versions", versions()).items()]
     sections = {
         "Load": _loading(artifact),
         "Data": data or NOT_STATED,
         "Training": _training(meta) if isinstance(artifact, pt.Estimator) else None,
-        "Results": NOT_STATED
-        if results is None
-        else results.to_html(border=0, na_rep="", float_format="{:.4g}".format),
+        "Results": NOT_STATED if results is None else _table(results),
         "License": license or NOT_STATED,
         "Citation": _citation(type(artifact)),
-        "Versions": f"{'Saved' if 'versions' in meta else 'This card was written'} with {', '.join(used)}.",
-        "Details": _json(
-            {name: value for name, value in meta.items() if name not in IN_OTHER_SECTIONS}
-        ),
+        "Versions": _versions(meta),
+        "Details": _json({name: meta[name] for name in meta if name not in IN_OTHER_SECTIONS}),
     }
-    text = [f"# {type(artifact).__name__}", description]
-    text += [f"## {title}\n\n{section}" for title, section in sections.items() if section]
-    card = ModelCard(
-        f"---\n{about.to_yaml()}\n---\n\n" + "\n\n".join(part for part in text if part) + "\n"
-    )
-    replace_file(folder, meta, CARD, str(card).encode())
+    parts = [f"# {type(artifact).__name__}", description]
+    parts += [f"## {title}\n\n{section}" for title, section in sections.items() if section]
+    text = "\n\n".join(part for part in parts if part)
+    card = ModelCard(f"---\n{_data(meta, license).to_yaml()}\n---\n\n{text}\n")
+    write_file(folder / CARD, str(card).encode())
+    (folder / CARD).chmod((folder / META).stat().st_mode & 0o777)
     return card
 
 
+def _data(meta: dict[str, Any], license: str | None) -> ModelCardData:
+    """The metadata of a card, with the tags by which PyTerrier's artifacts are found."""
+    from huggingface_hub import ModelCardData
+
+    kind = ["pyterrier-artifact", *(meta[name] for name in ("type", "format") if name in meta)]
+    tags = ["pyterrier", *(".".join(kind[:depth]) for depth in range(1, len(kind) + 1))]
+    task = ["text-retrieval"]
+    return ModelCardData(license=license, tags=tags, task_categories=task, viewer=False)
+
+
+def _table(results: pd.DataFrame) -> str:
+    return results.to_html(border=0, na_rep="", float_format="{:.4g}".format)
+
+
+def _versions(meta: dict[str, Any]) -> str:
+    packages = meta.get("versions", versions()).items()
+    verb = "Saved" if "versions" in meta else "This card was written"
+    return f"{verb} with {', '.join(f'{package} {version}' for package, version in packages)}."
+
+
 def _loading(artifact: pt.Artifact) -> str:
-    given: tuple[str, ...] = getattr(artifact, "GIVEN", ())
-    arguments = "".join(f", {name}={name}" for name in given)
+    names: tuple[str, ...] = getattr(artifact, "GIVEN", ())
+    arguments = "".join(f", {name}={name}" for name in names)
     code = f"```python\nimport pyterrier as pt\n\nartifact = {LOAD}{arguments})\n```"
-    return f"{code}\n\nNot part of it: {', '.join(given)}." if given else code
+    return f"{code}\n\nNot part of it: {', '.join(names)}." if names else code
 
 
 def _training(meta: dict[str, Any]) -> str:
@@ -126,10 +124,9 @@ def _training(meta: dict[str, Any]) -> str:
 
 def _citation(kind: type) -> str | None:
     """The citation in the docstring of a class."""
-    found = re.search(
-        r":citation:\s+(.+?)\n\s*:link:\s+(\S+)", inspect.getdoc(kind) or "", re.DOTALL
-    )
-    return f"{' '.join(found[1].split())} <{found[2]}>" if found else None
+    doc = inspect.getdoc(kind) or ""
+    match = re.search(r":citation:\s+(.+?)\n\s*:link:\s+(\S+)", doc, re.DOTALL)
+    return f"{' '.join(match[1].split())} <{match[2]}>" if match else None
 
 
 def _json(value: Any) -> str:

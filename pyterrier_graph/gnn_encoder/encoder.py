@@ -4,51 +4,51 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, cast
 
+import numpy as np
 import pandas as pd
 import torch
+from accelerate import PartialState
 from pyterrier_dr import BiEncoder, FlexIndex
 from safetensors.torch import load_model, save_model
 
 from pyterrier_graph.checks import View, check_type
 from pyterrier_graph.encoders.checkpoints import DType
 from pyterrier_graph.encoders.names import DEFAULT
-from pyterrier_graph.gnn_encoder.equations import (
-    GNNEncoderConfig,
-    GNNEncoderNetwork,
-    GNNEncoderSideBySide,
-    PaperGNNEncoderConfig,
-    PaperGNNEncoderNetwork,
-)
+from pyterrier_graph.gnn_encoder.equations import PaperGNNEncoderConfig, PaperGNNEncoderNetwork
+from pyterrier_graph.gnn_encoder.network import GNNEncoderConfig, GNNEncoderNetwork
 from pyterrier_graph.gnn_encoder.training import (
     GNNEncoderTraining,
+    LossQueries,
     MaskedGraph,
     MaskedGraphModel,
     joint_measure,
     loss_queries,
 )
-from pyterrier_graph.graph_mean.equations import PassageNetwork
-from pyterrier_graph.graph_mean.graph_mean import (
+from pyterrier_graph.graph_mean.contextual_encoder import (
+    INITIAL_ENCODER,
     ContextualEncoder,
-    default_weights,
-    largest_weights,
+    saved_encoder,
 )
-from pyterrier_graph.graph_mean.tuning import (
-    PassageValidation,
-    tuned_largest_weights,
-    tuned_weights,
-)
+from pyterrier_graph.graph_mean.equations import PassageNetwork
+from pyterrier_graph.graph_mean.graph_mean import default_weights
+from pyterrier_graph.graph_mean.neighbors import NeighborSampler
+from pyterrier_graph.graph_mean.tuning import PassageValidation, tuned_weights
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.pair.dual_encoder import DualEncoder
 from pyterrier_graph.training.trainer import train
 
 WEIGHTS = "network.safetensors"
-CONFIGS = {kind.__name__: kind for kind in (GNNEncoderConfig, PaperGNNEncoderConfig)}
+NETWORKS: dict[Any, Any] = {
+    GNNEncoderConfig: GNNEncoderNetwork,
+    PaperGNNEncoderConfig: PaperGNNEncoderNetwork,
+}
+CONFIGS = {config.__name__: config for config in NETWORKS}
 
 
 class GNNEncoder(ContextualEncoder):
@@ -65,8 +65,8 @@ class GNNEncoder(ContextualEncoder):
         gnn = ptg.GNNEncoder(graph, query_graph=queries).fit(train_topics, train_qrels, dev_topics, dev_qrels)
         retriever = gnn.index("corpus.flex").retriever()
 
-    The untrained network is a :class:`~pyterrier_graph.GraphMean`, with weights per query by default;
-    ``config=GNNEncoderConfig.starting_at(mean)`` starts at a mean that was tuned.
+    The untrained network is a :class:`~pyterrier_graph.GraphMean`; ``config=GNNEncoderConfig(mean.weights)`` starts at
+    one that was tuned.
 
     A trained network serves other collections, too: ``gnn.apply_attributes(graph=other, query_graph=queries)``, with
     ``vectors=None`` where ``gnn`` was given vectors, or ``GNNEncoder.load(path, graph=other, query_graph=queries)``.
@@ -82,6 +82,7 @@ class GNNEncoder(ContextualEncoder):
     The other arguments are those of :class:`~pyterrier_graph.GraphMean`.
 
     Attributes:
+        config: The configuration of the network, with its present weights.
         network: The network.
     """
 
@@ -108,27 +109,16 @@ class GNNEncoder(ContextualEncoder):
         super().__init__(graph, encoder, query_graph, vectors, folder, device, dtype, verbose)
         self.training = GNNEncoderTraining() if training is None else training
         config = GNNEncoderConfig() if config is None else config
-        check_type(
-            "config", config, (GNNEncoderConfig, PaperGNNEncoderConfig), "a GNNEncoderConfig"
-        )
-        kind: Any = PaperGNNEncoderNetwork
-        if isinstance(config, GNNEncoderConfig):
-            kind = GNNEncoderSideBySide if config.per_query and config.edges else GNNEncoderNetwork
-            if config.weights is None:
-                default = largest_weights if kind is GNNEncoderSideBySide else default_weights
-                config = dataclasses.replace(config, weights=default(graph, query_graph))
+        check_type("config", config, tuple(NETWORKS), "a GNNEncoderConfig")
+        if isinstance(config, GNNEncoderConfig) and config.weights is None:
+            config = dataclasses.replace(config, weights=default_weights(graph, query_graph))
+        self.config = config
         with torch.random.fork_rng():
             torch.manual_seed(config.seed)
-            self.network = cast(
-                PassageNetwork, kind(config, self._dimension).to(self._device).eval()
-            )
-        self.random_start = bool([*self.network.parameters()]) and kind is PaperGNNEncoderNetwork
+            network: PassageNetwork = NETWORKS[type(config)](config, self._dimension)
+        self.network = network.to(self._device).eval()
+        self.random_start = bool([*network.parameters()]) and not network.starts_at_mean
         self._check()
-
-    @property
-    def config(self) -> GNNEncoderConfig | PaperGNNEncoderConfig:
-        """The configuration of the network, with the weights that it started with."""
-        return self.network.config
 
     @property
     def weights(self) -> dict[str, float]:
@@ -136,33 +126,17 @@ class GNNEncoder(ContextualEncoder):
         return self.network.weights if isinstance(self.network, GNNEncoderNetwork) else {}
 
     @property
-    def largest_weights(self) -> Mapping[str, float]:  # type: ignore[override]
-        """The present largest weight per relation; empty unless each query has weights of its own."""
-        return self.weights if isinstance(self.network, GNNEncoderSideBySide) else {}
-
-    @property
-    def _relations(self) -> Sequence[str]:
+    def relations(self) -> Sequence[str]:
+        """The relations that passages aggregate from; none in a network without edges."""
         return self.network.relations if self.config.edges else ()
 
-    def _check(self) -> None:
-        if isinstance(self.network, GNNEncoderSideBySide):
-            self.network.isolated = self._isolated  # by the present query graph
-        super()._check()
-
     def __repr__(self) -> str:
-        relations = ", ".join(self._relations) if self.config.edges else "without edges"
+        relations = ", ".join(self.relations) if self.config.edges else "without edges"
         return f"GNNEncoder({self.graph!r}, {self.encoder!r}, {relations})"
 
     def _view(self) -> View:
-        facts: dict[str, Any] = {
-            "encoder": repr(self.encoder),
-            "aggregates from": tuple(self._relations) or "nothing",
-        }
-        if isinstance(self.network, GNNEncoderSideBySide):
-            facts["largest weights"] = self.largest_weights
-        elif isinstance(self.network, GNNEncoderNetwork):
-            facts["weights"] = self.weights
-            facts["norm where no query is relevant"] = f"{float(self.network.isolated_norm):g}"
+        relations = (self.weights or tuple(self.relations)) if self.config.edges else "nothing"
+        facts: dict[str, Any] = {"encoder": repr(self.encoder), "aggregates from": relations}
         return View(facts | self._training_facts())
 
     def fit(
@@ -179,13 +153,14 @@ class GNNEncoder(ContextualEncoder):
         query and are not relevant to it. The network learns from the encoder's own vectors (000). With
         ``encoder_learning_rate`` the encoder, which has to be a :class:`~pyterrier_graph.DualEncoder`, learns as well
         (001): a copy of it becomes ``gnn.encoder``. Vectors that were given are then of the encoder before, so they are
-        dropped: the passages of the graph are encoded again, or new vectors are set by ``gnn.vectors = index``.
+        dropped: the passages of the graph are encoded again, or new vectors are set by ``gnn.vectors = index``. Eq. 6
+        keeps the vectors of the encoder before, ``gnn.initial_encoder``, in training and in the index.
 
         Args:
             topics_or_res_tr: Training queries: ``qid, query``.
             qrels_tr: Judgments for them: ``qid, docno, label``, of passages, or of documents for all their passages.
-            topics_or_res_va: Validation queries, which decide how far the weights leave their start: see
-                :class:`~pyterrier_graph.training.trainer.StartOptions`.
+            topics_or_res_va: Validation queries: the weights that are best on them are kept, those before training
+                included.
             qrels_va: Judgments for them.
 
         Raises:
@@ -198,54 +173,75 @@ class GNNEncoder(ContextualEncoder):
                 trained already.
         """
         self._start_fit()
-        options, sampler = self.training, self._sampler()
-        queries = loss_queries(self, topics_or_res_tr, qrels_tr, options)
-        rates, encoder = self._rates(), None
-        if options.encoder_learning_rate is not None:
-            if not isinstance(self.encoder, DualEncoder):
-                raise ValueError(f"only a DualEncoder learns, this encoder is {self.encoder!r}")
-            encoder = self.encoder.apply_attributes()  # a copy with weights of its own
-            rates.append(([*encoder.network.parameters()], options.encoder_learning_rate))
+        with PartialState(cpu=self._device.type == "cpu").main_process_first():
+            sampler = self.sampler()
+            sampler.encode()
+        search = self.training.negatives > 0
+        queries = loss_queries(self, topics_or_res_tr, qrels_tr, search=search)
+        encoder = self._learning_encoder()
+        validate: Any = None
+        if topics_or_res_va is not None and len(topics_or_res_va):
+            validate = PassageValidation(self, topics_or_res_va, qrels_va, self.training.measure)
+            if encoder is not None:
+                validate = partial(joint_measure, validate, self.network, encoder)
+        with self._recorded():
+            self.training_log = self._train(queries, sampler, encoder, validate)
+        if encoder is not None:
+            self.initial_encoder = self.initial_encoder or self.encoder
+            self.encoder, self.vectors, self._checkpoint = encoder, None, None
+        return self
+
+    def _train(
+        self,
+        queries: LossQueries,
+        sampler: NeighborSampler,
+        encoder: DualEncoder | None,
+        validate: Callable[[], np.ndarray] | None,
+    ) -> list[dict[str, float]]:
+        """Trains the network, and the encoder if there is one; returns the log."""
+        options = self.training
+        encoder_network = None if encoder is None else encoder.network
+        model = MaskedGraphModel(self.network, options.scale, encoder_network)
+        examples = MaskedGraph(queries, sampler, options)
+        identity = self._identity(sampler)
+        start = identity.pop("network")
+        identity |= {"weights at the start": start, "training queries": queries.digest()}
+        return train(
+            model,
+            examples,
+            examples,
+            options,
+            identity=identity,
+            device=self._device,
+            dtype=self.dtype,
+            rates=self._rates(encoder),
+            validate=validate,
+            verbose=self.verbose,
+        )
+
+    def _learning_encoder(self) -> DualEncoder | None:
+        """A copy of the encoder that learns jointly with the network, if it does."""
+        if self.training.encoder_learning_rate is None:
+            return None
+        if not isinstance(self.encoder, DualEncoder):
+            raise ValueError(f"only a DualEncoder learns, this encoder is {self.encoder!r}")
+        return self.encoder.apply_attributes()
+
+    def _rates(self, encoder: DualEncoder | None) -> list[tuple[list[torch.nn.Parameter], float]]:
+        """The parameters of the network, and of an encoder that learns, with their learning rates."""
+        rates = [([*self.network.parameters()], self.training.learning_rate)]
+        if encoder is not None:
+            rate = cast(float, self.training.encoder_learning_rate)
+            rates.append(([*encoder.network.parameters()], rate))
+        rates = [(parameters, rate) for parameters, rate in rates if parameters]
         if not rates:
             raise ValueError(
                 f"{self!r} has nothing to learn: its network has no weights, and the encoder is frozen"
             )
-        l2_sp = 0.0 if self.random_start else options.l2_sp
-        model = MaskedGraphModel(
-            self.network, options.scale, encoder and encoder.network, l2_sp=l2_sp
-        )
-        masked_graph = MaskedGraph(queries, sampler, options)
-        validate: Any = None
-        if topics_or_res_va is not None and len(topics_or_res_va):
-            validate = PassageValidation(self, topics_or_res_va, qrels_va, options.measure)
-            if encoder is not None:
-                validate = partial(joint_measure, validate, self.network, encoder, sampler)
-        identity = self._identity(sampler)
-        identity |= {
-            "weights at the start": identity.pop("network"),
-            "training queries": queries.fingerprint(),
-        }
-        with self._recorded():
-            self.training_log = train(
-                model,
-                masked_graph,
-                masked_graph,
-                options,
-                identity=identity,
-                device=self._device,
-                dtype=self.dtype,
-                rates=rates,
-                validate=validate,
-                verbose=self.verbose,
-                tied=not self.random_start,
-                free=model.penalty if l2_sp is None and encoder is None else None,
-            )
-        if encoder is not None:
-            self.encoder, self.vectors, self._checkpoint = encoder, None, None
-        return self
+        return rates
 
     def tune(self, topics: pd.DataFrame, qrels: pd.DataFrame) -> Self:
-        """Sets the weights of relations, and ``isolated_norm``, by grid search; all else that was learned stays.
+        """Sets the weights of relations by grid search; all that was learned stays.
 
         Args:
             topics: Validation queries; see :meth:`fit`.
@@ -254,31 +250,14 @@ class GNNEncoder(ContextualEncoder):
         Raises:
             ValueError: If this is the papers' network, which has nothing to tune.
         """
-        network = self.network
-        if not isinstance(network, GNNEncoderNetwork):
+        if not isinstance(self.config, GNNEncoderConfig):
             raise ValueError(
                 f"{self!r} has no weights of relations: the papers' network cannot be tuned"
             )
-        if isinstance(network, GNNEncoderSideBySide):
-            weights, norm = tuned_largest_weights(self, topics, qrels, self.training.measure), 1.0
-        else:
-            weights, norm = tuned_weights(self, topics, qrels, self.training.measure)
-        with torch.no_grad():
-            network.isolated_norm.fill_(norm)
-            for name, weight in weights.items():
-                network.relation[name].weight.fill_(weight)
+        weights = tuned_weights(self, topics, qrels, self.training.measure)
+        self.config = dataclasses.replace(self.config, weights=weights)
+        self.network.weights = weights
         return self
-
-    def _rates(self) -> list[tuple[list[torch.nn.Parameter], float]]:
-        """The parameters of the network with their learning rates: matrices; the weights of relations stay."""
-        scalars = self.network.scalars()
-        matrices = [
-            value
-            for value in self.network.parameters()
-            if not any(value is scalar for scalar in scalars)
-        ]
-        rates = [(matrices, self.training.learning_rate), (scalars, 0.0)]
-        return [(parameters, rate) for parameters, rate in rates if parameters]
 
     def _write(self, folder: Path) -> dict[str, Any]:
         save_model(self.network, str(folder / WEIGHTS))
@@ -288,8 +267,8 @@ class GNNEncoder(ContextualEncoder):
     @classmethod
     def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
         encoder = cls._read_encoder(folder, about, options)
-        model = cls(
-            **{"config": CONFIGS[about["kind"]](**about["config"])} | options | {"encoder": encoder}
-        )
+        config = {"config": CONFIGS[about["kind"]](**about["config"])}
+        model = cls(**config | options | {"encoder": encoder})
         load_model(model.network, folder / WEIGHTS)
+        model.initial_encoder = saved_encoder(folder / INITIAL_ENCODER, options)
         return model

@@ -23,16 +23,10 @@ from torch import Tensor
 
 from pyterrier_graph.checks import View, check_frame, check_type, progress, query_texts
 from pyterrier_graph.encoders.checkpoints import DType, full_precision
-from pyterrier_graph.encoders.token_encoder import (
-    TokenEncoder,
-    TokenStates,
-    encode_once,
-    open_encoder,
-    stored_tokens,
-)
+from pyterrier_graph.encoders.token_cache import TokenCache, cached_states, token_cache
+from pyterrier_graph.encoders.token_encoder import TokenEncoder, TokenStates, open_encoder
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph, vectors_folder
-from pyterrier_graph.storage.arrays import KeyedRows
 from pyterrier_graph.training.model import Reranker
 
 LENGTHS = ("max_passage_tokens", "max_query_tokens")
@@ -46,11 +40,10 @@ def token_maxima(query: Tensor, passages: TokenStates) -> Tensor:
     """
     # half precision, in which scores would tie, becomes single precision in parts that fit into a processor's cache
     with full_precision(query):
-        parts = [query @ part.to(query.dtype).T for part in passages.values.split(TOKENS_AT_ONCE)]
-    similarities = torch.cat(parts, dim=1)  # (query tokens, tokens)
-    if (
-        similarities.device.type == "cpu"
-    ):  # where this takes a third of the time; not all other devices can do it
+        chunks = passages.values.split(TOKENS_AT_ONCE)
+        products = [query @ chunk.to(query.dtype).T for chunk in chunks]
+    similarities = torch.cat(products, dim=1)  # (query tokens, tokens)
+    if similarities.device.type == "cpu":  # a third of the time, but not on every device
         bounds = passages.offsets.expand(len(query), -1).contiguous()
         maxima = torch.segment_reduce(
             similarities, "max", offsets=bounds, axis=1, initial=-torch.inf
@@ -94,16 +87,17 @@ def neighbor_maxima(
     """Per target and relation the best match among its neighbors, shape (targets, relations, query tokens).
 
     A neighbor without tokens, such as a section without a title, does not match, instead of matching with 0.
-    ``lengths`` are the tokens of the nodes of ``maxima``, ``edges`` per relation those of :func:`best_of_neighbors`.
+    ``lengths`` are numbers of tokens of the nodes of ``maxima``, ``edges`` the edges of each relation, as in
+    :func:`best_of_neighbors`.
     """
-    found = maxima.masked_fill(lengths[:, None] == 0, -torch.inf)
-    none = torch.empty(0, dtype=torch.long, device=maxima.device)
-    # of each edge its target and its relation, as one number
-    targets = torch.cat(
-        [none, *(target * len(edges) + number for number, (target, _) in enumerate(edges))]
-    )
-    neighbors = torch.cat([none, *(neighbor for _, neighbor in edges)])
-    best = best_of_neighbors(found, targets, neighbors, count * len(edges))
+    maxima = maxima.masked_fill(lengths[:, None] == 0, -torch.inf)
+    if not edges:
+        return maxima.new_empty(count, 0, maxima.shape[1])
+    # number each pair of a target and a relation
+    targets = [target * len(edges) + number for number, (target, _) in enumerate(edges)]
+    neighbors = [neighbor for _, neighbor in edges]
+    pairs = torch.cat(targets), torch.cat(neighbors)
+    best = best_of_neighbors(maxima, *pairs, count * len(edges))
     return best.view(count, len(edges), maxima.shape[1])
 
 
@@ -142,12 +136,12 @@ class QueryPassages(NamedTuple):
 
 
 class GraphTokens(NamedTuple):
-    """Token vectors of a graph's nodes that are encoded when they are first needed, and kept next to the graph."""
+    """Token vectors of a graph's nodes, encoded on first use and kept next to the graph."""
 
     graph: HeteroGraph
     encoder: TokenEncoder
     titles: bool
-    stored: KeyedRows
+    cache: TokenCache
     verbose: bool = True
 
     def states(self, nodes: np.ndarray, device: torch.device | str = "cpu") -> TokenStates:
@@ -155,8 +149,8 @@ class GraphTokens(NamedTuple):
         return self._as_stored(nodes, device).to(torch.float32)
 
     def _as_stored(self, nodes: np.ndarray, device: torch.device | str) -> TokenStates:
-        return encode_once(
-            self.encoder, self.texts(nodes), self.stored, device, verbose=self.verbose
+        return cached_states(
+            self.encoder, self.texts(nodes), self.cache, device, verbose=self.verbose
         )
 
     def texts(self, nodes: np.ndarray) -> list[str]:
@@ -174,21 +168,19 @@ def best_matches(
 ) -> tuple[Tensor, Tensor]:
     """The best matches of a query's tokens in passages, and in their neighbors, as :func:`graph_maxima` needs them.
 
-    Shapes: (query tokens, d) of the vectors, (passages, query tokens) and (passages, relations, query tokens) of the
-    result. Without ``own``, the former has no rows.
+    ``vectors`` has shape (query tokens, d); the results have shapes (passages, query tokens), without rows unless
+    ``own``, and (passages, relations, query tokens).
     """
     edges = [work.graph.neighbors(passages, relation) for relation in relations]
-    given = passages if own else passages[:0]
-    nodes, index = np.unique(
-        np.concatenate([given, *(found for _, found in edges)]), return_inverse=True
-    )
-    rows = torch.from_numpy(index).to(vectors.device)
-    row, *neighbors = rows.split([len(given), *(len(found) for _, found in edges)])
+    groups = [passages if own else passages[:0], *(neighbor for _, neighbor in edges)]
+    nodes, index = np.unique(np.concatenate(groups), return_inverse=True)
+    index = torch.from_numpy(index).to(vectors.device)
+    own_rows, *neighbors = index.split([*map(len, groups)])
     states = work.tokens._as_stored(nodes, vectors.device)
     maxima = token_maxima(vectors, states)  # (nodes, query tokens)
-    targets = (torch.from_numpy(target).to(vectors.device) for target, _ in edges)
+    targets = [torch.from_numpy(target).to(vectors.device) for target, _ in edges]
     pairs = [*zip(targets, neighbors, strict=True)]
-    return maxima[row], neighbor_maxima(maxima, states.lengths, pairs, len(passages))
+    return maxima[own_rows], neighbor_maxima(maxima, states.lengths, pairs, len(passages))
 
 
 def rows_of_each(values: np.ndarray) -> list[np.ndarray]:
@@ -198,7 +190,7 @@ def rows_of_each(values: np.ndarray) -> list[np.ndarray]:
 
 
 class GraphReranker(Reranker):
-    """Base of the rerankers with token vectors. A saved model contains its encoder.
+    """Base of the rerankers that compare token vectors along a graph. A saved model contains its encoder.
 
     For the arguments see :class:`~pyterrier_graph.graph_maxsim.reranker.GraphMaxSim`.
     """
@@ -209,6 +201,7 @@ class GraphReranker(Reranker):
     # relations along which a LateInteractionIndex gives passages the matches of their neighbors
     weights: Mapping[str, float] = MappingProxyType({})
     _keep_tokens = True  # not while the encoder changes
+    _checked_sources: tuple[Any, ...] = (None, None, None)  # encoder, graph, tokens: checked once
 
     def __init__(
         self,
@@ -228,10 +221,6 @@ class GraphReranker(Reranker):
         self.tokens = tokens
         self.titles = titles
         self.verbose = verbose
-        if graph is not None:
-            check_type(
-                "graph", graph, HeteroGraph, "a DocumentGraph: ptg.DocumentGraph(path).index(docs)"
-            )
         self.encoder: TokenEncoder = open_encoder(encoder, device, dtype)
 
     @abstractmethod
@@ -248,23 +237,29 @@ class GraphReranker(Reranker):
 
     def _check(self) -> None:
         super()._check()
+        if self.graph is not None:
+            expected = "a DocumentGraph: ptg.DocumentGraph(path).index(docs)"
+            check_type("graph", self.graph, HeteroGraph, expected)
+        sources = self.encoder, self.graph, self.tokens
+        if any(new is not old for new, old in zip(sources, self._checked_sources, strict=True)):
+            self._check_tokens()
+            self._checked_sources = sources
+        if self.tokens is not None and self.titles and not self.tokens.meta["titles"]:
+            raise ValueError(
+                f"titles=True, but {self.tokens!r} was built without: build it with titles=True"
+            )
+
+    def _check_tokens(self) -> None:
+        """Raises an error unless the stored tokens belong to this encoder and graph."""
         if self.tokens is None:
             return
-        check_type(
-            "tokens",
-            self.tokens,
-            TokenStore,
-            "a TokenStore: ptg.TokenStore(path).build(graph, encoder)",
-        )
+        expected = "a TokenStore: ptg.TokenStore(path).build(graph, encoder)"
+        check_type("tokens", self.tokens, TokenStore, expected)
         if self.graph is None:
             raise ValueError(
                 f"{self.tokens!r} holds vectors of a graph's nodes: give the graph, too"
             )
         self.tokens.check(self.encoder, self.graph)
-        if self.titles and not self.tokens.meta["titles"]:
-            raise ValueError(
-                f"titles=True, but {self.tokens!r} was built without: build it with titles=True"
-            )
 
     def _view(self) -> View:
         inputs: dict[str, Any] = {
@@ -295,12 +290,12 @@ class GraphReranker(Reranker):
 
     def _graph_tokens(self, graph: HeteroGraph) -> GraphTokens:
         folder = vectors_folder(graph)
-        stored = (
-            stored_tokens(self.encoder, folder)
+        cache = (
+            token_cache(self.encoder, folder)
             if self._keep_tokens
-            else KeyedRows(None, self.encoder.dimension)
+            else TokenCache(None, self.encoder.dimension)
         )
-        return GraphTokens(graph, self.encoder, self._with_titles, stored, self.verbose)
+        return GraphTokens(graph, self.encoder, self._with_titles, cache, self.verbose)
 
     def score_passages(
         self, queries: TokenStates, query: np.ndarray, node: np.ndarray
@@ -340,7 +335,7 @@ class GraphReranker(Reranker):
         return scores
 
     def _work(self, run: pd.DataFrame) -> Iterator[QueryPassages]:
-        """The frame, a graph at a time: all of it, or query by query where each has a graph of its own."""
+        """The frame by graph: all of it, or query by query if each has its own graph."""
         if not len(run):
             return
         texts = query_texts(run)
@@ -349,9 +344,9 @@ class GraphReranker(Reranker):
         single = self.graph is not None
         groups = [np.arange(len(run))] if single else run.groupby(query).indices.values()
         for rows in progress(groups, len(groups), "query", verbose=self.verbose):
-            part = run.iloc[rows]
-            graph = self.graph if self.graph is not None else graph_of(part)
-            nodes = graph.nodes_of(part["docno"].tolist())
+            batch = run.iloc[rows]
+            graph = self.graph if self.graph is not None else graph_of(batch)
+            nodes = graph.nodes_of(batch["docno"].tolist())
             yield QueryPassages(graph, self._tokens_of(graph), queries, query[rows], nodes, rows)
 
     def _write(self, folder: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from functools import cached_property
 from typing import Any, Self
@@ -13,12 +14,12 @@ import torch
 from torch import Tensor
 
 from pyterrier_graph.checks import (
-    Found,
-    Retrieves,
     WithSignature,
     check_count,
+    check_frame,
     check_type,
     load_faiss,
+    positions,
     query_texts,
 )
 from pyterrier_graph.encoders.token_store import TokenStore
@@ -26,25 +27,18 @@ from pyterrier_graph.graph_maxsim.graph_reranker import GraphReranker
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph
 from pyterrier_graph.storage.arrays import blocks
-from pyterrier_graph.storage.artifact import BuiltArtifact, kind_of, writing
+from pyterrier_graph.storage.artifact import BuiltArtifact, atomic_folder, kind_of
 
 NODES_AT_ONCE = 2048
 FILE = "tokens.faiss"
 EXHAUSTIVE = 20_000  # token vectors up to which all are compared
 PROBES = 32  # lists that are searched
-SAMPLED, LEAST = (
-    64,
-    4096,
-)  # token vectors per list, and in all, that the lists and codes are made from
+# token vectors per list, and in all, that the lists and codes are made from
+SAMPLED, LEAST = 64, 4096
+# entries of the meta data that an index and its token store share
 SAME = (
-    "encoder_sha256",
-    "model_sha256",
-    "graph_sha256",
-    "titles",
-    "dtype",
-    "tokens",
-    "nodes",
-    "dimension",
+    *("encoder_sha256", "model_sha256", "graph_sha256"),
+    *("titles", "dtype", "tokens", "nodes", "dimension"),
 )
 
 
@@ -58,10 +52,10 @@ class LateInteractionIndex(WithSignature, BuiltArtifact):
         index = ptg.LateInteractionIndex("corpus.nearest").index(tokens)
         pipeline = index.retriever(graph_maxsim)
 
-    The vectors of the ``tokens`` are found by approximate nearest-neighbor search, and the passages that they belong
-    to, or that have their nodes for neighbors, are scored exactly: see :meth:`retriever`. Each node is in the index
-    once, and the weights of relations are not part of it, so that they can change, and be tuned, without a new index.
-    It needs FAISS: ``pip install 'pyterrier_graph[faiss]'``.
+    Approximate nearest-neighbor search finds token vectors. The passages that they belong to, or that have their nodes
+    for neighbors, are scored exactly: see :meth:`retriever`. Each node is in the index once, and the weights of
+    relations are not part of it, so they can be tuned without a new index. Needs FAISS:
+    ``pip install 'pyterrier_graph[faiss]'``.
 
     Args:
         path: Folder of the index; :meth:`index` makes it.
@@ -97,7 +91,7 @@ class LateInteractionIndex(WithSignature, BuiltArtifact):
             raise ValueError(f"{tokens!r} has no token vectors: there is nothing to index")
         factory = default_factory(count, dimension)
         same = {name: tokens.meta[name] for name in SAME if name in tokens.meta}
-        with writing(self.path, kind_of(self) | {"factory": factory} | same) as folder:
+        with atomic_folder(self.path, kind_of(self) | {"factory": factory} | same) as folder:
             index = faiss.index_factory(dimension, factory, faiss.METRIC_INNER_PRODUCT)
             if not index.is_trained:
                 lists = faiss.extract_index_ivf(index).nlist
@@ -118,9 +112,9 @@ class LateInteractionIndex(WithSignature, BuiltArtifact):
     ) -> LateInteractionRetriever:
         """Finds passages, and scores them with a reranker.
 
-        For each query token the ``nearest`` token vectors are found. A passage gets their similarities: those of its
-        own tokens, and those of its neighbors' tokens times the weight of the relation; where none of them was found,
-        the lowest similarity that was. The passages with the highest sums are then scored exactly.
+        Finds the ``nearest`` token vectors for each query token. A passage gets the highest similarity of its own
+        tokens, and of its neighbors' tokens times the weight of the relation, or the lowest similarity of all if none
+        of them was found. The passages with the highest sums are then scored exactly.
 
         Columns in: ``qid, query``. Columns out: those, and ``docno, score, rank``.
 
@@ -131,7 +125,7 @@ class LateInteractionIndex(WithSignature, BuiltArtifact):
             nearest: Token vectors per query token.
 
         Raises:
-            ValueError: If the index holds other vectors than those of the reranker.
+            ValueError: If the index and the reranker have different vectors.
         """
         return LateInteractionRetriever(self, reranker, num_results, nearest=nearest)
 
@@ -156,10 +150,9 @@ class LateInteractionIndex(WithSignature, BuiltArtifact):
         return index
 
 
-class LateInteractionRetriever(Retrieves, pt.Transformer):
+class LateInteractionRetriever(WithSignature, pt.Transformer):
     """Nearest token vectors, their neighbors in the graph, exact scores: see :meth:`LateInteractionIndex.retriever`."""
 
-    _replaced = Retrieves._replaced | {"docid"}
     schematic = {
         "label": "LateInteraction",
         "help_url": "https://pypi.org/project/pyterrier-graph/",
@@ -174,74 +167,95 @@ class LateInteractionRetriever(Retrieves, pt.Transformer):
         nearest: int = 1000,
     ) -> None:
         check_type("reranker", reranker, GraphReranker, "a GraphMaxSim or an HGATReranker")
-        check_count("num_results", num_results)
-        check_count("nearest", nearest)
-        self.index, self.reranker, self.num_results, self.nearest = (
-            index,
-            reranker,
-            num_results,
-            nearest,
-        )
+        self.index = index
+        self.reranker = reranker
+        self.num_results = num_results
+        self.nearest = nearest
         self._sources: dict[str, CSR] = {}
-        tokens = reranker.searched_tokens()
-        if differing := [name for name in SAME if index.meta.get(name) != tokens.meta.get(name)]:
+        self._check()
+
+    def _check(self) -> None:
+        check_count("num_results", self.num_results)
+        check_count("nearest", self.nearest)
+        meta, tokens = self.index.meta, self.reranker.searched_tokens()
+        if differing := [name for name in SAME if meta.get(name) != tokens.meta.get(name)]:
             raise ValueError(
-                f"{index!r} holds other vectors than {tokens!r} ({', '.join(differing)}): index them"
+                f"{self.index!r} holds other vectors than {tokens!r} ({', '.join(differing)}): index them"
             )
 
     def __repr__(self) -> str:
         return f"{self.index!r}.retriever({self.reranker!r}, {self.num_results})"
 
-    def _found(self, topics: pd.DataFrame) -> Found:
-        asked = np.flatnonzero(~topics["qid"].duplicated())  # the first row of each query
-        texts = query_texts(topics).tolist() if len(topics) else []
-        queries = self.reranker.encoder.encode_queries(texts)
-        found = [self._candidates(queries[number]) for number in range(len(texts))]
-        query = np.repeat(np.arange(len(asked)), [len(nodes) for nodes in found]).astype(np.int64)
-        node = np.concatenate([np.zeros(0, dtype=np.int64), *found])
-        scores = self.reranker.score_passages(queries, query, node) if len(node) else np.zeros(0)
-        order = np.lexsort(
-            (node, -scores, query)
-        )  # passages of equal scores are in the order of the graph
-        docnos = np.array(self._graph.ids_of(node[order]), dtype=object)
-        return Found(asked[query[order]], docnos, scores[order], {})
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Finds passages."""
+        self._check()
+        inp = check_frame(inp, self, texts=("query",))
+        pt.validate.query_frame(inp, extra_columns=["query"], context=self)
+        topics = inp.drop_duplicates("qid")
+        topics = topics.drop(columns=["docno", "docid", "score", "rank"], errors="ignore")
+        queries = self.reranker.encoder.encode_queries(query_texts(inp).tolist())
+        candidates = [self._candidates(queries[number]) for number in range(len(topics))]
+        query = np.repeat(np.arange(len(topics)), [*map(len, candidates)]).astype(np.int64)
+        node = np.concatenate([np.zeros(0, dtype=np.int64), *candidates])
+        score = self.reranker.score_passages(queries, query, node) if len(node) else np.zeros(0)
+        order = np.lexsort((node, -score, query))  # ties are in the order of the graph
+        query, node, score = query[order], node[order], score[order]
+        return (
+            topics.iloc[query]
+            .reset_index(drop=True)
+            .assign(
+                docno=pd.array(self._graph.ids_of(node), dtype="str"),
+                score=score,
+                rank=positions(query),
+            )
+        )
+
+    def fuse_rank_cutoff(self, k: int) -> Self:
+        """Finds the first ``k`` passages only."""
+        first = copy.copy(self)
+        first.num_results = min(k, self.num_results)
+        return first
 
     @property
     def _graph(self) -> HeteroGraph:
-        assert self.reranker.graph is not None  # its stored tokens are of a graph
+        assert self.reranker.graph is not None  # its stored tokens belong to a graph
         return self.reranker.graph
 
     def _candidates(self, query: Tensor) -> np.ndarray:
-        """Returns the nodes of the passages that the nearest vectors of a query, (query tokens, d), lead to."""
-        graph, tokens = self._graph, self.reranker.searched_tokens()
-        vectors = query.cpu().numpy()
-        similarity, token = self.index.search(vectors, self.nearest)  # both (query tokens, nearest)
-        row, place = np.nonzero(token >= 0)
+        """Nodes of the passages that the nearest vectors of a query, shape (query tokens, d), lead to."""
+        similarity, token = self.index.search(query.cpu().numpy(), self.nearest)
+        row, column = np.nonzero(token >= 0)  # both arrays are (query tokens, nearest)
         if not len(row):
             return np.zeros(0, dtype=np.int64)
-        nodes, hit = np.unique(tokens.nodes_of_tokens(token[row, place]), return_inverse=True)
-        found = torch.full((len(nodes), len(token)), -torch.inf)  # (nodes, query tokens)
-        values = torch.from_numpy(similarity[row, place])
-        found.view(-1).scatter_reduce_(0, torch.from_numpy(hit * len(token) + row), values, "amax")
-        own = graph.node_type[nodes] == PASSAGE_TYPE
-        passages, matches = [nodes[own]], [found[torch.from_numpy(own)]]
+        nodes = self.reranker.searched_tokens().nodes_of_tokens(token[row, column])
+        nodes, hit = np.unique(nodes, return_inverse=True)
+        values = torch.from_numpy(similarity[row, column])
+        best = torch.full((len(nodes), len(token)), -torch.inf)  # (nodes, query tokens)
+        index = torch.from_numpy(hit * len(token) + row)
+        best.view(-1).scatter_reduce_(0, index, values, "amax")
+        passages, matches = self._passages_of(nodes, best)
+        distinct, target = np.unique(passages, return_inverse=True)
+        # a token that was not found is at most as similar as the last one that was
+        lowest = torch.from_numpy(np.where(token >= 0, similarity, np.inf).min(1)).float()
+        bound = lowest.repeat(len(distinct), 1)  # (passages, query tokens)
+        index = torch.from_numpy(target)[:, None].expand(-1, len(token))
+        bound.scatter_reduce_(0, index, matches, "amax")
+        order = np.argsort(-bound.sum(1).numpy(), kind="stable")
+        return distinct[order[: self.num_results]]
+
+    def _passages_of(self, nodes: np.ndarray, best: Tensor) -> tuple[np.ndarray, Tensor]:
+        """Passages that are among ``nodes`` or have them for neighbors, and their weighted matches; may repeat."""
+        is_passage = self._graph.node_type[nodes] == PASSAGE_TYPE
+        passages, matches = [nodes[is_passage]], [best[torch.from_numpy(is_passage)]]
         for relation, weight in self.reranker.weights.items():
             if weight:
                 position, passage = self._sources_of(relation).select(nodes)
                 passages.append(passage)
-                matches.append(weight * found[torch.from_numpy(position)])
-        distinct, target = np.unique(np.concatenate(passages), return_inverse=True)
-        # a token that was not found is at most as similar as the last one that was
-        lowest = torch.from_numpy(np.where(token >= 0, similarity, np.inf).min(1)).float()
-        best = lowest.repeat(len(distinct), 1)  # (passages, query tokens)
-        best.scatter_reduce_(
-            0, torch.from_numpy(target)[:, None].expand(-1, len(token)), torch.cat(matches), "amax"
-        )
-        order = np.argsort(-best.sum(1).numpy(), kind="stable")[: self.num_results]
-        return distinct[order]
+                matches.append(weight * best[torch.from_numpy(position)])
+        return np.concatenate(passages), torch.cat(matches)
 
     def _sources_of(self, relation: str) -> CSR:
-        """For each node the passages that have it for a neighbor along a relation."""
+        """The passages that have each node for a neighbor along a relation."""
         if relation not in self._sources:
             passages = self._graph.passage_nodes
             row, neighbor = self._graph.neighbors(passages, relation)
@@ -250,7 +264,7 @@ class LateInteractionRetriever(Retrieves, pt.Transformer):
 
 
 def default_factory(count: int, dimension: int) -> str:
-    """The kind of an index of so many token vectors."""
+    """The kind of index for this many token vectors."""
     if count < EXHAUSTIVE or dimension % 2:
         return "Flat"
     lists = 2 ** int(math.log2(4 * math.sqrt(count)))

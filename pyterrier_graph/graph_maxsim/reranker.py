@@ -20,11 +20,14 @@ from pyterrier_graph.graph_maxsim.graph_reranker import (
     graph_maxima,
     rows_of_each,
 )
-from pyterrier_graph.graphs.hetero_graph import HeteroGraph
-from pyterrier_graph.graphs.relations import OWN, check_relations
+from pyterrier_graph.graphs.hetero_graph import (
+    HeteroGraph,
+    check_relations,
+    warn_of_missing_edges,
+)
+from pyterrier_graph.graphs.relations import OWN
 from pyterrier_graph.training.grid_search import Tuning, coordinate_search
-from pyterrier_graph.training.model import Judged
-from pyterrier_graph.training.validation import Validation
+from pyterrier_graph.training.validation import JudgedRun, Validation
 
 TITLES_AND_NEIGHBORS = {"title": 1.0, "title/title": 1.0, "order": 0.5, "order_i": 0.5}
 GRID = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -47,23 +50,22 @@ class GraphMaxSim(GraphReranker):
     There is no network, and stored token vectors of passages and titles are used as they are:
     :class:`~pyterrier_graph.HGATReranker` is its counterpart with a network. :meth:`fit` learns one weight per
     relation: each in turn moves to a value in 0, 0.2, ... 1, as far as the queries support it by ``training.measure``
-    (see :func:`~pyterrier_graph.training.grid_search.coordinate_search`). So few weights need few queries: the
-    validation queries are used where there are any, else the training queries.
+    (see :func:`~pyterrier_graph.training.grid_search.coordinate_search`). This few weights need few queries: uses the
+    validation queries if there are any, else the training queries.
 
     Args:
         graph: The document graph; None to use the graph in the ``graph`` column (see ``CandidateGraph``).
         encoder: A :class:`~pyterrier_graph.encoders.token_encoder.TokenEncoder`, or the name of a checkpoint for one.
         weights: Weight per relation, or per path of relations (``'title/title'``: the title above the nearest title).
-            ``{}`` is plain MaxSim. By default titles have weight 1, the passages before and after 0.5.
-        tokens: Stored token vectors of the graph's nodes. Without them texts are encoded when they are first scored,
-            and their vectors are kept in ``<graph path>.vectors`` (or ``graph.vectors_folder``), also for other models
-            with the same encoder: 2 bytes per dimension and token. The folder can be deleted at any time.
+            ``{}`` is plain MaxSim. By default titles have weight 1, the next and previous passage 0.5.
+        tokens: Stored token vectors of the graph's nodes. Without them, texts are encoded when they are first scored,
+            and their vectors are kept in ``<graph path>.vectors`` (or ``graph.vectors_folder``) for all models with the
+            same encoder: 2 bytes per dimension and token. The folder can be deleted at any time.
         titles: Whether passages are encoded with the titles of their sections in front. With ``tokens`` the store
             decides.
         training: Options of :meth:`fit`.
         device: A device as torch names it; by default a GPU where there is one.
-        dtype: The precision of encoding; see :mod:`~pyterrier_graph.encoders.checkpoints`. A TokenEncoder
-            that is given has its own.
+        dtype: The precision of encoding; see :mod:`~pyterrier_graph.encoders.checkpoints`. A TokenEncoder has its own.
         verbose: Whether to show progress.
 
     Columns in: ``qid, query, docno`` (a passage id of the graph); without a graph also ``graph``, as ``CandidateGraph``
@@ -72,7 +74,7 @@ class GraphMaxSim(GraphReranker):
 
     Raises:
         TypeError: If an argument is of another type.
-        ValueError: If the graph does not have a relation, a weight is negative, or ``tokens`` are of another encoder.
+        ValueError: If the graph does not have a relation, a weight is negative, or ``tokens`` are from another encoder.
     """
 
     schematic = {"label": "GraphMaxSim", "help_url": "https://pypi.org/project/pyterrier-graph/"}
@@ -106,6 +108,8 @@ class GraphMaxSim(GraphReranker):
         self.weights = TITLES_AND_NEIGHBORS if weights is None else weights
         self.training = Tuning() if training is None else training
         self._check()
+        if graph is not None and weights is not None:
+            warn_of_missing_edges(graph, weights)
 
     def __repr__(self) -> str:
         weights = ", ".join(
@@ -137,17 +141,17 @@ class GraphMaxSim(GraphReranker):
     def _matches(
         self, work: QueryPassages
     ) -> Iterator[tuple[np.ndarray, torch.Tensor, torch.Tensor]]:
-        """The best matches of each query's tokens: rows, own matches and those of neighbors, as :func:`_scores` needs.
+        """Rows of each query, and the best matches of its tokens in passages and in their neighbors.
 
-        Their shapes are (rows,), (rows, query tokens) and (rows, relations, query tokens).
+        Shapes (rows,), (rows, query tokens) and (rows, relations, query tokens).
         """
         by_query = rows_of_each(work.query)
         for rows in progress(by_query, len(by_query), "query", verbose=self.verbose):
             query, passages = work.query[rows[0]], work.node[rows]
             yield rows, *best_matches(work, work.queries[query], passages, self.weights)
 
-    def _learn(self, training: Judged, validation: Judged | None) -> None:
-        measure = Validation(*(validation or training), self.training.measure, self)
+    def _learn(self, training: JudgedRun, validation: JudgedRun | None) -> None:
+        measure = Validation(validation or training, self.training.measure)
         # the matches do not depend on the weights
         matches = [
             (work.rows[rows], *rest)
@@ -167,7 +171,7 @@ class GraphMaxSim(GraphReranker):
         )
 
     def explain(self, query: str, docno: str, *, graph: HeteroGraph | None = None) -> pd.DataFrame:
-        """Explains a score: the match of each query token, and its part of the score.
+        """Explains a score: the match of each query token, and its share of the score.
 
         Args:
             query: The query.
@@ -176,42 +180,38 @@ class GraphMaxSim(GraphReranker):
 
         Returns:
             A row per query token, with ``relation`` (``'own'`` for the passage), ``source`` (id of the node that
-            has the match), ``text`` (the token matched), ``weight`` (of the relation), ``score`` (the part of the
+            has the match), ``text`` (the token matched), ``weight`` (of the relation), ``score`` (the share of the
             score: weight times similarity), ``token`` (of the query), ``position`` (place of the match among the tokens
             of the node, -1 if the passage has none), ``similarity`` (cosine).
         """
         graph, passage, tokens = self._explained(docno, graph)
         vectors = self.encoder.encode_queries([query])[0]  # (query tokens, d)
         weights = {OWN: 1.0} | {name: weight for name, weight in self.weights.items() if weight}
-        found = [
-            passage if name == OWN else np.unique(graph.neighbors(passage, name)[1])
-            for name in weights
-        ]
-        nodes, lengths = np.concatenate(found), [len(some) for some in found]
+        groups = [passage]
+        groups += [np.unique(graph.neighbors(passage, name)[1]) for name in [*weights][1:]]
+        nodes, counts = np.concatenate(groups), [*map(len, groups)]
         states = tokens.states(nodes, vectors.device)
-        row, position = states.row_index.cpu().numpy(), states.position.cpu().numpy()
+        row, position = states.row_index.cpu().numpy(), states.position.cpu().numpy()  # per token
         similarity = (vectors @ states.values.T).cpu().numpy()  # (query tokens, tokens)
         if not len(states[0]):  # a passage without tokens matches with 0
-            row, position, similarity = (
-                np.insert(row, 0, 0),
-                np.insert(position, 0, -1),
-                np.insert(similarity, 0, 0, 1),
-            )
-        weight = np.repeat([*weights.values()], lengths)[row]
+            row, position = np.insert(row, 0, 0), np.insert(position, 0, -1)
+            similarity = np.insert(similarity, 0, 0, axis=1)
+        weight = np.repeat([*weights.values()], counts)[row]
         scores = weight.astype(np.float32) * similarity
-        best = scores.argmax(1)
+        best = scores.argmax(1)  # (query tokens,)
         pieces = [["", *self.encoder.tokens(text)] for text in tokens.texts(nodes)]
-        matches = {
-            "relation": np.repeat([*weights], lengths)[row[best]].astype(object),
-            "source": graph.ids_of(nodes[row[best]]),
-            "text": [pieces[row[place]][position[place] + 1] for place in best],
-            "weight": weight[best],
-            "score": scores.max(1),
-            "token": self.encoder.tokens(query, query=True),
-            "position": position[best],
-            "similarity": similarity[np.arange(len(best)), best],
-        }
-        return pd.DataFrame(matches)
+        return pd.DataFrame(
+            {
+                "relation": np.repeat([*weights], counts)[row[best]].astype(object),
+                "source": graph.ids_of(nodes[row[best]]),
+                "text": [pieces[row[token]][position[token] + 1] for token in best],
+                "weight": weight[best],
+                "score": scores.max(1),
+                "token": self.encoder.tokens(query, query=True),
+                "position": position[best],
+                "similarity": similarity[np.arange(len(best)), best],
+            }
+        )
 
 
 def _scores(own: torch.Tensor, context: torch.Tensor, weights: Mapping[str, float]) -> np.ndarray:

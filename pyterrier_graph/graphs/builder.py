@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import chain, groupby
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,6 @@ from pyterrier_graph.documents.document import (
     split_passage_id,
 )
 from pyterrier_graph.graphs.csr import CSR
-from pyterrier_graph.graphs.document_graph import CODES, PASSAGES
-from pyterrier_graph.graphs.hetero_graph import WHOLE_DOCUMENT, Places, locate
 from pyterrier_graph.graphs.relations import (
     ORDER,
     STRUCTURAL,
@@ -43,16 +41,20 @@ from pyterrier_graph.graphs.relations import (
 )
 from pyterrier_graph.storage.arrays import (
     DOCNOS,
-    ArrayFiles,
-    TextWriter,
+    ArrayWriter,
     check_unique,
     read_array,
     writing_ids,
 )
-from pyterrier_graph.storage.artifact import folder_sha256
 
 BATCH = 1 << 14  # nodes that are added at once
 MAX_NODES = (1 << 32) - 1
+WHOLE_DOCUMENT = -1  # the number of a passage, in a reference to the root section
+CODES = "codes.json"
+PASSAGES = "passages.npids"  # where passages have ids of their own
+
+LocateArrays = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Root sections, passage offsets, and passage nodes of a graph."""
 
 DocumentOf = Callable[[Mapping[str, Any]], Any]
 
@@ -65,20 +67,19 @@ logger = logging.getLogger(__name__)
 def documents_of_rows(
     rows: Iterable[Any], document: str | DocumentOf
 ) -> Iterator[StructuredDocument]:
-    """Returns documents whose passages are rows that follow one another; memory holds the rows of one document.
+    """Documents whose passages are consecutive rows; memory holds the rows of one document.
 
     Passages keep the ``docno`` of their rows as ids. The title of a document is the ``title`` of its rows. If the rows
-    have different titles, each title becomes a section, which holds the rows with this title that follow one another.
+    have different titles, each title becomes a section, which holds the consecutive rows with this title.
 
     Args:
-        rows: Passages: ``docno``, ``text``, and, if wanted, ``title``.
-        document: A field, or a function of a row, that gives the docno of a row's document: a text or a whole number.
+        rows: Passages: ``docno``, ``text``, and optionally ``title``.
+        document: A field, or a function of a row, that gives the docno of a row's document: a string or an integer.
     """
     for docno, group in groupby(map(_checked, rows), lambda row: _docno_of(row, document)):
-        part = [*group]
-        yield StructuredDocument(
-            docno, (*_nodes(part),), passage_ids=tuple(row["docno"] for row in part)
-        )
+        passages = [*group]
+        ids = tuple(row["docno"] for row in passages)
+        yield StructuredDocument(docno, (*_nodes(passages),), passage_ids=ids)
 
 
 def _checked(row: Any) -> Mapping[str, Any]:
@@ -89,7 +90,7 @@ def _checked(row: Any) -> Mapping[str, Any]:
     for name in ("docno", "text"):
         if not isinstance(row.get(name), str):
             raise ValueError(
-                f"a passage needs a text as {name!r}, got {row.get(name)!r} (row: {dict(row)!r:.80})"
+                f"a passage needs a string as {name!r}, got {row.get(name)!r} (row: {dict(row)!r:.80})"
             )
     return row
 
@@ -105,17 +106,18 @@ def _docno_of(row: Mapping[str, Any], document: str | DocumentOf) -> str:
 
 
 def _nodes(rows: list[Mapping[str, Any]]) -> Iterator[Node]:
-    parts = [(title, [*group]) for title, group in groupby(rows, _title)]
-    yield Node(SECTION, parts[0][0] if len(parts) == 1 else "", NO_PARENT)
-    place = 0  # of the last node
-    for title, group in parts:
+    groups = [(title, [*group]) for title, group in groupby(rows, _title)]
+    yield Node(SECTION, groups[0][0] if len(groups) == 1 else "", NO_PARENT)
+    count = 1  # nodes so far
+    for title, group in groups:
         parent = 0
-        if title and len(parts) > 1:
+        if title and len(groups) > 1:
             yield Node(SECTION, title, 0)
-            parent = place = place + 1
+            parent = count
+            count += 1
         for row in group:
             yield Node(PASSAGE, row["text"], parent)
-        place += len(group)
+        count += len(group)
 
 
 def _title(row: Mapping[str, Any]) -> str:
@@ -128,35 +130,31 @@ def _title(row: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class References:
-    """References of one relation: per reference its source node, a document, and the number of a passage, or -1."""
+    """References of one relation, as arrays with an entry per reference."""
 
-    sources: np.ndarray
-    docnos: list[str]
-    passages: np.ndarray
+    sources: np.ndarray  # nodes
+    docnos: list[str]  # of the documents that they name
+    passages: np.ndarray  # number of the passage that they name, or WHOLE_DOCUMENT
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Documents as arrays. Node numbers continue those of the documents before them."""
+    """Documents as arrays, a batch of a graph. Node numbers continue from the documents before them."""
 
     docnos: list[str]
     codes: list[tuple[str, ...]]  # per document
     node_counts: np.ndarray  # nodes per document, int64
-    node_type: np.ndarray  # per node its position in NODE_TYPES, uint8
-    parent: np.ndarray  # per node the section that holds it, or -1; int64
+    node_type: np.ndarray  # 0 for each passage and 1 for each section, uint8
+    parent: np.ndarray  # section that contains each node, or -1; int64
     texts: list[str]  # per node
-    edges: dict[
-        str, list[np.ndarray]
-    ]  # by relation pairs i, j of edges i -> j, (edges, 2); no inverses, no references
+    edges: dict[str, list[np.ndarray]]  # pairs i, j of edges i -> j by relation, (edges, 2)
     references: dict[str, list[References]]  # by relation
-    passage_ids: list[str] = field(
-        default_factory=list
-    )  # of all passages, if they have ids of their own
+    passage_ids: list[str] = field(default_factory=list)  # of all passages, if they have own ids
 
     def arrays(
         self, documents: int = 0, nodes: int = 0, passages: int = 0
     ) -> dict[str, np.ndarray]:
-        """The arrays of a graph, by name, where these documents follow so many documents, nodes and passages.
+        """The arrays of a graph by name, given the number of documents, nodes and passages before these.
 
         Offsets are the ends of the documents, without the 0 at which the first document of a graph begins.
         """
@@ -175,7 +173,7 @@ class Parts:
 
 
 def extract(documents: Sequence[StructuredDocument], first_node: int = 0) -> Parts:
-    """Numbers the nodes of some documents and collects their relations.
+    """Numbers the nodes of documents and collects their relations.
 
     Raises ValueError if the name of a link or reference is not allowed for a relation, or if only some documents have
     ids of their own for their passages.
@@ -184,79 +182,96 @@ def extract(documents: Sequence[StructuredDocument], first_node: int = 0) -> Par
     node_counts = np.array([len(document.nodes) for document in documents], dtype=np.int64)
     starts = first_node + np.cumsum(node_counts) - node_counts
     document = np.repeat(np.arange(len(documents)), node_counts)
-    node = first_node + np.arange(len(nodes))
-    is_passage = np.fromiter(
-        (kind == PASSAGE for kind, _, _ in nodes), dtype=bool, count=len(nodes)
-    )
-    parent = np.fromiter((parent for _, _, parent in nodes), dtype=np.int64, count=len(nodes))
-    held = parent != NO_PARENT
-    parent[held] += starts[document[held]]
-    titled = np.fromiter(
-        (kind != PASSAGE and bool(text.strip()) for kind, text, _ in nodes), bool, len(nodes)
-    )
-    title = nearest_titled(np.where(held, parent - first_node, NO_PARENT), titled)
+    is_passage = np.array([kind == PASSAGE for kind, _, _ in nodes], dtype=bool)
+    parent = np.array([parent for _, _, parent in nodes], dtype=np.int64)
+    inner = parent != NO_PARENT  # all but root sections
+    parent[inner] += starts[document[inner]]
+    links, references = _relations(documents, starts)
+    passage_ids = [identifier for one in documents for identifier in one.passage_ids]
+    if passage_ids and len(passage_ids) < is_passage.sum():
+        without = next(one.docno for one in documents if not one.passage_ids and one.passages())
+        raise ValueError(f"document {without!r} has no passage_ids, but other documents have")
+
+    number = first_node + np.arange(len(nodes))
+    titled = ~is_passage & np.array([bool(text.strip()) for _, text, _ in nodes], dtype=bool)
+    title = nearest_titled(np.where(inner, parent - first_node, NO_PARENT), titled)
     under_title = title != NO_PARENT
     passages = np.flatnonzero(is_passage)
     followed = np.flatnonzero(document[passages[1:]] == document[passages[:-1]])
-
-    links: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    references: dict[str, list[tuple[int, str, int]]] = defaultdict(list)
-    for start, structured in zip(starts.tolist(), documents, strict=True):
-        for relation, source, target in structured.links:
-            links[relation].append((start + source, start + target))
-        for relation, source, identifier in structured.references:
-            docno, number = split_passage_id(identifier)
-            number = WHOLE_DOCUMENT if number is None else number
-            references[relation].append((start + source, sys.intern(docno), number))
-    for relation in (*links, *references):
-        check_relation_name(relation)
-    passage_ids = [identifier for structured in documents for identifier in structured.passage_ids]
-    if passage_ids and len(passage_ids) < len(passages):
-        without = next(held.docno for held in documents if not held.passage_ids and held.passages())
-        raise ValueError(f"document {without!r} has no passage_ids, but other documents have")
+    structure = {
+        ORDER: (number[passages[followed]], number[passages[followed + 1]]),
+        STRUCTURAL: (number[inner], parent[inner]),
+        TITLE: (number[under_title], number[title[under_title]]),
+    }
     return Parts(
-        docnos=[structured.docno for structured in documents],
-        codes=[structured.codes for structured in documents],
+        docnos=[one.docno for one in documents],
+        codes=[one.codes for one in documents],
         node_counts=node_counts,
         node_type=(~is_passage).astype(np.uint8),
         parent=parent,
         texts=[text for _, text, _ in nodes],
-        edges={
-            ORDER: [np.stack([node[passages[followed]], node[passages[followed + 1]]], axis=1)],
-            STRUCTURAL: [np.stack([node[held], parent[held]], axis=1)],
-            TITLE: [np.stack([node[under_title], node[title[under_title]]], axis=1)],
-        }
+        edges={relation: [np.stack(pairs, axis=1)] for relation, pairs in structure.items()}
         | {relation: [np.array(pairs, dtype=np.int64)] for relation, pairs in links.items()},
-        references={
-            relation: [References(np.array(sources), [*docnos], np.array(numbers))]
-            for relation, found in references.items()
-            for sources, docnos, numbers in [zip(*found, strict=True)]
-        },
+        references=references,
         passage_ids=passage_ids,
     )
+
+
+def _relations(
+    documents: Sequence[StructuredDocument], starts: np.ndarray
+) -> tuple[dict[str, list[tuple[int, int]]], dict[str, list[References]]]:
+    """Links as pairs of nodes, and references, by relation; ``starts`` are the first nodes of the documents."""
+    links: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    rows: dict[str, list[tuple[int, str, int]]] = defaultdict(list)
+    for start, document in zip(starts.tolist(), documents, strict=True):
+        for relation, source, target in document.links:
+            links[relation].append((start + source, start + target))
+        for relation, source, identifier in document.references:
+            docno, number = split_passage_id(identifier)
+            number = WHOLE_DOCUMENT if number is None else number
+            rows[relation].append((start + source, sys.intern(docno), number))
+    for relation in (*links, *rows):
+        check_relation_name(relation)
+    references = {}
+    for relation, columns in rows.items():
+        sources, docnos, numbers = zip(*columns, strict=True)
+        references[relation] = [References(np.array(sources), [*docnos], np.array(numbers))]
+    return links, references
 
 
 def resolve(
     edges: Mapping[str, list[np.ndarray]],
     references: Mapping[str, list[References]],
     number_of: Mapping[str, int],
-    places: Places,
+    arrays: LocateArrays,
 ) -> tuple[dict[str, np.ndarray], dict[str, int]]:
     """The edges of all relations, and per relation the number of references that lead to no node.
 
-    ``number_of`` has numbers of documents by docno, ``places`` are those of :func:`locate`.
+    ``number_of`` has numbers of documents by docno; for ``arrays`` see :func:`locate`.
     """
-    together = {relation: [*pairs] for relation, pairs in edges.items()}
+    pairs = {relation: [*batches] for relation, batches in edges.items()}
     unresolved = {}
-    for relation, found in sorted(references.items()):
-        documents = np.array(
-            [number_of.get(docno, -1) for part in found for docno in part.docnos], dtype=np.int64
-        )
-        nodes = locate(documents, np.concatenate([part.passages for part in found]), places)
-        sources = np.concatenate([part.sources for part in found])
-        together.setdefault(relation, []).append(np.stack([sources, nodes], axis=1)[nodes >= 0])
+    for relation, batches in sorted(references.items()):
+        numbers = [number_of.get(docno, -1) for batch in batches for docno in batch.docnos]
+        passages = np.concatenate([batch.passages for batch in batches])
+        nodes = locate(np.array(numbers, dtype=np.int64), passages, arrays)
+        sources = np.concatenate([batch.sources for batch in batches])
+        pairs.setdefault(relation, []).append(np.stack([sources, nodes], axis=1)[nodes >= 0])
         unresolved[relation] = int((nodes < 0).sum())
-    return {relation: np.concatenate(pairs) for relation, pairs in together.items()}, unresolved
+    return {relation: np.concatenate(batches) for relation, batches in pairs.items()}, unresolved
+
+
+def locate(documents: np.ndarray, passages: np.ndarray, arrays: LocateArrays) -> np.ndarray:
+    """Nodes of passages given by document (-1: unknown) and number (-1: root section); -1 if there is none."""
+    roots, passage_offsets, passage_nodes = arrays
+    nodes = np.full(len(documents), -1, dtype=np.int64)
+    whole = (documents >= 0) & (passages == WHOLE_DOCUMENT)
+    nodes[whole] = roots[documents[whole]]
+    named = np.flatnonzero((documents >= 0) & (passages >= 0))
+    position = passage_offsets[documents[named]] + passages[named]
+    exists = position < passage_offsets[documents[named] + 1]
+    nodes[named[exists]] = passage_nodes[position[exists]]
+    return nodes
 
 
 def compress(
@@ -265,20 +280,18 @@ def compress(
     codes: Sequence[Sequence[str]],
     code_names: Sequence[str],
 ) -> Iterator[tuple[str, CSR]]:
-    """The rows of all relations, and those of documents and their codes, in both directions, by name."""
+    """The rows of all relations, and of documents and their codes, in both directions, by name."""
     no_edges = np.empty((0, 2), dtype=np.int64)
     for relation in relation_names(edges)[::2]:  # each is followed by its inverse
         i, j = edges.get(relation, no_edges).T
         i, j = i[i != j], j[i != j]
         yield relation, CSR.distinct(i, j, num_nodes)
         yield inverse(relation), CSR.distinct(j, i, num_nodes)
-    numbers = {code: number for number, code in enumerate(code_names)}
-    document = np.repeat(np.arange(len(codes)), [len(of_document) for of_document in codes])
-    code = np.array(
-        [numbers[code] for of_document in codes for code in of_document], dtype=np.int64
-    )
+    number_of = {code: number for number, code in enumerate(code_names)}
+    document = np.repeat(np.arange(len(codes)), [*map(len, codes)])
+    code = np.array([number_of[code] for code in chain(*codes)], dtype=np.int64)
     yield "document_codes", CSR.distinct(document, code, len(codes))
-    yield "code_documents", CSR.distinct(code, document, len(numbers))
+    yield "code_documents", CSR.distinct(code, document, len(code_names))
 
 
 # --- arrays on disk
@@ -299,40 +312,39 @@ def build(
             writer.add(batch)
         if not writer.docnos:
             raise ValueError("a graph needs documents, the corpus has none")
-    docno = next((docno for docno in writer.docnos if PASSAGE_SEPARATOR in docno), None)
-    if docno is not None and writer.passage_ids is None:
+    has_own_ids = writer.passage_ids is not None
+    if has_own_ids:
+        check_unique(folder / PASSAGES)
+    elif docno := next((docno for docno in writer.docnos if PASSAGE_SEPARATOR in docno), None):
         message = f"pt.text.max_passage() cannot read '{docno}%p0': use graph.fold('document'), or other docnos"
         warnings.warn(message, DataWarning, stacklevel=3)
-    if writer.passage_ids is not None:
-        check_unique(folder / PASSAGES)
-    roots, passage_offsets, passage_nodes = (
+    roots, offsets, passages = (
         read_array(folder, name) for name in ("roots", "passage_offsets", "passage_nodes")
     )
-    found, unresolved = resolve(
-        writer.edges, writer.references, writer.docnos, (roots, passage_offsets, passage_nodes)
+    edges, unresolved = resolve(
+        writer.edges, writer.references, writer.docnos, (roots, offsets, passages)
     )
     for relation, count in unresolved.items():
         if count:
             logger.warning("references %r that lead out of the corpus: %d", relation, count)
     code_names = sorted({code for codes in writer.codes for code in codes})
     (folder / CODES).write_text(json.dumps(code_names), encoding="utf-8")
-    edges: dict[str, int] = {}
-    with ArrayFiles() as arrays:
-        for name, rows in compress(found, writer.num_nodes, writer.codes, code_names):
-            arrays.append(folder, f"{name}.indptr", rows.indptr)
-            arrays.append(folder, f"{name}.indices", rows.indices)
-            edges[name] = len(rows.indices)
-    names = relation_names(found)
+    counts: dict[str, int] = {}
+    with ArrayWriter(folder) as arrays:
+        for name, rows in compress(edges, writer.num_nodes, writer.codes, code_names):
+            arrays.append(f"{name}.indptr", rows.indptr)
+            arrays.append(f"{name}.indices", rows.indices)
+            counts[name] = len(rows.indices)
+    relations = relation_names(edges)
     return {
         "documents": len(writer.docnos),
         "nodes": writer.num_nodes,
         "passages": writer.num_passages,
         "codes": len(code_names),
-        "relations": names,
-        "edges": {relation: edges[relation] for relation in names},
+        "relations": relations,
+        "edges": {relation: counts[relation] for relation in relations},
         "unresolved": unresolved,
-        "own_ids": writer.passage_ids is not None,
-        "sha256": folder_sha256(folder),
+        "own_ids": has_own_ids,
     }
 
 
@@ -351,7 +363,7 @@ def _batches(documents: Iterable[StructuredDocument]) -> Iterator[list[Structure
 
 
 class _DocumentWriter(ExitStack):
-    """Writes nodes and texts, and collects edges, references and codes."""
+    """Writes nodes and texts, and collects edges, references and codes, so that memory holds a batch of documents."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -361,52 +373,52 @@ class _DocumentWriter(ExitStack):
         self.codes: list[tuple[str, ...]] = []
         self.edges: dict[str, list[np.ndarray]] = defaultdict(list)
         self.references: dict[str, list[References]] = defaultdict(list)
-        self._arrays = self.enter_context(ArrayFiles())
-        self._texts = self.enter_context(TextWriter(folder))
+        self._arrays = self.enter_context(ArrayWriter(folder))
         self._ids = self.enter_context(writing_ids(folder / DOCNOS))
         self.passage_ids: FwdLookupBuilder | None = None
         for name in ("node_offsets", "passage_offsets"):
-            self._arrays.append(folder, name, np.zeros(1))
+            self._arrays.append(name, np.zeros(1))
 
     def add(self, documents: list[StructuredDocument]) -> None:
-        """Adds documents after those before."""
+        """Adds documents after the documents before."""
         first_document = len(self.docnos)
         for document in documents:
-            docno = document.docno
-            if docno in self.docnos:
-                advice = (
-                    "the rows of a document must follow one another"
-                    if document.passage_ids
-                    else "must be unique"
-                )
-                raise ValueError(f"document {docno!r} comes twice: {advice}")
-            if "\0" in docno:
-                raise ValueError(f"document {docno!r}: a docno must not contain NUL characters")
-            self.docnos[docno] = len(self.docnos)
-            self._ids.add(docno)
+            self._add_docno(document)
         parts = extract(documents, self.num_nodes)
-        if parts.passage_ids and self.passage_ids is None and not self.num_passages:
-            self.passage_ids = self.enter_context(writing_ids(self.folder / PASSAGES))
         arrays = parts.arrays(first_document, self.num_nodes, self.num_passages)
-        if len(arrays["passage_nodes"]) and bool(parts.passage_ids) != (
-            self.passage_ids is not None
-        ):
-            first = f"documents {parts.docnos[0]!r} and following"
-            raise ValueError(
-                f"{first} have other ids of passages than documents before: give all passage_ids, or none"
-            )
-        if self.passage_ids is not None:
-            for identifier in parts.passage_ids:
-                self.passage_ids.add(identifier)
+        if len(arrays["passage_nodes"]):
+            self._add_passage_ids(parts)
         if self.num_nodes + len(parts.texts) > MAX_NODES:
-            raise ValueError(f"a graph can have {MAX_NODES:,} nodes at most: split the corpus")
-        self._texts.extend(parts.texts)
+            raise ValueError(f"a graph can have at most {MAX_NODES:,} nodes: split the corpus")
+        self._arrays.append_texts(parts.texts)
         for name, values in arrays.items():
-            self._arrays.append(self.folder, name, values)
+            self._arrays.append(name, values)
         self.codes += parts.codes
-        for relation, pairs in parts.edges.items():
-            self.edges[relation] += [part.astype(np.uint32) for part in pairs]
+        for relation, batches in parts.edges.items():
+            self.edges[relation] += [pairs.astype(np.uint32) for pairs in batches]
         for relation, references in parts.references.items():
             self.references[relation] += references
         self.num_nodes += len(parts.texts)
         self.num_passages += len(arrays["passage_nodes"])
+
+    def _add_docno(self, document: StructuredDocument) -> None:
+        docno = document.docno
+        if docno in self.docnos:
+            rows = "the rows of a document must follow one another"
+            advice = rows if document.passage_ids else "must be unique"
+            raise ValueError(f"document {docno!r} comes twice: {advice}")
+        if "\0" in docno:
+            raise ValueError(f"document {docno!r}: a docno must not contain NUL characters")
+        self.docnos[docno] = len(self.docnos)
+        self._ids.add(docno)
+
+    def _add_passage_ids(self, parts: Parts) -> None:
+        if parts.passage_ids and not self.num_passages:
+            self.passage_ids = self.enter_context(writing_ids(self.folder / PASSAGES))
+        if bool(parts.passage_ids) != (self.passage_ids is not None):
+            raise ValueError(
+                f"documents {parts.docnos[0]!r} and following have other ids of passages than documents before: "
+                "give all passage_ids, or none"
+            )
+        for identifier in parts.passage_ids:
+            self.passage_ids.add(identifier)  # type: ignore[union-attr]

@@ -23,19 +23,18 @@ from pyterrier_graph.graphs.passages import Step
 
 
 class CandidateGraph(Step):
-    """Builds a graph of the candidates of each query, from the run alone.
+    """Builds a graph of each query's candidates from the run alone, for corpora without a graph on disk.
 
     ::
 
         bm25 >> pt.text.get_text(dataset, "text") >> pt.text.sliding("text") >> CandidateGraph() >> reranker
 
-    Passages with docnos ``docno%pN`` belong to one document: its root section holds them, and they follow one another
-    (``order``) by their numbers, even if passages between them are missing. A docno of another form is a document with
-    one passage.
+    Passages with docnos ``docno%pN`` belong to one document: its root section contains them, and ``order`` follows
+    their numbers, even if passages between them are missing. A docno of another form is a document with one passage.
 
-    Columns in: ``qid``, ``docno``, ``text``, any others; ``title``, where there is one, is the title of the root
-    section. Columns out: those, and ``graph``, a :class:`~pyterrier_graph.graphs.hetero_graph.MemoryGraph`: the same
-    object in all rows of a query.
+    Columns in: ``qid``, ``docno``, ``text``, any others; ``title``, if present, is the title of the root section.
+    Columns out: the same, plus ``graph``, a :class:`~pyterrier_graph.graphs.hetero_graph.MemoryGraph`: the same object
+    in all rows of a query.
 
     Args:
         verbose: Whether to show progress.
@@ -53,29 +52,26 @@ class CandidateGraph(Step):
         pt.validate.result_frame(inp, extra_columns=["text"], context=self)
         groups = inp.groupby("qid", sort=False)
         bar = progress(groups, len(groups), "query", verbose=self.verbose, desc="candidate graphs")
-        graphs = {qid: self._graph(candidates) for qid, candidates in bar}
+        graphs = {qid: _graph_of(candidates) for qid, candidates in bar}
         return inp.assign(graph=inp["qid"].map(graphs).astype(object))
 
-    def _graph(self, candidates: pd.DataFrame) -> MemoryGraph:
-        titles = candidates["title"] if "title" in candidates else [""] * len(candidates)
-        rows: dict[str, tuple[str, str]] = {}
-        for docno, title, text in zip(candidates["docno"], titles, candidates["text"], strict=True):
-            rows.setdefault(docno, (title if isinstance(title, str) else "", text))
-        # sorted, so that the graph does not depend on the order of the rows
-        places = sorted(
-            (document, -1 if number is None else number, docno)
-            for docno, (document, number) in zip(rows, map(split_passage_id, rows), strict=True)
-        )
-        docnos: list[str] = []
-        documents: list[StructuredDocument] = []
-        for docno, group in groupby(places, lambda place: place[0]):
-            held = [rows[passage] for _, _, passage in group]
-            root = Node(SECTION, next((title for title, _ in held if title), ""), NO_PARENT)
-            # StructuredDocument refuses a docno that looks like the id of a passage: documents get other names here
-            document = StructuredDocument(
-                f"document {len(docnos)}", (root, *(Node(PASSAGE, text, 0) for _, text in held))
-            )
-            docnos.append(docno)
-            documents.append(document)
-        passage_ids = [docno for _, _, docno in places]
-        return MemoryGraph(replace(extract(documents), docnos=docnos, passage_ids=passage_ids))
+
+def _graph_of(candidates: pd.DataFrame) -> MemoryGraph:
+    """The graph of one query's candidates; it does not depend on the order of the rows."""
+    titles = candidates["title"] if "title" in candidates else [""] * len(candidates)
+    rows: dict[str, tuple[str, str]] = {}
+    for docno, title, text in zip(candidates["docno"], titles, candidates["text"], strict=True):
+        rows.setdefault(docno, (title if isinstance(title, str) else "", text))
+    split = zip(rows, map(split_passage_id, rows), strict=True)
+    passages = sorted((document, -1 if n is None else n, docno) for docno, (document, n) in split)
+    docnos: list[str] = []
+    documents: list[StructuredDocument] = []
+    for docno, group in groupby(passages, lambda passage: passage[0]):
+        texts = [rows[passage] for _, _, passage in group]
+        root = Node(SECTION, next((title for title, _ in texts if title), ""), NO_PARENT)
+        nodes = (root, *(Node(PASSAGE, text, 0) for _, text in texts))
+        # StructuredDocument refuses docnos that look like ids of passages, so names are set below
+        documents.append(StructuredDocument(f"document {len(docnos)}", nodes))
+        docnos.append(docno)
+    passage_ids = [docno for _, _, docno in passages]
+    return MemoryGraph(replace(extract(documents), docnos=docnos, passage_ids=passage_ids))

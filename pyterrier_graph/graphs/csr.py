@@ -85,34 +85,32 @@ class CSR:
         return _repeated(self.lengths, len(self.indices))
 
     def places(self, rows: Array) -> tuple[Array, Array]:
-        """As :meth:`select`, with the place of each element in :attr:`indices` instead of the element."""
+        """As :meth:`select`, with the position of each element in :attr:`indices` instead of the element."""
         if isinstance(self.indptr, np.ndarray):
             rows = checked(rows, len(self))
         starts = self.indptr[rows]
         lengths = self.indptr[rows + 1] - starts
-        _, place = ranges(starts, lengths)
-        return _repeated(lengths, len(place)), place
+        _, positions = ranges(starts, lengths)
+        return _repeated(lengths, len(positions)), positions
 
     def select(self, rows: Array) -> tuple[Array, Array]:
         """The elements of some rows, which may repeat.
 
         Returns per element the position of its row in ``rows``, and the element; two arrays of int64.
         """
-        position, place = self.places(rows)
-        elements = self.indices[place]
-        return position, elements.astype(np.int64) if isinstance(
-            elements, np.ndarray
-        ) else elements.long()
+        row, positions = self.places(rows)
+        elements = self.indices[positions]
+        is_numpy = isinstance(elements, np.ndarray)
+        return row, elements.astype(np.int64) if is_numpy else elements.long()
 
     def extended(self, count: int) -> CSR:
         """The same rows (numpy arrays), followed by empty ones up to ``count``."""
         return CSR(np.pad(self.indptr, (0, count - len(self)), "edge"), self.indices, self.data)
 
-    def filter(self, kept: Array) -> CSR:
-        """The same rows with only those elements for which ``kept``, shape (elements,), is True."""
-        kept_before = offsets(kept)
-        data = {name: values[kept] for name, values in self.data.items()}
-        return CSR(kept_before[self.indptr], self.indices[kept], data)
+    def filter(self, mask: Array) -> CSR:
+        """The same rows with only the elements whose ``mask``, shape (elements,), is True."""
+        data = {name: values[mask] for name, values in self.data.items()}
+        return CSR(offsets(mask)[self.indptr], self.indices[mask], data)
 
     def draw(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
         """Draws an element of each of some rows (numpy arrays); -1 for a row without elements, or for row -1."""
@@ -134,7 +132,7 @@ class CSR:
         return self._map(convert)
 
     def to(self, device: Any, **options: Any) -> CSR:
-        """Moves the tensors to a device; options are those of ``Tensor.to``."""
+        """Moves the tensors to a device; takes the options of ``Tensor.to``."""
         return self._map(lambda tensor: tensor.to(device, **options))
 
     def _map(self, convert: Any) -> CSR:
@@ -163,10 +161,10 @@ def ranges(starts: Array, lengths: Array) -> tuple[Array, Array]:
 
 
 def checked(numbers: Any, count: int) -> np.ndarray:
-    """Numbers as int64; IndexError unless all are in 0 to ``count - 1``, TypeError unless all are whole numbers."""
+    """Numbers as int64; IndexError unless all are in 0 to ``count - 1``, TypeError unless all are integers."""
     numbers = np.asarray(numbers)
     if len(numbers) and numbers.dtype.kind not in "iu":
-        raise TypeError(f"whole numbers are needed, got an array of {numbers.dtype}")
+        raise TypeError(f"integers are needed, got an array of {numbers.dtype}")
     numbers = numbers.astype(np.int64, copy=False)
     if len(numbers) and not 0 <= numbers.min() <= numbers.max() < count:
         raise IndexError(

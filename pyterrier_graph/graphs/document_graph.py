@@ -16,21 +16,26 @@ from npids.lookup import Lookup
 
 from pyterrier_graph.checks import View, WithSignature, check_count, check_type
 from pyterrier_graph.documents.document import StructuredDocument
-from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph, Kind
-from pyterrier_graph.graphs.relations import check_relations
+from pyterrier_graph.graphs.builder import (
+    CODES,
+    PASSAGES,
+    DocumentOf,
+    build,
+    documents_of_rows,
+)
+from pyterrier_graph.graphs.context import records
+from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph, Kind, check_relations
+from pyterrier_graph.graphs.passages import ExpandContext, Fold, GraphTextLoader, Passages
+from pyterrier_graph.graphs.pseudo_queries import pseudo_queries
 from pyterrier_graph.storage.arrays import DOCNOS, StoredGraph, write_ids
-from pyterrier_graph.storage.artifact import META, kind_of, writing
+from pyterrier_graph.storage.artifact import META, atomic_folder, content_sha256, kind_of
 
 if TYPE_CHECKING:
     from pyterrier_adaptive import NpTopKCorpusGraph
 
-    from pyterrier_graph.graphs.builder import DocumentOf
-    from pyterrier_graph.graphs.passages import Fold, GraphTextLoader, Passages, Widen
     from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 
 PLAIN = frozenset(("docno", "title", "text", "codes"))  # fields of records that need no reader
-CODES = "codes.json"
-PASSAGES = "passages.npids"  # where passages have ids of their own
 DOCUMENTS = "documents: records with 'docno' and 'text', or dataset.get_corpus_iter()"
 
 
@@ -42,7 +47,7 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         graph = DocumentGraph("corpus.graph").index(dataset.get_corpus_iter())
         pipeline = bm25 % 100 >> graph.passages() >> reranker
 
-    Relations and their directions are those of :class:`~pyterrier_graph.graphs.hetero_graph.HeteroGraph`.
+    :class:`~pyterrier_graph.graphs.hetero_graph.HeteroGraph` lists the relations and their directions.
 
     Args:
         path: Folder of the graph; it may not exist yet, see :meth:`index`. Nothing is read before it is needed.
@@ -56,11 +61,8 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
     vectors_folder: Path | None = None  # where models keep vectors; by default next to the graph
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (
-            type(self),
-            (self.path,),
-            {"verbose": self.verbose, "vectors_folder": self.vectors_folder},
-        )
+        state = {"verbose": self.verbose, "vectors_folder": self.vectors_folder}
+        return type(self), (self.path,), state
 
     def _view(self) -> View:
         try:
@@ -82,15 +84,15 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         """Builds the graph.
 
         Documents are read once; only their docnos stay in memory. References may lead to later documents. References to
-        documents or passages that are not in the corpus are left out, and counted in ``unresolved``. The graph appears
+        documents or passages that are not in the corpus are left out and counted in ``unresolved``. The graph appears
         under its path when it is complete: if building fails or is killed, there is no graph, or the previous one.
 
         Args:
             corpus_iter: Structured documents, or records (or a DataFrame of them) as
                 :func:`~pyterrier_graph.read_record` reads them: with ``docno`` and ``nodes`` (``links``,
                 ``references``, ``codes``), or with ``docno`` and ``text`` (``title``), which is split into passages, or
-                with sections, paragraphs or headings as the datasets of ir_datasets have them. Documents in a format of
-                your own are ``map(read, documents)``, with a function that returns such records.
+                with sections, paragraphs or headings as the datasets of ir_datasets have them. For documents in another
+                format, pass ``map(read, documents)`` with a function that returns such records.
             document: For a corpus of passages, the document of a row: the name of a field, or a function of the row.
                 See :func:`~pyterrier_graph.graphs.builder.documents_of_rows`: passages keep their docnos, and the
                 rows of a document must follow one another.
@@ -102,76 +104,71 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
             TypeError: If ``corpus_iter`` is not an iterable.
             ValueError: If a document is malformed, a docno comes twice, or there are no documents.
         """
-        from pyterrier_graph.graphs.builder import build
-
         check_count("passage_words", passage_words)
-        check_type("overwrite", overwrite, bool, "True or False")
         documents = (made for made, _ in structured_documents(corpus_iter, document, passage_words))
         replaced = os.path.isfile(self.path / META)
         if replaced and not overwrite:
             message = f"exists already: {self!r} opens it, index(..., overwrite=True) replaces it"
             raise FileExistsError(f"{str(self.path)!r} {message}")
         meta = kind_of(self)
-        with writing(self.path, meta, overwrite=replaced) as folder:
+        with atomic_folder(self.path, meta, overwrite=replaced) as folder:
             meta |= build(folder, documents, verbose=self.verbose)
             if report := getattr(corpus_iter, "report", None):
                 meta["source"] = report
-        self.__dict__ = type(self)(
-            self.path, verbose=self.verbose
-        ).__dict__  # forgets a graph that was there before
+        reopened = type(self)(self.path, verbose=self.verbose)
+        reopened.vectors_folder = self.vectors_folder
+        self.__dict__ = reopened.__dict__  # forgets a graph that was there before
         return self
 
     def fingerprint(self) -> str:
-        """A digest of the graph's files, computed when they were written."""
-        return self.meta["sha256"]
+        """A digest of the graph's files, from the digests in ``pt_meta.json``."""
+        return content_sha256(self.meta)
 
     @cached_property
     def relations(self) -> tuple[str, ...]:  # type: ignore[override]
         """Names of all relations, see :attr:`HeteroGraph.relations`."""
         return tuple(self.meta["relations"])
 
-    @cached_property
-    def _unresolved(self) -> dict[str, int]:  # type: ignore[override]
+    @property
+    def unresolved(self) -> dict[str, int]:  # type: ignore[override]
+        """Number of references per relation whose target is not in the graph."""
         return self.meta["unresolved"]
 
     @cached_property
-    def _code_names(self) -> list[str]:  # type: ignore[override]
+    def code_names(self) -> list[str]:  # type: ignore[override]
         """Names of the documents' codes, by number."""
         return json.loads(self._open(lambda folder: (folder / CODES).read_text(encoding="utf-8")))
 
+    @cached_property
+    def _passage_ids(self) -> Lookup | None:
+        if not self.meta["own_ids"]:
+            return None
+        return self._open(lambda folder: Lookup(folder / PASSAGES))
+
     def summary(self) -> dict[str, Any]:
         """The numbers of any graph, and under ``source`` the report of the reader whose documents were indexed."""
-        return super().summary() | (
-            {"source": self.meta["source"]} if "source" in self.meta else {}
-        )
+        source = {"source": self.meta["source"]} if "source" in self.meta else {}
+        return super().summary() | source
 
     def passages(self, *, titles: bool = False) -> Passages:
         """A transformer from documents to their passages: :class:`~pyterrier_graph.graphs.passages.Passages`."""
-        from pyterrier_graph.graphs.passages import Passages
-
         return Passages(self, titles=titles)
 
     def fold(self, relation: str = "structural") -> Fold:
         """A transformer from passages to sections or documents: :class:`~pyterrier_graph.graphs.passages.Fold`."""
-        from pyterrier_graph.graphs.passages import Fold
-
         return Fold(self, relation)
 
-    def widen(self, relations: Sequence[str] | str, max_words: int) -> Widen:
-        """A transformer that adds neighbors to texts: :class:`~pyterrier_graph.graphs.passages.Widen`."""
-        from pyterrier_graph.graphs.passages import Widen
-
-        return Widen(self, relations, max_words)
+    def widen(self, relations: Sequence[str] | str, max_words: int) -> ExpandContext:
+        """A transformer that adds related texts: :class:`~pyterrier_graph.graphs.passages.ExpandContext`."""
+        return ExpandContext(self, relations, max_words)
 
     def text_loader(
         self, fields: Sequence[str] | str | Literal["*"] = "*", *, verbose: bool = False
     ) -> GraphTextLoader:
         """The transformer of ``pt.text.get_text(graph)``: a :class:`~pyterrier_graph.graphs.passages.GraphTextLoader`.
 
-        ``verbose``, which PyTerrier passes, has no effect: texts are read too quickly for a progress bar.
+        ``verbose``, which PyTerrier passes, has no effect: reading texts is too fast for a progress bar.
         """
-        from pyterrier_graph.graphs.passages import GraphTextLoader
-
         return GraphTextLoader(self, fields)
 
     def get_corpus_iter(
@@ -188,13 +185,13 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
 
             bm25.index(graph.get_corpus_iter(context=("title", "relevant"), query_graph=query_graph))
 
-        Without ``context``, records have ``docno``, ``title`` and ``text``. The title of a passage joins those of all
-        sections around it, the text of a document all titles and passages except the document's title.
+        Without ``context``, records have ``docno``, ``title`` and ``text``. The title of a passage joins the titles of
+        all sections around it; the text of a document joins all titles and passages except the document's title.
 
-        With ``context``, records have ``docno`` and ``text``: the texts of the neighbors (of a document, those of its
-        nodes), then the text of the passage or document, each distinct text once, on lines of their own. A title or
+        With ``context``, records have ``docno`` and ``text``: the texts of the neighbors (for a document, the neighbors
+        of its nodes), then the text of the passage or document, each distinct text once and on its own line. A title or
         passage of the document itself that is among the neighbors moves to the context. A relation contributes at most
-        100 texts to a record: the first in document order, and of queries those with the highest labels or scores.
+        100 texts to a record: the first in document order, or the queries with the highest labels or scores.
 
         With ``fields=True``, ``text`` is the own text only, and each relation of the context becomes a field, for
         indexes that weight fields (in Terrier ``text_attrs=["text", "title", "relevant"], fields=True``, BM25F).
@@ -210,8 +207,6 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         Raises:
             ValueError: If a relation is not in the graphs, needs a query graph, or the query graph has other passages.
         """
-        from pyterrier_graph.graphs.context import records
-
         rows = records(self, kind, context, query_graph, fields)
         total = len(self.passage_nodes) if kind == "passages" else len(self)
         return iter(
@@ -239,7 +234,7 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
 
         Args:
             kinds: One kind, or several.
-            count: At most so many queries of each kind, drawn at random.
+            count: Maximum number of queries of each kind, drawn at random.
             seed: Seed of the draws.
 
         Returns:
@@ -249,8 +244,6 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         Raises:
             ValueError: If a kind is unknown, or the draws of all kinds have no passage to be found.
         """
-        from pyterrier_graph.graphs.pseudo_queries import pseudo_queries
-
         return pseudo_queries(self, kinds, count, seed)
 
     def corpus_graph(
@@ -259,12 +252,12 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         """Writes relations as a corpus graph with k neighbors each, for adaptive retrieval by ``pyterrier_adaptive``.
 
         Passages have the order of ``graph.get_corpus_iter()``. Every edge has weight 1. Where there are fewer than k
-        neighbors, the passage itself fills the other places, with weight 0. Where there are more, those of the first
-        relations are taken, in the order of the graph.
+        neighbors, the passage itself fills the row, with weight 0. Where there are more, the first relations win, then
+        the order of the graph.
 
         Args:
-            relations: One relation or path, or several, such as ``['order', 'order_i']`` for the passages before and
-                after.
+            relations: One relation or path, or several, such as ``['order', 'order_i']`` for the next and previous
+                passage.
             k: Neighbors per passage.
             path: Folder of the corpus graph, which must not exist yet.
 
@@ -277,41 +270,37 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
 
         relations = check_relations(self, relations)
         check_count("k", k)
-        passages, found = self.passage_nodes, []
-        for relation in relations:
-            row, node = self.neighbors(passages, relation)
-            edges = pd.DataFrame({"row": row, "neighbor": np.searchsorted(passages, node)})
-            found.append(
-                edges[self.node_type[node] == PASSAGE_TYPE].sort_values(["row", "neighbor"])
-            )
-        edges = pd.concat(
-            found
-        ).drop_duplicates()  # the first relation that leads to a neighbor decides its place
-        place = edges.groupby("row").cumcount()
-        edges, place = edges[place < k], place[place < k]
-        table = np.repeat(
-            np.arange(len(passages), dtype="<u4")[:, None], k, axis=1
-        )  # (passages, k)
+        neighbors = self._first_neighbors(relations, k)
+        passages = len(self.passage_nodes)
+        table = np.repeat(np.arange(passages, dtype="<u4")[:, None], k, axis=1)  # (passages, k)
         weights = np.zeros(table.shape, dtype="<f2")
-        table[edges["row"], place], weights[edges["row"], place] = edges["neighbor"], 1
-        meta: dict[str, Any] = {
+        position = neighbors.groupby("row").cumcount()
+        table[neighbors["row"], position] = neighbors["neighbor"]
+        weights[neighbors["row"], position] = 1
+        meta = {
             "type": "corpus_graph",
             "format": "np_topk",
             "package_hint": "pyterrier-adaptive",
+            "doc_count": passages,
+            "k": k,
+            "relations": relations,
         }
-        with writing(
-            path, meta | {"doc_count": len(passages), "k": k, "relations": relations}
-        ) as folder:
+        with atomic_folder(path, meta) as folder:
             table.tofile(folder / "edges.u32.np")
             weights.tofile(folder / "weights.f16.np")
-            write_ids(folder / DOCNOS, self.ids_of(passages))
+            write_ids(folder / DOCNOS, self.ids_of(self.passage_nodes))
         return NpTopKCorpusGraph(path)
 
-    @cached_property
-    def _passage_ids(self) -> Lookup | None:
-        return (
-            self._open(lambda folder: Lookup(folder / PASSAGES)) if self.meta["own_ids"] else None
-        )
+    def _first_neighbors(self, relations: Sequence[str], k: int) -> pd.DataFrame:
+        """The first k neighbors of each passage, as positions in ``passage_nodes``: ``row, neighbor``."""
+        passages, frames = self.passage_nodes, []
+        for relation in relations:
+            row, node = self.neighbors(passages, relation)
+            frame = pd.DataFrame({"row": row, "neighbor": np.searchsorted(passages, node)})
+            frame = frame[self.node_type[node] == PASSAGE_TYPE]
+            frames.append(frame.sort_values(["row", "neighbor"]))
+        distinct = pd.concat(frames).drop_duplicates()  # the first relation decides the order
+        return distinct.groupby("row").head(k)
 
 
 def structured_documents(
@@ -320,8 +309,6 @@ def structured_documents(
     passage_words: int,
 ) -> Iterator[tuple[StructuredDocument, Any]]:
     """The documents of a corpus, as in :meth:`DocumentGraph.index`, each with the lines of its nodes or None."""
-    from pyterrier_graph.graphs.builder import documents_of_rows
-
     if isinstance(corpus_iter, pd.DataFrame):
         corpus_iter = corpus_iter.astype(object).where(corpus_iter.notna(), None).to_dict("records")
     if isinstance(corpus_iter, str | Mapping) or not isinstance(corpus_iter, Iterable):

@@ -58,23 +58,27 @@ def pseudo_queries(
 
 
 def _rows(
-    graph: HeteroGraph, queries: Sequence[str], stated: Sequence[str], nodes: np.ndarray, found: CSR
+    graph: HeteroGraph,
+    queries: Sequence[str],
+    stated: Sequence[str],
+    nodes: np.ndarray,
+    answers: CSR,
 ) -> pd.DataFrame:
-    """A row per query, its node, and a passage of ``found`` that has no sentence or line equal to ``stated``."""
-    texts = graph.texts(found.indices)
-    kept = [
+    """Rows ``query, node, passage``: the answers to each query without a sentence or line equal to ``stated``."""
+    texts = graph.texts(answers.indices)
+    rows = [
         row
-        for row, (query, text) in enumerate(zip(found.row_index.tolist(), texts, strict=True))
+        for row, (query, text) in enumerate(zip(answers.row_index.tolist(), texts, strict=True))
         if text.strip() and _normal(stated[query]) not in map(_normal, sentences(text))
     ]
-    query = found.row_index[kept]
-    named = [queries[number] for number in query.tolist()]
-    return pd.DataFrame({"query": named, "node": nodes[query], "passage": found.indices[kept]})
+    query = answers.row_index[rows]
+    names = [queries[number] for number in query.tolist()]
+    return pd.DataFrame({"query": names, "node": nodes[query], "passage": answers.indices[rows]})
 
 
 def sentences(text: str) -> list[str]:
     """The sentences and lines of a text."""
-    return [part for part in map(str.strip, _SENTENCE_END.split(text)) if part]
+    return [sentence for sentence in map(str.strip, _SENTENCE_END.split(text)) if sentence]
 
 
 def _normal(text: str) -> str:
@@ -103,35 +107,34 @@ def _headings(
         queries = [
             " ".join(f"{titles} {own}".split()) for titles, own in zip(above, stated, strict=True)
         ]
-    kept = np.isin(row, drawn)
-    found = CSR.group(np.searchsorted(drawn, row[kept]), below[kept], len(drawn))
-    return _rows(graph, queries, stated, nodes, found)
+    of_drawn = np.isin(row, drawn)
+    query = np.searchsorted(drawn, row[of_drawn])
+    answers = CSR.group(query, below[of_drawn], len(drawn))
+    return _rows(graph, queries, stated, nodes, answers)
 
 
 def _sentences(graph: HeteroGraph, count: int, random: np.random.Generator) -> pd.DataFrame:
     """A sentence of a passage per section; relevant are the other passages of the section."""
     passages = np.asarray(graph.passage_nodes)
     parents, section = np.unique(graph.parent[passages], return_inverse=True)
-    parts = CSR.group(section, passages, len(parents))
-    drawn = _drawn(np.flatnonzero(parts.lengths > 1), count, random)
-    nodes = parts.draw(drawn, random)
+    sections = CSR.group(section, passages, len(parents))
+    drawn = _drawn(np.flatnonzero(sections.lengths > 1), count, random)
+    nodes = sections.draw(drawn, random)
     queries = []
     for text in graph.texts(nodes):
-        proper = [part for part in sentences(text) if WORDS[0] <= len(part.split()) <= WORDS[1]]
+        proper = [one for one in sentences(text) if WORDS[0] <= len(one.split()) <= WORDS[1]]
         queries.append(proper[int(random.integers(len(proper)))] if proper else "")
-    found = pd.Series(queries, dtype=object)
-    usable = ~found.duplicated(keep=False) & (
-        found != ""
-    )  # a repeated sentence says nothing of its section
-    row, others = parts.select(drawn)
-    kept = (others != nodes[row]) & usable.to_numpy()[row]
-    return _rows(graph, queries, queries, nodes, CSR.group(row[kept], others[kept], len(drawn)))
+    texts = pd.Series(queries, dtype=object)
+    # a repeated sentence says nothing about its section
+    usable = (~texts.duplicated(keep=False) & (texts != "")).to_numpy()
+    row, passage = sections.select(drawn)
+    is_answer = (passage != nodes[row]) & usable[row]
+    answers = CSR.group(row[is_answer], passage[is_answer], len(drawn))
+    return _rows(graph, queries, queries, nodes, answers)
 
 
 def _drawn(elements: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
     """At most ``count`` elements, drawn at random, in ascending order."""
-    return (
-        elements
-        if len(elements) <= count
-        else np.sort(random.choice(elements, count, replace=False))
-    )
+    if len(elements) <= count:
+        return elements
+    return np.sort(random.choice(elements, count, replace=False))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
 from hashlib import sha256
@@ -32,35 +30,35 @@ from pyterrier_graph.graphs.hetero_graph import HeteroGraph, passage_qrels
 from pyterrier_graph.graphs.relations import GENERATED, RELEVANT, RETRIEVED, inverse
 from pyterrier_graph.storage.arrays import (
     DOCNOS,
-    ArrayFiles,
+    ArrayWriter,
     StoredGraph,
-    TextWriter,
     array_file,
     blocks,
     check_unique,
     ids_of,
     numbers_of,
+    read_array,
     some,
     write_ids,
     writing_ids,
 )
 from pyterrier_graph.storage.artifact import (
-    check_vacant,
+    atomic_folder,
+    content_sha256,
     file_sha256,
-    folder_sha256,
     frame_sha256,
     kind_of,
     pipeline_identity,
     read_meta,
-    replace_file,
 )
-from pyterrier_graph.storage.writer import RangeWriter, Workers, check_workers, kept, unfinished
+from pyterrier_graph.storage.shards import ShardWriter, Workers, check_workers
 
 if TYPE_CHECKING:
     from pyterrier_dr import FlexIndex
 
 BATCH = 256  # queries to retrieve for, edges to encode, or passages whose ids are read, at once
 QIDS = "qids.npids"
+FEATURES = "features"
 QUERYGEN = "querygen"  # the column of pyterrier_doc2query
 PASSAGES = "a DocumentGraph, a FlexIndex, or docnos in the order of an index"
 COMPARED = (
@@ -93,6 +91,7 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
     FORMAT_VERSION = 3
 
     _masked: np.ndarray | None = None  # a boolean per query
+    _dropped: np.ndarray | None = None  # pairs without edges: query * num_passages + passage
 
     def __repr__(self) -> str:
         masked = "" if self._masked is None else f".without({self._masked.sum()} queries)"
@@ -100,7 +99,7 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
 
     def __reduce__(self) -> tuple[Any, ...]:
         kind, arguments, state = super().__reduce__()
-        return kind, arguments, state | {"_masked": self._masked}
+        return kind, arguments, state | {"_masked": self._masked, "_dropped": self._dropped}
 
     def _view(self) -> View:
         if not self.built():
@@ -141,7 +140,7 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
                 queries, as pyterrier_doc2query makes them, or ``docno`` and ``query``, a row per query. They become
                 nodes with ids such as ``generated:0``, whose edges are ``'generated'``, never ``'relevant'``. Equal
                 texts are one query. Nothing is retrieved for them.
-            workers: Number of processes that retrieve, or ``'ray'``: see :mod:`~pyterrier_graph.storage.writer`.
+            workers: Number of processes that retrieve, or ``'ray'``: see :mod:`~pyterrier_graph.storage.shards`.
 
         Raises:
             FileExistsError: If there is something at its path already.
@@ -170,39 +169,30 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
             if retriever is not None or qrels is not None:
                 raise ValueError("a retriever and qrels need topics, which are None")
         queries = _checked_topics(pd.concat([topics[["qid", "query"]], made]))
-        check_vacant(self.path)
         meta = kind_of(self)
-        with tempfile.TemporaryDirectory() as scratch:
-            file = _write_docnos(Path(scratch, DOCNOS), passages, verbose=self.verbose)
-            identity = meta | {"docnos_sha256": file_sha256(file)}
+        with atomic_folder(self.path, meta) as folder:
+            file = _write_docnos(folder / DOCNOS, passages, verbose=self.verbose)
+            edges: dict[str, CSR] = {}
+            with Lookup(file) as docnos:
+                count = len(docnos)
+                if qrels is not None:
+                    edges[RELEVANT] = _judged(topics["qid"], qrels, docnos, passages)
+                if sources is not None:
+                    edges[GENERATED] = _judged(queries["qid"], sources, docnos, passages)
             if retriever is not None:
-                identity |= {
-                    "retriever": pipeline_identity(retriever),
+                inputs = meta | {
+                    "docnos_sha256": file_sha256(file),
                     "topics_sha256": frame_sha256(topics),
+                    "retriever": pipeline_identity(retriever),
                     "k": k,
                 }
-            rows = 0 if retriever is None else len(topics)
-            with unfinished(self.path, meta, rows, BATCH, identity=identity) as writer:
-                writer.prepare(lambda folder: shutil.copyfile(file, folder / DOCNOS))
-                with Lookup(writer.folder / DOCNOS) as docnos:
-                    edges: dict[str, CSR] = {}
-                    if qrels is not None:
-                        edges[RELEVANT] = _judged(topics["qid"], qrels, docnos, passages).extended(
-                            len(queries)
-                        )
-                    if sources is not None:
-                        edges[GENERATED] = _judged(queries["qid"], sources, docnos, passages)
-                    if retriever is not None:
-                        disable = not self.verbose
-                        found = _retrieved(
-                            writer, topics, retriever, k, docnos, workers=workers, disable=disable
-                        )
-                        edges = {RETRIEVED: found.extended(len(queries))} | edges
-                    count = len(docnos)
-                _write(writer.folder, queries, edges, count)
-                sizes = {name: len(found.indices) for name, found in edges.items()}
-                meta |= {"queries": len(queries), "passages": count, "edges": sizes, "k": k}
-                meta["sha256"] = folder_sha256(writer.folder)
+                shards = ShardWriter(folder.parent, len(topics), BATCH, inputs)
+                options = {"workers": workers, "disable": not self.verbose}
+                edges = {RETRIEVED: _retrieved(shards, topics, retriever, k, file, options)} | edges
+            edges = {name: rows.extended(len(queries)) for name, rows in edges.items()}
+            _write(folder, queries, edges, count)
+            sizes = {name: len(rows.indices) for name, rows in edges.items()}
+            meta |= {"queries": len(queries), "passages": count, "edges": sizes, "k": k}
         return self
 
     def add_edge_features(
@@ -226,22 +216,24 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
                 text, or an interrupted run used another encoder.
         """
         self._check_type(edge_type)
-        if edge_type in self.meta.get("features", {}):
+        if self.features_folder(edge_type).is_dir():
             raise FileExistsError(f"{self!r} has features of {edge_type!r} edges already")
         if not self.num_edges[edge_type]:
             raise ValueError(f"{self!r} has no {edge_type!r} edges")
         _write_features(self, edge_type, encode, texts)
-        self.__dict__.pop("meta", None)
         return self
 
     def fingerprint(self) -> str:
         """A digest of queries, passages, edges, scores, edge features, and the mask; those of files are stored."""
         features = {
-            edge_type: about["sha256"]
-            for edge_type, about in sorted(self.meta.get("features", {}).items())
+            edge_type: content_sha256(read_meta(folder))
+            for edge_type in self.edge_types
+            if (folder := self.features_folder(edge_type)).is_dir()
         }
         masked = [] if self._masked is None else np.flatnonzero(self._masked).tolist()
-        return sha256(json.dumps([self.meta["sha256"], features, masked]).encode()).hexdigest()
+        about = [content_sha256(self.meta), features, masked]
+        about += [] if self._dropped is None else [self._dropped.tolist()]
+        return sha256(json.dumps(about).encode()).hexdigest()
 
     # --- reading
 
@@ -257,7 +249,7 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
 
     @property
     def num_edges(self) -> dict[str, int]:
-        """Number of edges per type, those of masked queries included."""
+        """Number of edges per type, including masked queries."""
         return self.meta["edges"]
 
     @property
@@ -295,6 +287,13 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
         view.__dict__.update(self.__dict__, _masked=masked)
         return view
 
+    def without_edges(self, queries: np.ndarray, passages: np.ndarray) -> Self:
+        """A view of the graph without the edges, of all types, between ``queries[i]`` and ``passages[i]``."""
+        view = type(self)(self.path)
+        pairs = np.unique(np.asarray(queries, np.int64) * self.num_passages + passages)
+        view.__dict__.update(self.__dict__, _dropped=pairs)
+        return view
+
     def edges_of_queries(self, queries: np.ndarray, edge_type: str = RETRIEVED) -> CSR:
         """The passages of queries, whose numbers may repeat; a masked query has none.
 
@@ -312,23 +311,27 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
         return self._visible(len(queries), row, queries[row], passages, edges, edge_type)
 
     def edges_of_passages(self, passages: np.ndarray, edge_type: str = RETRIEVED) -> CSR:
-        """The queries of passages, masked ones left out: query numbers, with data as in :meth:`edges_of_queries`."""
+        """The queries of passages, without masked ones: query numbers, with data as in :meth:`edges_of_queries`."""
         back = inverse(edge_type)
-        row, place = self._rows(edge_type, back).places(passages)
-        queries, edges = (
-            self._array(f"{back}.{part}")[place].astype(np.int64) for part in ("indices", "edges")
-        )
+        row, positions = self._rows(edge_type, back).places(passages)
+        queries = self._array(f"{back}.indices")[positions].astype(np.int64)
+        edges = self._array(f"{back}.edges")[positions].astype(np.int64)
         return self._visible(len(passages), row, queries, queries, edges, edge_type)
 
     def edge_features(self, edge_type: str = RETRIEVED) -> np.ndarray:
         """Vectors of edges, by number: shape (edges, d), float16, memory-mapped; KeyError if there are none."""
         self._check_type(edge_type)
-        about = self.meta.get("features", {}).get(edge_type)
-        if about is None:
+        folder = self.features_folder(edge_type)
+        if not folder.is_dir():
             raise KeyError(
                 f"{self!r} has no features of {edge_type!r} edges: add_edge_features makes them"
             )
-        return self._array(f"{edge_type}.features").reshape(-1, about["dimension"])
+        dimension = read_meta(folder)["dimension"]
+        return read_array(folder, FEATURES).reshape(-1, dimension)
+
+    def features_folder(self, edge_type: str) -> Path:
+        """The folder of the features of edges, an artifact inside the graph."""
+        return self.path / f"{edge_type}.{FEATURES}"
 
     def _ends(self, edges: np.ndarray, edge_type: str) -> tuple[np.ndarray, np.ndarray]:
         """The numbers of the queries and of the passages that edges join."""
@@ -345,18 +348,21 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
         rows: int,
         row: np.ndarray,
         queries: np.ndarray,
-        others: np.ndarray,
+        ends: np.ndarray,
         edges: np.ndarray,
         edge_type: str,
     ) -> CSR:
-        """Compresses edges, those of masked queries left out."""
+        """Compresses edges, without masked queries."""
         if self._masked is not None:
-            kept = ~self._masked[queries]
-            row, others, edges = row[kept], others[kept], edges[kept]
+            visible = ~self._masked[queries]
+            row, ends, edges = row[visible], ends[visible], edges[visible]
+        if self._dropped is not None:
+            query, passage = self._ends(edges, edge_type)
+            visible = ~np.isin(query * self.num_passages + passage, self._dropped)
+            row, ends, edges = row[visible], ends[visible], edges[visible]
         scores = self._array(f"{edge_type}.scores")[edges]
-        return CSR(
-            offsets(np.bincount(row, minlength=rows)), others, {"scores": scores, "edges": edges}
-        )
+        indptr = offsets(np.bincount(row, minlength=rows))
+        return CSR(indptr, ends, {"scores": scores, "edges": edges})
 
     def _check_type(self, edge_type: str) -> None:
         if edge_type not in self.edge_types:
@@ -385,38 +391,32 @@ def _write_features(
         if len(wrong := np.flatnonzero(~np.isfinite(vectors).all(axis=1))):
             pair = f"query {graph.qids_of(queries[wrong[:1]])[0]!r}, passage {docnos[wrong[0]]!r}"
             raise ValueError(f"{pair}: the encoder gave a vector that is not finite in 16 bits")
-        return {file.name: vectors}
+        return {name: vectors}
 
-    total, file = graph.num_edges[edge_type], array_file(graph.path, f"{edge_type}.features")
-    first = encoded(np.arange(min(COMPARED, total)))[file.name]
-    identity = {
-        "graph": graph.meta["sha256"],
+    total, name = graph.num_edges[edge_type], array_file(graph.path, FEATURES).name
+    first = encoded(np.arange(min(COMPARED, total)))[name]
+    inputs = {
+        "graph": content_sha256(graph.meta),
         "first vectors (encoder, texts)": sha256(first.tobytes()).hexdigest(),
     }
-    place = graph.path.with_name(f"{graph.path.name}.{edge_type}.unfinished")
-    progress: dict[str, Any] = {
-        "desc": "edge features",
-        "unit": "edge",
-        "delay": 1,
-        "disable": not graph.verbose,
-    }
-    with kept(place, identity, total, BATCH) as writer:
-        writer.compute(partial(encoded, dimension=first.shape[1]), file.name, **progress)
-        (writer.folder / file.name).replace(file)
-        meta = read_meta(graph.path, {})
-        about = {"dimension": first.shape[1], "sha256": writer.sha256[file.name]}
-        meta.setdefault("features", {})[edge_type] = about
-        replace_file(graph.path, meta, file.name)
+    dimension = first.shape[1]
+    meta = {"type": "edge_features", "format": "float16", "dimension": dimension}
+    progress: dict[str, Any] = {"desc": "edge features", "unit": "edge", "delay": 1}
+    with atomic_folder(graph.features_folder(edge_type), meta) as folder:
+        shards = ShardWriter(folder.parent, total, BATCH, inputs)
+        work = partial(encoded, dimension=dimension)
+        shards.compute(work, disable=not graph.verbose, **progress)
+        shards.concatenate(folder, [name])
 
 
 def texts_of_passages(texts: pt.Transformer, docnos: list[str]) -> list[str]:
     """Texts of passages, which may repeat, by a transformer that adds ``text`` to ``docno``; each is loaded once."""
     loaded = texts.transform(pd.DataFrame({"docno": [*dict.fromkeys(docnos)]}))
     pt.validate.document_frame(loaded, extra_columns=["text"], context=texts)
-    found = loaded.set_index("docno")["text"].reindex(docnos)
-    if found.isna().any():
-        raise ValueError(f"{texts} has no text of passage {found.index[found.isna()][0]!r}")
-    return found.tolist()
+    column = loaded.set_index("docno")["text"].reindex(docnos)
+    if column.isna().any():
+        raise ValueError(f"{texts} has no text of passage {column.index[column.isna()][0]!r}")
+    return column.tolist()
 
 
 def _checked_topics(topics: pd.DataFrame) -> pd.DataFrame:
@@ -474,31 +474,30 @@ def _judged(qids: pd.Series, qrels: pd.DataFrame, docnos: Lookup, passages: Any)
 
 
 def _retrieved(
-    writer: RangeWriter,
+    shards: ShardWriter,
     topics: pd.DataFrame,
     retriever: pt.Transformer,
     k: int,
-    docnos: Lookup,
-    *,
-    workers: Workers,
-    disable: bool,
+    docnos_file: Path,
+    options: dict[str, Any],
 ) -> CSR:
-    """The k best passages of each query, retrieved for a range of queries at a time."""
+    """The k best passages of each query, retrieved for ``BATCH`` queries at a time."""
     pipeline = (retriever % k).compile()
 
-    def found(numbers: np.ndarray) -> dict[str, np.ndarray]:
-        asked = topics.iloc[numbers].reset_index(drop=True)
+    def read(numbers: np.ndarray) -> pd.DataFrame:
+        return topics.iloc[numbers].reset_index(drop=True)
+
+    def edges_of(asked: pd.DataFrame) -> dict[str, np.ndarray]:
         results = check_frame(_unwrapped(pipeline.transform(asked)), pipeline, numbers=("score",))
         pt.validate.result_frame(results, extra_columns=["score"])
-        edges = _edges(asked["qid"], results, docnos, "results", k)
+        with Lookup(docnos_file) as docnos:
+            edges = _edges(asked["qid"], results, docnos, "results", k)
         return {"lengths": edges.lengths, "indices": edges.indices, "scores": edges.data["scores"]}
 
-    writer.compute(
-        found, workers=workers, desc="retrieving", unit="query", delay=1, disable=disable
-    )
-    ranges = [*writer.read()]
+    shards.compute(edges_of, read=read, desc="retrieving", unit="query", delay=1, **options)
+    parts = [*shards.read()]
     lengths, indices, scores = (
-        np.concatenate([arrays[name] for arrays in ranges])
+        np.concatenate([arrays[name] for arrays in parts])
         for name in ("lengths", "indices", "scores")
     )
     return CSR(offsets(lengths), indices, {"scores": scores})
@@ -548,20 +547,16 @@ def _edges(
 def _write(folder: Path, topics: pd.DataFrame, edges: Mapping[str, CSR], num_passages: int) -> None:
     """Writes the queries, and the edges of each type by query and by passage."""
     write_ids(folder / QIDS, topics["qid"])
-    with TextWriter(folder) as texts:
-        texts.extend(topics["query"].tolist())
-    with ArrayFiles() as arrays:
-        for name, found in edges.items():
-            back = CSR.group(
-                found.indices, found.row_index, num_passages, edges=np.arange(len(found.indices))
-            )
-            for direction, rows in (name, found), (inverse(name), back):
-                for part, values in {
-                    "indptr": rows.indptr,
-                    "indices": rows.indices,
-                    **rows.data,
-                }.items():
-                    arrays.append(folder, f"{direction}.{part}", values)
+    with ArrayWriter(folder) as arrays:
+        arrays.append_texts(topics["query"].tolist())
+        for name, forward in edges.items():
+            numbers = np.arange(len(forward.indices))
+            back = CSR.group(forward.indices, forward.row_index, num_passages, edges=numbers)
+            for direction, rows in (name, forward), (inverse(name), back):
+                arrays.append(f"{direction}.indptr", rows.indptr)
+                arrays.append(f"{direction}.indices", rows.indices)
+                for column, values in rows.data.items():
+                    arrays.append(f"{direction}.{column}", values)
 
 
 def _write_docnos(file: Path, passages: Any, *, verbose: bool) -> Path:

@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import numpy as np
-
-from pyterrier_graph.checks import check_type
-
-if TYPE_CHECKING:
-    from pyterrier_graph.graphs.hetero_graph import HeteroGraph
-    from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 
 ORDER, STRUCTURAL, TITLE = "order", "structural", "title"
 TITLES = "titles"  # all titles above a node: title, title/title, ...
@@ -48,66 +41,19 @@ PAPER_RELATIONS = _with_inverses((ORDER, STRUCTURAL, "internal", "external"))
 
 def relation_names(named: Iterable[str]) -> tuple[str, ...]:
     """All relations of a graph whose documents name some: the paper's eight, ``title``, ``title_i``, others by name."""
-    others = sorted({*named} - {*PAPER_RELATIONS, TITLE})
-    return PAPER_RELATIONS + _with_inverses([TITLE, *others])
-
-
-def paper_relations(graph: HeteroGraph) -> tuple[str, ...]:
-    """All relations of a graph except ``title`` and its inverse, which the paper does not have."""
-    return tuple(
-        relation for relation in graph.relations if relation not in (TITLE, inverse(TITLE))
-    )
+    own = sorted({*named} - {*PAPER_RELATIONS, TITLE})
+    return PAPER_RELATIONS + _with_inverses([TITLE, *own])
 
 
 def check_relation_name(relation: str) -> None:
     """Raises ValueError if the links or references of a document cannot have this name."""
     if not _NAME.fullmatch(relation) or relation.endswith(INVERSE):
-        allowed = f"allowed are lower-case letters, digits and '_'; names ending in '{INVERSE}' are those of inverses"
+        allowed = f"allowed are lower-case letters, digits and '_'; names ending in '{INVERSE}' are inverses"
         raise ValueError(f"a relation cannot be called {relation!r}: {allowed}")
     if relation in (ORDER, STRUCTURAL, TITLE, TITLES, *QUERY_RELATIONS, DOCUMENT):
         raise ValueError(
             f"the name {relation!r} is taken; give the relation of your documents another name"
         )
-
-
-def check_relations(graph: HeteroGraph, relations: Iterable[str] | str) -> list[str]:
-    """Relations as a list; raises ValueError if one, or one of a path (``'title/title'``), is not in the graph."""
-    check_type("relations", relations, Iterable, "names of relations, such as 'title'")
-    paths = [relations] if isinstance(relations, str) else [*relations]
-    for path in paths:
-        check_type("a relation", path, str, "a name such as 'title'")
-        if path == TITLES and TITLE in graph.relations:
-            continue
-        for relation in path.split(STEP):
-            if relation not in graph.relations:
-                place = "" if relation == path else f" of the path {path!r}"
-                raise ValueError(
-                    f"the graph has no relation {relation!r}{place}; it has {', '.join(graph.relations)}"
-                )
-    return paths
-
-
-def check_graphs(
-    relations: Sequence[str], graph: HeteroGraph | None, query_graph: QueryPassageGraph | None
-) -> None:
-    """Raises ValueError if a relation lacks its graph, or the graph does not have the relation."""
-    queries = [name for name in relations if name in QUERY_RELATIONS]
-    others = [name for name in relations if name not in QUERY_RELATIONS]
-    if queries and query_graph is None:
-        raise ValueError(
-            f"{', '.join(queries)} are relations of queries: give query_graph=QueryPassageGraph(...)"
-        )
-    for name in queries:
-        if query_graph is not None and name not in query_graph.edge_types:
-            raise ValueError(
-                f"{query_graph!r} has no {name!r} edges: build it with {QUERY_RELATIONS[name]}"
-            )
-    if others and graph is None:
-        raise ValueError(
-            f"{', '.join(others)} are relations of documents: give graph=DocumentGraph(...)"
-        )
-    if graph is not None:
-        check_relations(graph, others)
 
 
 def inverse_path(path: str) -> str:
@@ -116,7 +62,7 @@ def inverse_path(path: str) -> str:
 
 
 def nearest_titled(parent: np.ndarray, titled: np.ndarray) -> np.ndarray:
-    """Per node the nearest ``titled`` section above it, or -1; ``parent`` is the section that holds it, or -1."""
+    """The nearest ``titled`` section above each node, or -1; ``parent`` is the section that contains it, or -1."""
     above = parent.copy()
     while len(further := np.flatnonzero((above >= 0) & ~titled[above])):
         above[further] = parent[above[further]]

@@ -1,8 +1,8 @@
-"""Attention along the edges of a graph: which node states an HGAT computes, and from which others.
+"""Attention along the edges of a graph, and the plan of which node states an HGAT computes from which others.
 
 In the No out and No self variants, the state of a node depends on the target that it is computed for (Albarede et al.
-2023, Sect. 3.3: j != tgt). A state is therefore identified by a node and a target. Only nodes near a target have a
-state that depends on it; the states of all other nodes are computed once for all targets.
+2023, Sect. 3.3: j != tgt). So a state is identified by a node and a target. Only nodes near a target have a state that
+depends on it; the states of all other nodes are computed once for all targets.
 
 Scaled dot-product attention is computed between token matrices of unequal lengths. The attention of one edge is
 independent of all others: the softmax is over the tokens of one neighbor, and the results are summed over the
@@ -13,7 +13,7 @@ neighbors. The tokens of the nodes are in the last dimension, because a softmax 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,22 +21,19 @@ from torch import Tensor
 from torch.nn import functional
 
 from pyterrier_graph.encoders.token_encoder import TokenStates
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.relations import SELF, inverse_path
-
-if TYPE_CHECKING:
-    from pyterrier_graph.graphs.hetero_graph import HeteroGraph
-    from pyterrier_graph.hgat.equations import HGATConfig
 
 ALL_TARGETS = -1
 PADDED_TOKENS_AT_ONCE = 2_048
 
 
 class Edges(NamedTuple):
-    """Edges from nodes to the neighbors that they attend to."""
+    """Edges of one relation from nodes to the neighbors that they attend to, numbered compactly."""
 
-    nodes: Tensor  # the nodes that have neighbors, distinct and ascending
-    neighbors: Tensor  # the nodes that they attend to, likewise
-    pairs: Tensor  # the edges: positions in ``nodes`` and in ``neighbors``, shape (2, edges)
+    nodes: Tensor  # nodes that have neighbors, distinct and ascending, shape (nodes,)
+    neighbors: Tensor  # nodes that they attend to, likewise, shape (neighbors,)
+    pairs: Tensor  # positions in ``nodes`` and in ``neighbors``, shape (2, edges)
 
     @classmethod
     def of(cls, node: np.ndarray, neighbor: np.ndarray) -> Edges:
@@ -46,7 +43,7 @@ class Edges(NamedTuple):
         return cls(*map(torch.from_numpy, (nodes, neighbors, np.stack([node, neighbor]))))
 
     def sum(self, values: Tensor) -> Tensor:
-        """Per node the sum over its neighbors' values, float32; shapes (neighbors,) and (nodes,)."""
+        """Sum of each node's neighbors' values, float32; (neighbors,) to (nodes,)."""
         total = torch.zeros(len(self.nodes), device=values.device)
         return total.index_add_(0, self.pairs[0], values.float()[self.pairs[1]])
 
@@ -62,46 +59,38 @@ def attend_along_edges(
 ) -> Tensor:
     """Each node's tokens attend to the tokens of each of its neighbors; returns the sums over the neighbors, float32.
 
-    ``queries`` are projected states of ``edges.nodes``; ``keys`` and ``values`` those of ``edges.neighbors``.
+    ``queries`` are projected states of ``edges.nodes``, ``keys`` and ``values`` of ``edges.neighbors``. The result has
+    the shape of ``queries.values``: (tokens of all nodes, d).
     """
-    pairs = edges.pairs[
-        :, (queries.lengths[edges.pairs[0]] > 0) & (keys.lengths[edges.pairs[1]] > 0)
-    ]
-    longest = torch.maximum(queries.lengths[pairs[0]], keys.lengths[pairs[1]])
-    parts = []
-    for some in _batches(longest):
-        query_rows, query_mask = _padded_rows(queries, pairs[0, some])
-        key_rows, key_mask = _padded_rows(keys, pairs[1, some])
-        q, k, v = (
-            queries.values[query_rows],
-            keys.values[key_rows],
-            values.values[key_rows],
-        )  # (pairs, tokens, d)
-        parts.append(
-            (query_rows[query_mask], _attend(q, k, v, key_mask, heads, dropout)[query_mask].float())
-        )
+    node, neighbor = edges.pairs
+    has_tokens = (queries.lengths[node] > 0) & (keys.lengths[neighbor] > 0)
+    node, neighbor = node[has_tokens], neighbor[has_tokens]
+    longest = torch.maximum(queries.lengths[node], keys.lengths[neighbor])
     total = torch.zeros_like(queries.values, dtype=torch.float32)
-    if not parts:
+    rows, sums = [], []
+    for batch in _batches(longest):
+        query_rows, query_mask = _padded_rows(queries, node[batch])  # (edges, query tokens)
+        key_rows, key_mask = _padded_rows(keys, neighbor[batch])  # (edges, key tokens)
+        q, k, v = queries.values[query_rows], keys.values[key_rows], values.values[key_rows]
+        attended = _attend(q, k, v, key_mask, heads, dropout)  # (edges, query tokens, d)
+        rows.append(query_rows[query_mask])
+        sums.append(attended[query_mask].float())
+    if not rows:
         return total
-    rows, sums = (torch.cat(part) for part in zip(*parts, strict=True))
-    return total.index_add_(0, rows, sums)
+    return total.index_add_(0, torch.cat(rows), torch.cat(sums))
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, heads: int, dropout: float) -> Tensor:
-    """Attention in a batch of matrices of shape (tokens, d); the mask, shape (batch, tokens), marks the keys."""
+    """Attention in a batch of matrices of shape (tokens, d); the mask, shape (batch, key tokens), marks the keys."""
+    # (batch, heads, tokens, d / heads)
     q, k, v = (tensor.unflatten(2, (heads, -1)).transpose(1, 2) for tensor in (q, k, v))
-    weights = _weights(
-        k @ (q * q.shape[-1] ** -0.5).transpose(2, 3), mask[:, None, :, None], dropout
-    )
-    return (v.transpose(2, 3) @ weights).permute(0, 3, 1, 2).flatten(2)
-
-
-def _weights(scores: Tensor, mask: Tensor, dropout: float) -> Tensor:
-    """Softmax over the keys, the last dimension but one; padding gets no attention."""
+    scores = k @ (q * q.shape[-1] ** -0.5).transpose(2, 3)  # (batch, heads, key, query tokens)
     if not mask.all():
-        scores = scores.masked_fill_(~mask, -torch.inf)
-    weights = scores.softmax(-2)
-    return functional.dropout(weights, dropout) if dropout else weights
+        scores = scores.masked_fill_(~mask[:, None, :, None], -torch.inf)
+    weights = scores.softmax(-2)  # over the keys
+    if dropout:
+        weights = functional.dropout(weights, dropout)
+    return (v.transpose(2, 3) @ weights).permute(0, 3, 1, 2).flatten(2)
 
 
 def _batches(lengths: Tensor) -> Iterator[Tensor]:
@@ -115,7 +104,7 @@ def _batches(lengths: Tensor) -> Iterator[Tensor]:
 
 
 def _padded_rows(states: TokenStates, nodes: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows of ``states.values`` for some nodes, padded with row 0, and which are real; shape (nodes, longest)."""
+    """Rows of ``states.values`` for nodes, padded with row 0, and which are real; both (nodes, longest)."""
     lengths = states.lengths[nodes]
     column = torch.arange(int(lengths.max()), device=lengths.device)
     mask = column < lengths[:, None]
@@ -128,21 +117,21 @@ def _padded_rows(states: TokenStates, nodes: Tensor) -> tuple[Tensor, Tensor]:
 class Hop(NamedTuple):
     """The work of one layer: new states are computed from the states of the layer before."""
 
-    previous: Tensor  # for each new state the earlier state of the same node, shape (states,)
+    previous: Tensor  # the earlier state of each new state's node, shape (states,)
     edges: dict[
         str, Edges
-    ]  # per relation and SELF: new states, and the earlier ones that they attend to
-    without_self: Tensor  # whether a new state is that of a target that does not attend to itself (Eq. 8), (states,)
+    ]  # by relation (and SELF): from new states to the earlier states they attend to
+    without_self: Tensor  # whether a target does not attend to itself (Eq. 8), shape (states,)
 
 
 class Propagation(NamedTuple):
-    """The work of all layers for a set of targets; ``accelerate.utils.send_to_device`` moves it to a device."""
+    """The work of all layers for some targets; ``accelerate.utils.send_to_device`` moves it to a device."""
 
     nodes: np.ndarray  # nodes whose encoded texts are the input of the first layer, shape (inputs,)
     hops: tuple[Hop, ...]  # the layers, first to last
-    targets: Tensor  # for each given target its state after the last layer, shape (targets,)
-    inputs: Tensor  # for each given target its position in ``nodes``, shape (targets,)
-    # per relation whose tokens are matched directly: positions in the distinct targets, and of neighbors in ``nodes``
+    targets: Tensor  # state of each given target after the last layer, shape (targets,)
+    inputs: Tensor  # position of each given target in ``nodes``, shape (targets,)
+    # edges of each relation that is matched directly: from distinct targets to positions in ``nodes``
     matches: tuple[tuple[Tensor, Tensor], ...] = ()
 
 
@@ -150,23 +139,46 @@ def plan_propagation(
     graph: HeteroGraph,
     targets: np.ndarray,
     relations: Sequence[str],
-    config: HGATConfig,
     layers: int,
+    *,
+    no_out: bool,
+    no_self: bool,
 ) -> Propagation:
-    """Works backwards from the targets, which are node numbers, to the encoded texts; relations are without SELF."""
-    no_out, no_self = config.no_out, config.no_self
+    """Works backwards from the targets to the texts that have to be encoded.
+
+    For two layers, the target 1 of passages 0 - 1 - 2 - 3 along ``order`` and ``order_i``, and i <- j where the state
+    of i attends to the earlier state of j::
+
+        texts to encode         states of layer 1         states of layer 2
+
+              0 ----.
+              1 ----+--- hops[0] --->  0 ----.
+              2 ----+    0 <- 0 1      1 ----+--- hops[1] --->  1, the target
+              3 ----'    1 <- 0 1 2    2 ----'    1 <- 0 1 2
+                         2 <- 1 2 3
+
+    With No out (``j != tgt``), hops[0] is 0 <- 0, 1 <- 0 1 2, 2 <- 2 3. So for another target, passages 0 and 2 have
+    other states: the plan then has a state for each pair of a node and a target nearby.
+
+    Args:
+        graph: The graph.
+        targets: Node numbers, which may repeat.
+        relations: The relations, without SELF.
+        layers: Number of layers.
+        no_out: Whether no node aggregates from the target (Eq. 2).
+        no_self: Whether the target does not attend to itself (Eq. 8).
+    """
     unique, position = np.unique(np.asarray(targets, dtype=np.int64), return_inverse=True)
-    target_dependent = no_out or no_self
-    node, target = (
-        unique,
-        np.arange(len(unique)) if target_dependent else np.full(len(unique), ALL_TARGETS),
-    )
-    states = _States(graph, unique, relations, layers if target_dependent else 0)
+    depends = no_out or no_self  # whether states depend on the target
+    node, target = unique, np.full(len(unique), ALL_TARGETS)
+    if depends:
+        target = np.arange(len(unique))
+    states = _States(graph, unique, relations, layers if depends else 0)
     hops: list[Hop] = []
     for layer in range(layers, 0, -1):
         # What the states of the layer before depend on: the message of the target is missing (No out), or the state
         # of the target differs (No self). The difference spreads by one hop per layer.
-        radius = (layer - 1 if no_out else layer - 2) if layer > 1 and target_dependent else -1
+        radius = (layer - 1 if no_out else layer - 2) if layer > 1 and depends else -1
         target_node = np.where(target == ALL_TARGETS, -1, unique[target])
         needed, rows = [states.number(node, target, radius)], []
         for relation in relations:
@@ -177,16 +189,14 @@ def plan_propagation(
             rows.append(row)
             needed.append(states.number(neighbor, target[row], radius))
         numbers, index = np.unique(np.concatenate(needed), return_inverse=True)
-        previous, *sources = np.split(index, np.cumsum([len(part) for part in needed])[:-1])
+        previous, *sources = np.split(index, np.cumsum([*map(len, needed)])[:-1])
         without_self = (node == target_node) & no_self
         with_self = np.flatnonzero(~without_self)
-        pairs = [
-            (SELF, with_self, previous[with_self]),
-            *zip(relations, rows, sources, strict=True),
-        ]
-        edges = {name: Edges.of(row, source) for name, row, source in pairs if len(row)}
+        ends = {SELF: (with_self, previous[with_self])}
+        ends |= dict(zip(relations, zip(rows, sources, strict=True), strict=True))
+        edges = {name: Edges.of(row, source) for name, (row, source) in ends.items() if len(row)}
         hops.append(Hop(torch.from_numpy(previous), edges, torch.from_numpy(without_self)))
-        node, target = numbers % graph.num_nodes, numbers // graph.num_nodes - 1
+        node, target = states.node_and_target(numbers)
     inputs = np.searchsorted(node, unique)[position]
     return Propagation(
         node, tuple(reversed(hops)), torch.from_numpy(position), torch.from_numpy(inputs)
@@ -194,16 +204,18 @@ def plan_propagation(
 
 
 class _States:
-    """Numbers the states (node, target), and decides which of them depend on the target. ``targets`` ascend."""
+    """Numbers the states (node, target), and decides which of them depend on the target. ``targets`` ascend.
+
+    State ``node`` is the same for all targets; state ``(target + 1) * nodes + node`` belongs to one target.
+    """
 
     def __init__(
         self, graph: HeteroGraph, targets: np.ndarray, relations: Sequence[str], hops: int
     ) -> None:
         self.num_nodes = graph.num_nodes
         front = np.arange(len(targets)) * self.num_nodes + targets
-        self.within = [
-            front
-        ]  # by distance: the sorted keys of nodes that a message of the target can reach
+        # by distance: sorted keys (target, node) of the nodes that a message of the target can reach
+        self.within = [front]
         for _ in range(1, hops):
             target, node = np.divmod(front, self.num_nodes)
             reached = [self.within[-1]]
@@ -215,13 +227,17 @@ class _States:
             front = np.setdiff1d(self.within[-1], self.within[-2], assume_unique=True)
 
     def number(self, node: np.ndarray, target: np.ndarray, radius: int) -> np.ndarray:
-        """The number of the state of each node for its target (a position in the targets, or ``ALL_TARGETS``).
+        """The number of each node's state for its target (a position in the targets, or ``ALL_TARGETS``).
 
-        It is the same for all targets that are more than ``radius`` hops away; with -1, for all targets.
+        All targets that are more than ``radius`` hops away share it; with -1, all targets.
         """
         if radius < 0 or not len(node):
             return node.astype(np.int64)
         within = self.within[radius]
         key = target * self.num_nodes + node
-        found = within[np.minimum(np.searchsorted(within, key), len(within) - 1)] == key
-        return np.where(found & (target != ALL_TARGETS), key + self.num_nodes, node)
+        near = within[np.minimum(np.searchsorted(within, key), len(within) - 1)] == key
+        return np.where(near & (target != ALL_TARGETS), key + self.num_nodes, node)
+
+    def node_and_target(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The nodes and targets of states."""
+        return numbers % self.num_nodes, numbers // self.num_nodes - 1

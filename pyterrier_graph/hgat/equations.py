@@ -2,7 +2,7 @@ r"""Heterogeneous graph attention over passages.
 
 L. Albarede, P. Mulhem, L. Goeuriot, S. Marié, C. Le Pape-Gardeux, T. Chardin-Segui:
 Heterogeneous graph attention networks for passage retrieval. Information Retrieval Journal 26, 2023.
-"Eq. n" and "Sect. n" are those of this paper.
+"Eq. n" and "Sect. n" refer to this paper.
 
 A node :math:`i` is a matrix of token vectors :math:`h_i`, shape (tokens of i, d); :math:`\mathcal N_i^r` are its
 neighbors by relation :math:`r`, and :math:`W_r`, shape (positions,), weights the relation per token position. A layer
@@ -36,16 +36,18 @@ with Eq. 6, :func:`~pyterrier_graph.graph_maxsim.graph_reranker.maxsim`. Not in 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, cast
 
 import numpy as np
 import pandas as pd
+import pydantic
 import torch
+from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor, nn
+from torch.nn import functional
 
-from pyterrier_graph.checks import check_fields, check_number, check_weights
+from pyterrier_graph.configuration import STRICT, DropoutRate, RelationWeights
 from pyterrier_graph.encoders.checkpoints import full_precision
 from pyterrier_graph.encoders.token_encoder import TokenStates
 from pyterrier_graph.graph_maxsim.graph_reranker import (
@@ -70,12 +72,12 @@ from pyterrier_graph.hgat.attention import (
 Variant = Literal["BASE", "NO", "LB", "NS", "NO_LB", "NO_NS", "LB_NS", "NO_LB_NS"]
 
 POSITION_FOCUS = 10.0
-LARGEST = 3.0  # logarithm of how much a token of a query counts, at most
-# The titles of a passage, the passages before and after it, those of its section and of the section around that one.
+MAX_LOG_IMPORTANCE = 3.0  # of a query token
+# titles, the next and previous passage, and the passages under the same title and under the title above
 NEIGHBORHOOD = ("title", "title/title", "order", "order_i", "title/title_i", "title/title/title_i")
 
 
-@dataclass(frozen=True)
+@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class HGATConfig:
     """Shape of an :class:`HGAT`, which starts at :class:`~pyterrier_graph.GraphMaxSim` with its default weights.
 
@@ -108,31 +110,25 @@ class HGATConfig:
 
     variant: Variant = "NO_LB"
     framework: Literal["standard", "late"] | None = None
-    layers: int = 1
-    heads: int = 4
-    dropout: float = 0.0
+    layers: PositiveInt = 1
+    heads: PositiveInt = 4
+    dropout: DropoutRate = 0.0
     init: Literal["random", "identity"] = "identity"
     aggregation: Literal["sum", "mean"] = "sum"
     relations: tuple[str, ...] | None = NEIGHBORHOOD
     titles: bool = False
-    dimension: int | None = 128
-    matches: Mapping[str, float] | None = None
-    seed: int = 0
+    dimension: PositiveInt | None = 128
+    matches: RelationWeights | None = None
+    seed: NonNegativeInt = 0
 
     def __post_init__(self) -> None:
-        check_fields(self, layers=1, heads=1, dimension=1, seed=0)
-        check_number("dropout", self.dropout, 0, 1, below=True)
         if self.framework is None:
             object.__setattr__(
                 self, "framework", "late" if self.variant in ("NO_NS", "NO_LB_NS") else "standard"
             )
-        if self.relations is not None:
-            names = (self.relations,) if isinstance(self.relations, str) else tuple(self.relations)
-            object.__setattr__(self, "relations", names)
         if self.matches is None:
             plain = self.framework == "late" or self.init == "random"
-            object.__setattr__(self, "matches", {} if plain else TITLES_AND_NEIGHBORS)
-        object.__setattr__(self, "matches", check_weights(self.matches))
+            object.__setattr__(self, "matches", {} if plain else dict(TITLES_AND_NEIGHBORS))
         if self.framework == "late" and self.matches:
             raise ValueError("matches= needs framework='standard'")
 
@@ -145,8 +141,9 @@ class HGATConfig:
             "dropout": 0.7,
             "init": "random",
             "aggregation": "sum",
+            "relations": None,
         }
-        return cls(variant, **published | {"relations": None} | options)
+        return cls(variant, **published | options)
 
     @property
     def no_out(self) -> bool:
@@ -170,13 +167,12 @@ class HGATConfig:
 
 
 class NarrowAttention(nn.Module):
-    """The parameters of a MultiHead with fewer dimensions than token vectors, named as in nn.MultiheadAttention."""
+    """The parameters of nn.MultiheadAttention for fewer dimensions than token vectors have, which PyTorch lacks."""
 
     def __init__(self, dimension: int, inner: int) -> None:
         super().__init__()
-        self.in_proj_weight = nn.Parameter(
-            nn.init.xavier_uniform_(torch.empty(3 * inner, dimension))
-        )
+        weight = nn.init.xavier_uniform_(torch.empty(3 * inner, dimension))
+        self.in_proj_weight = nn.Parameter(weight)
         self.in_proj_bias = nn.Parameter(torch.zeros(3 * inner))
         self.out_proj = nn.Linear(inner, dimension)
         nn.init.zeros_(self.out_proj.bias)
@@ -204,7 +200,7 @@ class HGATLayer(nn.Module):
         make = wide if inner == dimension else partial(NarrowAttention, dimension, inner)
         self.attention: Any = nn.ModuleDict({r: make() for r in names})
         # W_r: a weight per token position (Sect. 5.2.1: "a vector of size 180"). Its initial values are not in the
-        # paper; uniform in [0, 1], as those of lambda and alpha.
+        # paper; here uniform in [0, 1], like lambda and alpha.
         self.weight = nn.ParameterDict({r: nn.Parameter(torch.rand(positions)) for r in names})
         self.lambda_ = nn.Parameter(torch.rand(())) if config.lambda_ else None
         self.residual = config.init == "identity"
@@ -217,19 +213,17 @@ class HGATLayer(nn.Module):
             nn.init.zeros_(attention.out_proj.weight)
             if relation == SELF:
                 continue
-            # Values are the neighbors' token vectors, as they are or on random directions. Queries and keys are random:
+            # Values are the neighbors' token vectors, unchanged or on random directions. Queries and keys are random:
             # with equal projections each position would attend to the tokens most like its own, which add nothing new.
             inner = len(attention.in_proj_weight) // 3
-            values = (
-                torch.eye(dimension)
-                if inner == dimension
-                else nn.init.orthogonal_(torch.empty(inner, dimension))
-            )
+            values = torch.eye(dimension)
+            if inner != dimension:
+                values = nn.init.orthogonal_(torch.empty(inner, dimension))
             with torch.no_grad():
-                attention.in_proj_weight.copy_(
-                    torch.cat([torch.randn(2 * inner, dimension), values])
-                )
-                attention.out_proj.weight.copy_(values.T if gated else torch.zeros_like(values.T))
+                random = torch.randn(2 * inner, dimension)
+                attention.in_proj_weight.copy_(torch.cat([random, values]))
+                if gated:
+                    attention.out_proj.weight.copy_(values.T)
         for weight in self.weight.values():
             # each position aggregates along one relation, instead of the mean of all
             nn.init.normal_(weight, std=POSITION_FOCUS if gated else 0.0)
@@ -247,7 +241,7 @@ class HGATLayer(nn.Module):
         """Softmax of W over the relations, at each position; shape (positions,) per relation.
 
         In the Lambda variants it is without SELF, whose share is 1 - lambda (the columns of Table 6 add up to lambda
-        without SELF). It is over all relations of the model, not only those of a node: ``softmax(W)`` has no index i.
+        without SELF). It is over all relations of the model, not only a node's: ``softmax(W)`` has no index i.
         """
         relations = [r for r in self.weight if r != SELF or self.lambda_ is None]
         stacked = torch.stack([self.weight[r] for r in relations]).softmax(0)
@@ -272,11 +266,10 @@ class HGATLayer(nn.Module):
                 context.index_add_(0, rows, share[relation][position[rows], None] * message)
         if self.lambda_ is None:
             return own.with_values(share[SELF][position, None] * content + context)  # Eq. 1, 2
-        # Eq. 3, 7; Eq. 8 has no lambda, content of 0 there
-        scale = (
-            torch.where(without_self, 1.0, self.lambda_) if self.config.no_self else self.lambda_
-        )
-        return own.with_values((1 - self.lambda_) * content + scale * context)
+        scale: Tensor = self.lambda_
+        if self.config.no_self:  # Eq. 8 has no lambda, and content is 0 there
+            scale = torch.where(without_self, 1.0, scale)
+        return own.with_values((1 - self.lambda_) * content + scale * context)  # Eq. 3, 7
 
     def _messages(
         self, relation: str, states: TokenStates, own: TokenStates, edges: Edges, linear: bool
@@ -287,24 +280,24 @@ class HGATLayer(nn.Module):
         """
         attention = self.attention[relation]
         weights, biases = attention.in_proj_weight.chunk(3), attention.in_proj_bias.chunk(3)
+        project_query, project_key, project_value = zip(weights, biases, strict=True)
         sources, targets = states.select(edges.neighbors), own.select(edges.nodes)
-        parts = sources.values, targets.values
-        source_values, target_values = (part.detach() for part in parts) if linear else parts
-        queries = targets.with_values(
-            nn.functional.linear(target_values, weights[0], biases[0])
-        )  # (tokens, d)
-        keys = sources.with_values(nn.functional.linear(source_values, weights[1], biases[1]))
-        values = sources.with_values(nn.functional.linear(sources.values, weights[2], biases[2]))
-        options: dict[str, Any] = {
-            "heads": self.config.heads,
-            "dropout": self.config.dropout if self.training else 0.0,
-        }
-        attended = targets.with_values(attend_along_edges(queries, keys, values, edges, **options))
-        number = edges.sum(sources.lengths > 0)[attended.row_index, None]
-        message = nn.functional.linear(attended.values, attention.out_proj.weight).float()
-        message.addcmul_(number, attention.out_proj.bias)
+        attending, attended_to = targets.values, sources.values  # (tokens, d)
+        if linear:
+            attending, attended_to = attending.detach(), attended_to.detach()
+        attended = attend_along_edges(
+            targets.with_values(functional.linear(attending, *project_query)),
+            sources.with_values(functional.linear(attended_to, *project_key)),
+            sources.with_values(functional.linear(sources.values, *project_value)),
+            edges,
+            heads=self.config.heads,
+            dropout=self.config.dropout if self.training else 0.0,
+        )
+        neighbors = edges.sum(sources.lengths > 0)[targets.row_index, None]  # (tokens, 1)
+        message = functional.linear(attended, attention.out_proj.weight).float()
+        message.addcmul_(neighbors, attention.out_proj.bias)
         if self.config.aggregation == "mean":
-            message = message / number.clamp(min=1)
+            message = message / neighbors.clamp(min=1)
         return ranges(own.offsets[edges.nodes], own.lengths[edges.nodes])[1], message
 
 
@@ -339,13 +332,10 @@ class NeighborMatches(nn.Module):
         """Returns a propagation for these targets that has their neighbors among its nodes, too."""
         unique = np.unique(np.asarray(targets, dtype=np.int64))
         edges = [graph.neighbors(unique, relation) for relation in self.relations]
-        nodes = pd.unique(
-            np.concatenate([propagation.nodes, *(neighbor for _, neighbor in edges)])
-        )  # in this order
-        place_of = pd.Index(nodes).get_indexer
-        matches = (
-            (torch.from_numpy(row), torch.from_numpy(place_of(neighbor))) for row, neighbor in edges
-        )
+        neighbors = [neighbor for _, neighbor in edges]
+        nodes = pd.unique(np.concatenate([propagation.nodes, *neighbors]))  # in this order
+        position = pd.Index(nodes).get_indexer
+        matches = ((torch.from_numpy(row), torch.from_numpy(position(node))) for row, node in edges)
         return propagation._replace(nodes=nodes, matches=tuple(matches))
 
     def maxima(self, query: Tensor, inputs: TokenStates, propagation: Propagation) -> Tensor:
@@ -353,11 +343,10 @@ class NeighborMatches(nn.Module):
 
         ``inputs`` are the texts of ``propagation.nodes``, as encoded.
         """
-        count = int(propagation.targets.max()) + 1  # of the distinct targets
-        found = neighbor_maxima(
-            token_maxima(query, inputs), inputs.lengths, propagation.matches, count
-        )
-        return found[propagation.targets]
+        distinct = int(propagation.targets.max()) + 1
+        maxima = token_maxima(query, inputs)  # (inputs, query tokens)
+        best = neighbor_maxima(maxima, inputs.lengths, propagation.matches, distinct)
+        return best[propagation.targets]
 
     def forward(self, query: Tensor, own: Tensor, context: Tensor) -> Tensor:
         """Scores of passages, shape (passages,).
@@ -366,11 +355,10 @@ class NeighborMatches(nn.Module):
         relations, query tokens) of ``context``, those in neighbors, minus infinity where there are none.
         """
         with full_precision(query):
-            weights = (self.weights[:, None] + self.by_token @ query.T).clamp(
-                min=0
-            )  # (relations, query tokens)
-            importance = (query @ self.importance).clamp(-LARGEST, LARGEST).exp()  # (query tokens,)
-            return graph_maxima(own, context, weights) @ importance
+            weights = self.weights[:, None] + self.by_token @ query.T  # (relations, query tokens)
+            log_importance = query @ self.importance  # (query tokens,)
+            importance = log_importance.clamp(-MAX_LOG_IMPORTANCE, MAX_LOG_IMPORTANCE).exp()
+            return graph_maxima(own, context, weights.clamp(min=0)) @ importance
 
 
 class HGAT(nn.Module):
@@ -380,11 +368,10 @@ class HGAT(nn.Module):
     Random projections keep nothing of what the encoder knows, and a small training set cannot bring it back.
 
     ``init='identity'`` starts at the encoder: without matches, the untrained network is plain MaxSim, where the best
-    similarities are positive. SELF passes a state on
-    unchanged (by a residual connection, the one difference in form from the paper), and its attention starts at 0. The
-    other relations pass the token vectors of the neighbors on, through a gate that starts at 0: lambda, alpha, or an
-    output projection where the variant has neither. NS and LB_NS in the standard framework have no such start, because
-    their targets never attend to themselves.
+    similarities are positive. SELF passes a state on unchanged (with a residual connection, the one difference in form
+    from the paper), and its attention starts at 0. The other relations pass on the token vectors of the neighbors,
+    through a gate that starts at 0: lambda, alpha, or an output projection in a variant that has neither. NS and LB_NS
+    in the standard framework have no such start, because their targets never attend to themselves.
 
     Args:
         config: The shape.
@@ -416,7 +403,7 @@ class HGAT(nn.Module):
         return scalars + ([self.alpha] if self.alpha is not None else [])
 
     def unchanged(self) -> bool:
-        """Whether the layers are known to change nothing but the lengths of vectors: those of no training."""
+        """Whether the layers, untrained, change nothing but the lengths of vectors."""
         return self.config.init == "identity" and all(layer.unchanged() for layer in self.layers)
 
     def plan(
@@ -427,7 +414,14 @@ class HGAT(nn.Module):
         A ``complete`` plan has layers that change nothing, too, and the neighbors that are matched directly.
         """
         layers = self.config.layers if complete or not self.unchanged() else 0
-        propagation = plan_propagation(graph, targets, self.relations, self.config, layers)
+        propagation = plan_propagation(
+            graph,
+            targets,
+            self.relations,
+            layers,
+            no_out=self.config.no_out,
+            no_self=self.config.no_self,
+        )
         if self.matches is None or not complete:
             return propagation
         return self.matches.plan(graph, targets, propagation)
@@ -463,9 +457,8 @@ class HGAT(nn.Module):
             return self.matches(query, token_maxima(query, in_context), neighbors)
         if self.alpha is None:
             return maxsim(query, in_context)  # Eq. 4
-        return (1 - self.alpha) * maxsim(query, content) + self.alpha * maxsim(
-            query, in_context
-        )  # Eq. 5
+        own, context = maxsim(query, content), maxsim(query, in_context)
+        return (1 - self.alpha) * own + self.alpha * context  # Eq. 5
 
     def relation_weights(self) -> dict[str, list[float]]:
         """Importance of each relation per layer (Table 6): the softmax of W, whose mean over positions is taken first.
@@ -474,11 +467,11 @@ class HGAT(nn.Module):
         """
         table: dict[str, list[float]] = {relation: [] for relation in [*self.relations, SELF]}
         for layer in self.layers:
-            others = [r for r in table if r != SELF or layer.lambda_ is None]
-            share = torch.stack([layer.weight[r].mean() for r in others]).softmax(0)
+            relations = [r for r in table if r != SELF or layer.lambda_ is None]
+            share = torch.stack([layer.weight[r].mean() for r in relations]).softmax(0)
             if layer.lambda_ is not None:
                 share = share * layer.lambda_
                 table[SELF].append(1 - layer.lambda_.item())
-            for relation, value in zip(others, share.tolist(), strict=True):
+            for relation, value in zip(relations, share.tolist(), strict=True):
                 table[relation].append(value)
         return table

@@ -33,7 +33,6 @@ from pyterrier_graph.encoders.checkpoints import (
     score_in_full_precision,
 )
 from pyterrier_graph.encoders.names import checkpoint_name, resolve
-from pyterrier_graph.graphs.hetero_graph import judged_ids
 from pyterrier_graph.lgre.training import (
     Batch,
     CrossEncoderTraining,
@@ -44,9 +43,9 @@ from pyterrier_graph.lgre.training import (
     pair_logits,
     tokenize_pairs,
 )
-from pyterrier_graph.training.model import Judged, Reranker
+from pyterrier_graph.training.model import Reranker
 from pyterrier_graph.training.trainer import train
-from pyterrier_graph.training.validation import Validation, judged
+from pyterrier_graph.training.validation import JudgedRun, Validation
 
 CHECKPOINT = "cross-encoder"
 
@@ -161,20 +160,17 @@ class TextReranker(Reranker):
                 )
         return queries, documents
 
-    def _learn(self, training: Judged, validation: Judged | None) -> None:
+    def _learn(self, training: JudgedRun, validation: JudgedRun | None) -> None:
         """Trains on pairs of documents of the same query: a relevant one and a less relevant one."""
         options: PairTraining = self.training
         validate = None
         if validation is not None:
             count = options.validation_candidates
-            measure = Validation(*validation, options.measure, self, candidates=count)
+            measure = Validation(validation, options.measure, candidates=count)
             validate = lambda: measure.per_query(self.transform(measure.run)["score"])  # noqa: E731
-        run, qrels = judged(*training, self)
-        run = run.drop_duplicates(["qid", "docno"])
+        run = training.rows.drop_duplicates(["qid", "docno"])
         queries, documents = self._texts(run)
-        labels = qrels.drop_duplicates(["qid", "docno"]).set_index(["qid", "docno"])["label"]
-        judgments = pd.MultiIndex.from_arrays([run["qid"], judged_ids(run["docno"], qrels)])
-        label = labels.reindex(judgments, fill_value=0).to_numpy()
+        label = training.labels[run.index]
         queries_of, grades = run["qid"].factorize()[0], options.grades(label)
         pairs = QueryPairs(
             queries_of, grades, options.pairs_per_epoch, options.seed, options.negatives

@@ -30,18 +30,20 @@ code" is the authors' release (github.com/Deriq-Qian-Dong/LGRe). Where both diff
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, cast
 
+import pydantic
 import torch
+from pydantic import NonNegativeInt
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PreTrainedModel
 
-from pyterrier_graph.checks import check_fields, check_number
+from pyterrier_graph.configuration import STRICT, DropoutRate
 
 WordGraph = Literal["full", "bipartite", "bipartite+neighbor"]
 Init = Literal["random", "identity"]
 
 
-@dataclass(frozen=True)
+@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class LGReConfig:
     """Shape of an :class:`LGRe`. Defaults are the paper's, or the code's, but for ``layers`` and ``steps``.
 
@@ -59,18 +61,12 @@ class LGReConfig:
     """
 
     word_graph: WordGraph = "bipartite+neighbor"
-    radius: int = 1
+    radius: NonNegativeInt = 1
     layers: tuple[int, ...] | None = (-1,)
-    steps: int = 1
-    dropout: float = 0.1
+    steps: NonNegativeInt = 1
+    dropout: DropoutRate = 0.1
     init: Init | None = None
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_fields(self, radius=0, steps=0, seed=0)
-        check_number("dropout", self.dropout, 0, 1, below=True)
-        if self.layers is not None:
-            object.__setattr__(self, "layers", tuple(self.layers))
+    seed: NonNegativeInt = 0
 
     @classmethod
     def paper(cls, **changes: Any) -> Self:

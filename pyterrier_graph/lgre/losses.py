@@ -14,14 +14,15 @@ states :math:`E^q` and :math:`E^d` of the words of query and document, and repre
     L_{rank} &= \max(0, 1 - f^+ + f^-) \quad \text{(Eq. 15)}
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
+import pydantic
 import torch
+from pydantic import NonNegativeFloat
 from torch import Tensor
 from torch.nn import functional
 
-from pyterrier_graph.checks import check_fields
+from pyterrier_graph.configuration import STRICT
 from pyterrier_graph.encoders.checkpoints import at_least_float32
 from pyterrier_graph.lgre.equations import LGReOutput
 
@@ -29,7 +30,7 @@ Ranking = Literal["hinge", "softmax"]
 Distance = Literal["none", "point", "pair", "triangle"]
 
 
-@dataclass(frozen=True)
+@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class LGReLoss:
     """Ranking loss plus lambda times a distance, for a batch of lists (d+, d-, d-, ...) of documents of a query.
 
@@ -46,10 +47,7 @@ class LGReLoss:
 
     ranking: Ranking = "hinge"
     distance: Distance = "triangle"
-    weight: float = 0.01
-
-    def __post_init__(self) -> None:
-        check_fields(self, weight=0)
+    weight: NonNegativeFloat = 0.01
 
     def __call__(self, output: LGReOutput, segments: Tensor, relevant: Tensor) -> Tensor:
         """The loss, a scalar: the mean over lists, of which the first document is d+ and all others are d-.
@@ -79,9 +77,15 @@ class LGReLoss:
 
 def similarity(states: Tensor, segments: Tensor) -> Tensor:
     """cos(E^q, E^d) of each pair, shape (batch,): the mean over pairs of a query and a document word (the code)."""
+    query, document = mean_words(states, segments)
+    return (query * document).sum(-1)  # the mean of the products is the product of the means
+
+
+def mean_words(states: Tensor, segments: Tensor) -> tuple[Tensor, Tensor]:
+    """Means of the unit-length states of query words and of document words, both of shape (batch, d)."""
     states = functional.normalize(at_least_float32(states), dim=-1)
     query, document = (_mean(states, (segments == number)[..., None], 1) for number in (0, 1))
-    return (query * document).sum(-1)  # the mean of the products is the product of the means
+    return query, document
 
 
 def pairwise_loss(difference: Tensor, ranking: Ranking) -> Tensor:

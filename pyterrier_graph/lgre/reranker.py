@@ -23,6 +23,7 @@ from pyterrier_graph.encoders.checkpoints import (
 from pyterrier_graph.encoders.names import checkpoint_name
 from pyterrier_graph.lgre.cross_encoder import TextReranker
 from pyterrier_graph.lgre.equations import LGRe, LGReConfig
+from pyterrier_graph.lgre.losses import mean_words
 from pyterrier_graph.lgre.training import Batch, LGReTraining
 from pyterrier_graph.training.model import options_from
 
@@ -150,6 +151,25 @@ class LGReReranker(TextReranker):
             output.layer_scores[0].float().cpu().numpy(),
             output.scores.item(),
         )
+
+    def representations(self, inp: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+        """Representations of the query and of the document in each row of a run (the paper's Fig. 5).
+
+        They are the means of unit-length word states of the last layer. Their dot product is the similarity that the
+        distances of the loss compare (Eq. 13). :func:`~pyterrier_graph.show.plots.representations` draws them.
+
+        Returns:
+            The vectors of queries and of documents, both of shape (rows, d).
+        """
+        inp = self._checked(inp)
+
+        def means(batch: Batch) -> Tensor:
+            states = self.network(**batch).states
+            return torch.stack(mean_words(states, batch["segments"]), 1)
+
+        shape = (len(inp), 2, self.network.base_model.config.hidden_size)
+        vectors = self._compute(means, self._texts(inp), np.zeros(shape, dtype=np.float32))
+        return vectors[:, 0], vectors[:, 1]
 
     def _write(self, folder: Path) -> dict[str, Any]:
         self.network.encoder.save_pretrained(folder / ENCODER)

@@ -6,13 +6,15 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
 import numpy as np
+import pydantic
 import torch
+from pydantic import NonNegativeFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from pyterrier_graph.checks import check_fields
+from pyterrier_graph.configuration import STRICT
 from pyterrier_graph.encoders.checkpoints import tokenized
 from pyterrier_graph.lgre.equations import LGRe
 from pyterrier_graph.lgre.losses import LGReLoss, Ranking, pairwise_loss
@@ -22,7 +24,7 @@ PairRanking = Literal[Ranking, "pointwise", "listwise"]
 Batch = dict[str, Tensor]
 
 
-@dataclass(frozen=True, kw_only=True)
+@pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
 class PairTraining(HeadOptions, ABC):
     """Options of a training on pairs of documents; see also :class:`~pyterrier_graph.training.trainer.HeadOptions`.
 
@@ -38,37 +40,34 @@ class PairTraining(HeadOptions, ABC):
             run. None scores all of them.
     """
 
-    epochs: int = 2
-    batch_size: int = 8
-    learning_rate: float = 5e-4
-    encoder_learning_rate: float | None = 5e-5
-    patience: int | None = 2
+    epochs: PositiveInt = 2
+    batch_size: PositiveInt = 8
+    learning_rate: NonNegativeFloat = 5e-4
+    encoder_learning_rate: NonNegativeFloat | None = 5e-5
+    patience: PositiveInt | None = 2
     attention_dropout: bool = False
-    pairs_per_epoch: int = 64
-    negatives: int = 1
-    validation_candidates: int | None = 10
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fields(self, pairs_per_epoch=1, negatives=1, validation_candidates=1)
+    pairs_per_epoch: PositiveInt = 64
+    negatives: PositiveInt = 1
+    validation_candidates: PositiveInt | None = 10
 
     @classmethod
     def paper(cls, **changes: Any) -> Self:
-        """The options of Dong and Niu 2021, Sect. 4.1, and of the authors' code; ``changes`` replace some of them."""
-        options: dict[str, Any] = {
+        """The options of Dong and Niu 2021, Sect. 4.1, and of the authors' code; ``changes`` replace some of them.
+
+        A batch of 32 documents is 16 pairs, and an epoch has 32 batches, as in the authors' code.
+        """
+        published: dict[str, Any] = {
             "epochs": 20,
-            "batch_size": 32,
+            "batch_size": 16,
             "learning_rate": 5e-5,
             "encoder_learning_rate": 1e-5,
-        }
-        options |= {
-            "measure": "nDCG@20",
+            "measure": "P@20+nDCG@20",
             "patience": None,
             "pairs_per_epoch": 512,
             "validation_candidates": None,
+            "attention_dropout": True,
         }
-        options |= {"attention_dropout": True}
-        return cls(**options | changes)
+        return cls(**published | changes)
 
     def grades(self, label: np.ndarray) -> np.ndarray:
         """The grades of documents with these labels; the documents of a pair have different grades."""
@@ -82,7 +81,7 @@ class PairTraining(HeadOptions, ABC):
         """
 
 
-@dataclass(frozen=True, kw_only=True)
+@pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
 class LGReTraining(PairTraining):
     """Options of ``LGReReranker.fit()``; see also :class:`~pyterrier_graph.lgre.training.PairTraining`."""
 
@@ -93,7 +92,7 @@ class LGReTraining(PairTraining):
         return self.loss(network(**inputs), inputs["segments"], relevant)
 
 
-@dataclass(frozen=True, kw_only=True)
+@pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
 class CrossEncoderTraining(PairTraining):
     """Options of ``CrossEncoderReranker.fit()``; see also :class:`~pyterrier_graph.lgre.training.PairTraining`.
 

@@ -1,18 +1,22 @@
 """DualEncoder: a bi-encoder of pyterrier_dr that can be trained."""
 
+import copy
 import dataclasses
 import os
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import NoneType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 from accelerate import PartialState
 from datasets import Dataset, concatenate_datasets
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Router
+from sentence_transformers.sentence_transformer.modules import Pooling
 
 from pyterrier_graph.checks import DataWarning, View, check_frame, check_type, query_texts
 from pyterrier_graph.encoders.checkpoints import DType
@@ -23,7 +27,7 @@ from pyterrier_graph.pair.training import DualEncoderTraining, check_examples, t
 from pyterrier_graph.storage.artifact import weights_sha256
 from pyterrier_graph.training.model import LearnedModel, training_entry
 from pyterrier_graph.training.trainer import restored_on_error
-from pyterrier_graph.training.validation import Validation, checked_qrels, checked_topics
+from pyterrier_graph.training.validation import JudgedRun, Validation, checked_qrels, checked_topics
 
 NETWORK = "sentence-transformer"
 
@@ -48,9 +52,15 @@ class DualEncoder(LearnedModel, SentenceEncoder):
     cosine if the checkpoint normalizes its vectors. ``save(path)`` writes an ordinary ``SentenceTransformer`` into
     ``path/sentence-transformer``.
 
+    The papers that train dual-encoders take the state of ``[CLS]`` as the vector of a text: ``pooling="cls"``.
+
     Args:
-        encoder: The name or folder of a SentenceTransformer, or of any Hugging Face encoder, whose token states are
-            then averaged. A checkpoint with an encoder each for queries and passages keeps both.
+        encoder: Name or folder of a SentenceTransformer, or of any Hugging Face encoder. A checkpoint with separate
+            encoders for queries and passages keeps both.
+        pooling: How token states become a vector: ``'cls'`` or ``'mean'``. The default is the checkpoint's own, which
+            is the mean for a plain Hugging Face encoder.
+        separate_encoders: Whether queries get an encoder of their own, which starts as a copy of the passage encoder.
+            (PAIR's "w/o SP"; PAIR itself shares the parameters.)
         miner: Makes training examples for :meth:`fit`.
         training: Options of training.
 
@@ -67,14 +77,16 @@ class DualEncoder(LearnedModel, SentenceEncoder):
     schematic = {"label": "DualEncoder", "help_url": "https://pypi.org/project/pyterrier-graph/"}
     ARTIFACT_TYPE = "dual_encoder"
     ARTIFACT_FORMAT = "sbert"
-    WRITTEN = ("max_query_tokens", "max_passage_tokens")
+    WRITTEN = ("pooling", "separate_encoders", "max_query_tokens", "max_passage_tokens")
     TRAINING = DualEncoderTraining
-    KEEP_WEIGHTS = LearnedModel.KEEP_WEIGHTS | {"miner", *WRITTEN}
+    KEEP_WEIGHTS = LearnedModel.KEEP_WEIGHTS | {"miner", "max_query_tokens", "max_passage_tokens"}
 
     def __init__(
         self,
         encoder: str | os.PathLike[str] = DEFAULT,
         *,
+        pooling: Literal["cls", "mean"] | None = None,
+        separate_encoders: bool = False,
         miner: HardNegativeMiner | None = None,
         training: DualEncoderTraining | None = None,
         max_query_tokens: int | None = None,
@@ -98,6 +110,12 @@ class DualEncoder(LearnedModel, SentenceEncoder):
             dtype=dtype,
             verbose=verbose,
         )
+        self.pooling: Literal["cls", "mean"] | None = pooling
+        self.separate_encoders = separate_encoders
+        if pooling is not None:
+            set_pooling(self.network, pooling)
+        if separate_encoders:
+            self.network = with_separate_encoders(self.network)
         self.miner = miner
         self.training = DualEncoderTraining() if training is None else training
         self.pretraining_log: list[dict[str, float]] = []
@@ -178,47 +196,55 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         """
         run = self._validation_run(topics_or_res_va)
         kinds = "the result of HardNegativeMiner(...).labeled(topics, qrels), or a datasets.Dataset"
+        stages: dict[str, tuple[Dataset, DualEncoderTraining]] = {}
+        if pretraining_examples is not None:
+            check_type(
+                "pretraining_examples", pretraining_examples, (Dataset, TrainingExamples), kinds
+            )
+            data = getattr(pretraining_examples, "dataset", pretraining_examples)
+            stages["pretraining"] = data, self.training.first_stage()
         check_type("examples", examples, (Dataset, TrainingExamples), kinds)
-        check_type(
-            "pretraining_examples",
-            pretraining_examples,
-            (Dataset, TrainingExamples, NoneType),
-            kinds,
-        )
-        by_stage = {"pretraining": pretraining_examples, "training": examples}
-        datasets = {
-            stage: getattr(data, "dataset", data)
-            for stage, data in by_stage.items()
-            if data is not None
-        }
-        digests = {stage: check_examples(data) for stage, data in datasets.items()}
+        stages["training"] = getattr(examples, "dataset", examples), self.training
+        digests = {stage: check_examples(data) for stage, (data, _) in stages.items()}
         self._start_fit()
-        names = ("encoder", "similarity", "max_query_tokens", "max_passage_tokens")
+        names = ("encoder", "similarity", "pooling", "max_query_tokens", "max_passage_tokens")
         identity = {name: getattr(self, name) for name in names}
-        stages = {"pretraining": self.training.first_stage(), "training": self.training}
         logs: dict[str, list[dict[str, float]]] = {"pretraining": []}
         with self._recorded(), restored_on_error(self.network):
-            for stage, data in datasets.items():
-                options = stages[stage]
-                folder = (
-                    None if options.output_dir is None else os.path.join(options.output_dir, stage)
-                )
-                validation = (
-                    None if run is None else Validation(run, qrels_va, options.measure, self)
-                )
-                logs[stage] = train_dual_encoder(
-                    self.network,
-                    data,
-                    dataclasses.replace(options, output_dir=folder, pretraining=None),
-                    validate=None if validation is None else self._validate(validation),
-                    identity=identity | {"training examples": digests[stage]},
-                    device=self._device,
-                    dtype=self.dtype,
-                    verbose=self.verbose,
-                )
+            for stage, (data, options) in stages.items():
+                identity["training examples"] = digests[stage]
+                logs[stage] = self._train(stage, data, options, run, qrels_va, identity)
                 identity["weights after pretraining"] = weights_sha256(self.network)
         self.pretraining_log, self.training_log = logs["pretraining"], logs["training"]
         return self
+
+    def _train(
+        self,
+        stage: str,
+        examples: Dataset,
+        options: DualEncoderTraining,
+        run: pd.DataFrame | None,
+        qrels: pd.DataFrame | None,
+        identity: dict[str, Any],
+    ) -> list[dict[str, float]]:
+        """Trains in one stage, whose folder in ``output_dir`` has its name; returns the log."""
+        if options.output_dir is not None:
+            folder = os.path.join(options.output_dir, stage)
+            options = dataclasses.replace(options, output_dir=folder)
+        validate = None
+        if run is not None:
+            judged = JudgedRun(run, qrels, self)
+            validate = self._validate(Validation(judged, options.measure))
+        return train_dual_encoder(
+            self.network,
+            examples,
+            dataclasses.replace(options, pretraining=None),
+            validate=validate,
+            identity=dict(identity),
+            device=self._device,
+            dtype=self.dtype,
+            verbose=self.verbose,
+        )
 
     def _validation_run(self, topics: pd.DataFrame | None) -> pd.DataFrame | None:
         """Validation queries with documents and their texts."""
@@ -257,3 +283,33 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         model = cls(folder / NETWORK, **options)
         model.pretraining_log = about.get("pretraining", {}).get("log", [])
         return model
+
+
+def set_pooling(network: SentenceTransformer, mode: Literal["cls", "mean"]) -> None:
+    """Changes how the token states of a text become its vector.
+
+    Raises:
+        ValueError: If the mode is unknown, or the network does not pool token states.
+    """
+    if mode not in ("cls", "mean"):
+        raise ValueError(f"pooling must be 'cls' or 'mean', got {mode!r}")
+    layers = [module for module in network.modules() if isinstance(module, Pooling)]
+    if not layers:
+        raise ValueError("the checkpoint has no pooling layer to change")
+    for layer in layers:
+        layer.pooling_mode, layer.pooling_output_dimension = mode, layer.embedding_dimension
+
+
+def with_separate_encoders(network: SentenceTransformer) -> SentenceTransformer:
+    """A network whose queries pass a copy of its modules. A network that has two encoders stays as it is."""
+    modules: list[Any] = [*network.children()]
+    if any(isinstance(module, Router) for module in modules):
+        return network
+    return SentenceTransformer(
+        modules=[Router.for_query_document(copy.deepcopy(modules), modules)],
+        device=str(network.device),
+        prompts=dict(network.prompts),
+        default_prompt_name=network.default_prompt_name,
+        similarity_fn_name=network.similarity_fn_name,
+        truncate_dim=network.truncate_dim,
+    ).eval()

@@ -22,10 +22,13 @@ from typing import Any, Self, cast
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pydantic
 import pyterrier as pt
 from datasets import Dataset
+from pydantic import NonNegativeInt, PositiveInt
 
-from pyterrier_graph.checks import check_count, check_fields, check_frame, check_number, check_type
+from pyterrier_graph.checks import check_count, check_frame, check_type
+from pyterrier_graph.configuration import STRICT, Share
 from pyterrier_graph.graphs.hetero_graph import judged_ids
 from pyterrier_graph.storage.artifact import (
     file_sha256,
@@ -33,8 +36,9 @@ from pyterrier_graph.storage.artifact import (
     json_sha256,
     pipeline_identity,
     sync,
+    workspace,
 )
-from pyterrier_graph.storage.writer import Workers, check_workers, kept, read_table, stored_table
+from pyterrier_graph.storage.shards import ShardWriter, Workers, check_workers
 from pyterrier_graph.training.validation import checked_qrels, checked_topics
 
 QUERY = "query"
@@ -49,7 +53,7 @@ def example_columns(negatives: int) -> list[str]:
     return [QUERY, "positive", *(f"negative_{number + 1}" for number in range(negatives))]
 
 
-@dataclass(frozen=True, kw_only=True)
+@pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
 class MiningConfig:
     """Options of mining.
 
@@ -61,22 +65,19 @@ class MiningConfig:
         seed: Seed of random draws.
     """
 
-    hard_negatives: int = 1
-    depth: int = 50
-    positive_threshold: float = 0.9
-    negative_threshold: float = 0.1
-    seed: int = 0
+    hard_negatives: NonNegativeInt = 1
+    depth: PositiveInt = 50
+    positive_threshold: Share = 0.9
+    negative_threshold: Share = 0.1
+    seed: NonNegativeInt = 0
 
     def __post_init__(self) -> None:
-        check_fields(self, hard_negatives=0, depth=1, seed=0)
-        check_number("positive_threshold", self.positive_threshold, 0, 1)
-        check_number(
-            "negative_threshold", self.negative_threshold, 0, self.positive_threshold, below=True
-        )
+        if self.negative_threshold >= self.positive_threshold:
+            raise ValueError("negative_threshold must be below positive_threshold")
 
     @classmethod
     def paper(cls, **options: Any) -> Self:
-        """The options of PAIR, Sect. 4.2: four negatives, thresholds 0.9 and 0.1, and the 50 best candidates."""
+        """PAIR's options: four negatives, thresholds 0.9 and 0.1, and the 50 best candidates (the authors' code)."""
         return cls(**{"hard_negatives": 4, "depth": 50, **options})
 
 
@@ -179,7 +180,7 @@ class HardNegativeMiner:
         Args:
             topics: ``qid, query``.
             qrels: ``qid, docno, label``; a document with a label above 0 is relevant.
-            workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.storage.writer`.
+            workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.storage.shards`.
 
         Raises:
             KeyError: If ``texts`` does not return a document.
@@ -221,37 +222,35 @@ class HardNegativeMiner:
         folder.mkdir(parents=True, exist_ok=True)
         kind = "pseudo-labeled" if pseudo else "labeled"
         identity = self._identity(topics, relevant) | {"kind": kind}
-        place = folder / f"{kind}-{json_sha256(identity)[:16]}.unfinished"
-        with kept(place, identity, len(topics), self.batch_size) as writer:
 
-            def mined(numbers: np.ndarray) -> dict[str, np.ndarray]:
-                part = topics.iloc[numbers]
-                here = relevant.loc[part.index[0] : part.index[-1]]
-                return self._mined(part, here, schema, pseudo=pseudo)
+        def read(numbers: np.ndarray) -> tuple[pd.DataFrame, pd.DataFrame]:
+            some = topics.iloc[numbers]
+            return some, relevant.loc[some.index[0] : some.index[-1]]
 
-            progress: dict[str, Any] = {"desc": "HardNegativeMiner", "unit": "query", "delay": 1}
-            writer.compute(mined, workers=workers, disable=not self.verbose, **progress)
-            partial = place / "examples.arrow"
-            with pa.ipc.new_stream(str(partial), schema) as out:
-                for arrays in writer.read():
-                    out.write_table(read_table(arrays["examples"]))
-                    became = read_table(arrays["outcomes"]).to_pandas()
-                    outcomes.update(
-                        {
-                            (of, outcome): count
-                            for of, outcome, count in became.itertuples(index=False)
-                        }
-                    )
+        def mined(given: tuple[pd.DataFrame, pd.DataFrame]) -> dict[str, np.ndarray]:
+            return self._mined(*given, schema, pseudo=pseudo)
+
+        progress: dict[str, Any] = {"desc": "HardNegativeMiner", "unit": "query", "delay": 1}
+        with workspace(folder / f"{kind}-{json_sha256(identity)[:16]}") as place:
+            shards = ShardWriter(place, len(topics), self.batch_size, identity)
+            shards.compute(mined, read=read, workers=workers, disable=not self.verbose, **progress)
+            stream = place / "examples.arrow"
+            with pa.ipc.new_stream(str(stream), schema) as out:
+                for arrays in shards.read():
+                    out.write_table(_table_from_bytes(arrays["examples"]))
+                    counts = _table_from_bytes(arrays["outcomes"]).to_pandas()
+                    for of, outcome, count in counts.itertuples(index=False):
+                        outcomes[of, outcome] += count
             report = (
                 pd.DataFrame({"count": outcomes}).rename_axis(index=["of", "outcome"]).sort_index()
             )
             if not outcomes["positives", "kept"]:
                 raise ValueError(f"there are no training examples:\n{report.to_string()}")
-            # named by its content, so that a file in use is never overwritten, and the same file is not stored twice
-            path = folder / f"{kind}-{file_sha256(partial)[:16]}.arrow"
+            # named by its content, so that a file in use is never overwritten
+            path = folder / f"{kind}-{file_sha256(stream)[:16]}.arrow"
             if not path.exists():
-                sync(partial)
-                partial.rename(path)
+                sync(stream)
+                stream.rename(path)
                 sync(folder)
         examples = Dataset.from_file(str(path))
         made = TrainingExamples(
@@ -286,77 +285,84 @@ class HardNegativeMiner:
         chosen = [positives, *negatives.T]
         texts, ids = [text[at] for at in chosen], [docno[at] for at in chosen]
         rows = [(*names, count) for names, count in outcomes.items()]
+        counts = pd.DataFrame(rows, columns=["of", "outcome", "count"])
         tables = {
             "examples": pa.table([query[positives], *texts, qid[positives], *ids], schema=schema),
-            "outcomes": pd.DataFrame(rows, columns=["of", "outcome", "count"]),
+            "outcomes": pa.Table.from_pandas(counts, preserve_index=False),
         }
-        return {name: stored_table(table) for name, table in tables.items()}
+        return {name: _table_to_bytes(table) for name, table in tables.items()}
 
     def _documents(
         self, topics: pd.DataFrame, relevant: pd.DataFrame, pseudo: bool
     ) -> pd.DataFrame:
         """The documents of each query with their texts: relevant ones, then candidates in their order."""
-        found = relevant
+        documents = relevant
         if pseudo or self.config.hard_negatives:
             retrieved = self._retrieved(topics, drawing=not pseudo)
-            judged = judged_ids(retrieved["docno"], relevant, getattr(self.texts, "graph", None))
-            if len(relevant) and not judged.equals(
-                retrieved["docno"]
-            ):  # passages of judged documents
-                pairs = pd.MultiIndex.from_arrays([retrieved["qid"], judged])
-                is_relevant = pairs.isin(pd.MultiIndex.from_frame(relevant[["qid", "docno"]]))
-                relevant = retrieved[is_relevant & (retrieved["source"] == TOP)].assign(
-                    source=RELEVANT
-                )
-                retrieved = retrieved[~is_relevant]
-            found = pd.concat([relevant, retrieved]).sort_index(kind="stable")
-        return found.assign(text=self._texts_of(found))
+            relevant, retrieved = self._resolved(relevant, retrieved)
+            documents = pd.concat([relevant, retrieved]).sort_index(kind="stable")
+        return documents.assign(text=self._texts_of(documents))
+
+    def _resolved(
+        self, relevant: pd.DataFrame, retrieved: pd.DataFrame
+    ) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Relevant and other documents. If documents are judged and passages retrieved, both are passages."""
+        judged = judged_ids(retrieved["docno"], relevant, getattr(self.texts, "graph", None))
+        if not len(relevant) or judged.equals(retrieved["docno"]):
+            return relevant, retrieved
+        pairs = pd.MultiIndex.from_arrays([retrieved["qid"], judged])
+        is_relevant = pairs.isin(pd.MultiIndex.from_frame(relevant[["qid", "docno"]]))
+        top = is_relevant & (retrieved["source"] == TOP)
+        return retrieved[top].assign(source=RELEVANT), retrieved[~is_relevant]
 
     def _retrieved(self, topics: pd.DataFrame, drawing: bool) -> pd.DataFrame:
         """The first documents of each ranking, then documents drawn from its rest."""
-        found = frame_from(self.candidates, topics, ["qid", "docno", "score"], "candidates")
-        found = check_frame(
-            found[["qid", "docno", "score"]].astype({"qid": str}), "candidates", numbers=("score",)
-        )
-        found = found.sort_values("score", ascending=False, kind="stable").drop_duplicates(
-            ["qid", "docno"]
-        )
-        found = (
-            topics[["qid", "query"]]
-            .reset_index(names="number")
-            .merge(found, on="qid")
-            .set_index("number")
-        )
-        top = found.groupby(level=0).cumcount() < self.config.depth
-        if not drawing:
-            return found[top].assign(source=TOP)[DOCUMENT_COLUMNS]
-        rest, key = found[~top], f"{self.config.seed:016d}"[-16:]
-        # by their hashes, so that the batch that a query is in has no effect
-        order = (
-            pd.util.hash_pandas_object(rest[["qid", "docno"]], index=False, hash_key=key)
-            .to_numpy()
-            .argsort()
-        )
-        drawn = rest.iloc[order].groupby(level=0).head(self.config.hard_negatives)
-        return pd.concat([found[top].assign(source=TOP), drawn.assign(source=DRAWN)])[
-            DOCUMENT_COLUMNS
-        ]
+        run = frame_from(self.candidates, topics, ["qid", "docno", "score"], "candidates")
+        run = run[["qid", "docno", "score"]].astype({"qid": str})
+        run = check_frame(run, "candidates", numbers=("score",))
+        run = run.sort_values("score", ascending=False, kind="stable")
+        run = run.drop_duplicates(["qid", "docno"])
+        numbered = topics[["qid", "query"]].reset_index(names="number")
+        run = numbered.merge(run, on="qid").set_index("number")
+        top = run.groupby(level=0).cumcount() < self.config.depth
+        documents = run[top].assign(source=TOP)
+        if drawing:
+            drawn = self._drawn(run[~top]).assign(source=DRAWN)
+            documents = pd.concat([documents, drawn])
+        return documents[DOCUMENT_COLUMNS]
+
+    def _drawn(self, rest: pd.DataFrame) -> pd.DataFrame:
+        """Documents drawn from the rest of each ranking, in the order of hashes: batches have no effect."""
+        key = f"{self.config.seed:016d}"[-16:]
+        hashes = pd.util.hash_pandas_object(rest[["qid", "docno"]], index=False, hash_key=key)
+        order = hashes.to_numpy().argsort()
+        return rest.iloc[order].groupby(level=0).head(self.config.hard_negatives)
 
     def _texts_of(self, documents: pd.DataFrame) -> pd.Series:
+        """The text of each document; raises KeyError if there is none."""
         pairs = documents[["qid", "query", "docno"]].drop_duplicates("docno")
         if not len(pairs):
             return pd.Series(dtype=object)
-        loaded = check_frame(
-            frame_from(self.texts, pairs, ["docno", "text"], "texts"), "texts", texts=("text",)
-        )
-        texts = (
-            loaded.drop_duplicates("docno").set_index("docno")["text"].reindex(documents["docno"])
-        )
+        loaded = frame_from(self.texts, pairs, ["docno", "text"], "texts")
+        loaded = check_frame(loaded, "texts", texts=("text",)).drop_duplicates("docno")
+        texts = loaded.set_index("docno")["text"].reindex(documents["docno"])
         if (unknown := texts.isna()).any():
             raise KeyError(
                 f"texts does not know document {texts.index[unknown][0]!r} of candidates or qrels"
             )
         return texts.set_axis(documents.index)
+
+
+def _table_to_bytes(table: pa.Table) -> np.ndarray:
+    """A table as an array for a shard: the bytes of Arrow's stream."""
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, table.schema) as stream:
+        stream.write_table(table)
+    return np.frombuffer(out.getvalue(), dtype=np.uint8)
+
+
+def _table_from_bytes(stored: np.ndarray) -> pa.Table:
+    return pa.ipc.open_stream(stored.tobytes()).read_all()
 
 
 def relevant_documents(topics: pd.DataFrame, qrels: pd.DataFrame | None) -> pd.DataFrame:
@@ -377,11 +383,11 @@ def frame_from(
     stage: pt.Transformer, inp: pd.DataFrame, columns: list[str], name: str
 ) -> pd.DataFrame:
     """The result of a pipeline; raises ValueError if it lacks one of these columns."""
-    made = cast(pd.DataFrame, stage(inp))
-    if missing := [column for column in columns if column not in made.columns]:
-        found = f"{', '.join(missing)} is missing from {', '.join(made.columns)}"
-        raise ValueError(f"{name} should return {', '.join(columns)}, but {found}")
-    return made
+    frame = cast(pd.DataFrame, stage(inp))
+    if missing := [column for column in columns if column not in frame.columns]:
+        problem = f"{', '.join(missing)} is missing from {', '.join(frame.columns)}"
+        raise ValueError(f"{name} should return {', '.join(columns)}, but {problem}")
+    return frame
 
 
 def probabilities(teacher: pt.Transformer, pairs: pd.DataFrame) -> np.ndarray:
@@ -417,62 +423,61 @@ def choose(
     The documents are indexed by query: first the relevant ones, then candidates, best first. If ``pseudo``, positives
     are pseudo-labels.
 
-    Returns positions of positives, shape (rows,), and of their negatives, shape (rows, n); numbers of queries,
-    positives and candidates by outcome.
+    Returns:
+        Positions of positives, shape (rows,), and of their negatives, shape (rows, n); numbers of queries, positives
+        and candidates by outcome.
     """
+    n, sure = config.hard_negatives, f"score above {config.positive_threshold}"
     query = queries.get_indexer(documents.index)  # (documents,)
-    sure = f"score above {config.positive_threshold}"
-    judged = (documents["source"] == RELEVANT).to_numpy()
+    state = states_of(documents, teacher, config, sure)  # (documents,)
 
-    # why a document cannot be a negative or a pseudo-labeled positive
-    again = (
-        documents.duplicated(["qid", "docno"]).to_numpy() & ~judged
-    )  # relevant ones precede candidates
+    # P(q) and N(q)
+    positive = state == (sure if pseudo else RELEVANT)
+    negative = state == NOT_USED
+    negative &= (pd.Series(negative).groupby(query).cumsum() <= n).to_numpy()
+
+    # queries with a positive and n negatives
+    has_positive = np.bincount(query[positive], minlength=len(queries)) > 0  # (queries,)
+    usable = has_positive & (np.bincount(query[negative], minlength=len(queries)) == n)
+
+    missing = f"no {sure}" if pseudo else "no relevant document"
+    of_queries = np.select([usable, ~has_positive], ["kept", missing], TOO_FEW)
+    outcomes = Counter(("queries", str(outcome)) for outcome in of_queries)
+    used = usable[query]
+    judged = (documents["source"] == RELEVANT).to_numpy()
+    of_positives = np.select([positive & used, positive], ["kept", TOO_FEW], state)
+    of_positives = of_positives[positive if pseudo else judged]
+    outcomes.update(("positives", outcome) for outcome in of_positives.tolist())
+    drawn = (documents["source"] == DRAWN).to_numpy()
+    of_candidates = np.select(
+        [positive & used, negative & used & drawn, negative & used],
+        ["positive", "negative, drawn", "negative"],
+        state,
+    )[~judged]
+    outcomes.update(("candidates", outcome) for outcome in of_candidates.tolist())
+
+    rows = np.flatnonzero(positive & used)
+    negatives = np.flatnonzero(negative & used).reshape(usable.sum(), n)  # (usable queries, n)
+    number = np.cumsum(usable) - 1  # of each usable query
+    return rows, negatives[number[query[rows]]], outcomes
+
+
+def states_of(
+    documents: pd.DataFrame, teacher: pt.Transformer | None, config: MiningConfig, sure: str
+) -> np.ndarray:
+    """Whether a document is relevant, usable as a negative (``NOT_USED``) or, with a high score, as a positive.
+
+    All other states say why it is neither. Shape (documents,), strings; ``sure`` is the name of a high score.
+    """
+    judged = (documents["source"] == RELEVANT).to_numpy()
+    again = documents.duplicated(["qid", "docno"]).to_numpy() & ~judged  # relevant ones come first
     blank = (documents["text"].str.strip() == "").to_numpy()
     repeated = documents.duplicated(["qid", "text"]).to_numpy()
     reasons = ["judged relevant", "no text", "same text as another", RELEVANT]
-    state = np.select([again, blank, repeated, judged], reasons, default=NOT_USED).astype(
-        object
-    )  # (documents,)
+    state = np.select([again, blank, repeated, judged], reasons, default=NOT_USED).astype(object)
     candidate = state == NOT_USED
     if teacher is not None and candidate.any():
         scores = probabilities(teacher, documents[candidate])
         low, high = scores < config.negative_threshold, scores > config.positive_threshold
         state[candidate] = np.select([low, high], [NOT_USED, sure], "score between")
-
-    # P(q) and N(q)
-    positive = state == (sure if pseudo else RELEVANT)
-    negative = state == NOT_USED
-    negative &= (pd.Series(negative).groupby(query).cumsum() <= config.hard_negatives).to_numpy()
-
-    # queries with a positive and n negatives
-    found = np.bincount(query[positive], minlength=len(queries)) > 0  # (queries,)
-    complete = np.bincount(query[negative], minlength=len(queries)) == config.hard_negatives
-    kept = found & complete
-    positive_kept, negative_kept = positive & kept[query], negative & kept[query]
-
-    # outcomes
-    none_found = f"no {sure}" if pseudo else "no relevant document"
-    of_positives = np.select([positive_kept, positive], ["kept", TOO_FEW], state)[
-        positive if pseudo else judged
-    ]
-    drawn = (documents["source"] == DRAWN).to_numpy()
-    of_candidates = np.select(
-        [positive_kept, negative_kept & drawn, negative_kept],
-        ["positive", "negative, drawn", "negative"],
-        state,
-    )[~judged]
-    of_queries = np.select([kept, ~found], ["kept", none_found], TOO_FEW)
-    outcomes = Counter[tuple[str, str]]()
-    for of, states in (
-        ("queries", of_queries),
-        ("positives", of_positives),
-        ("candidates", of_candidates),
-    ):
-        outcomes.update((of, name) for name in states.tolist())
-
-    rows = np.flatnonzero(positive_kept)
-    negatives = np.flatnonzero(negative_kept).reshape(
-        kept.sum(), config.hard_negatives
-    )  # (queries kept, n)
-    return rows, negatives[(np.cumsum(kept) - 1)[query[rows]]], outcomes
+    return state

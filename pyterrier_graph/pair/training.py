@@ -1,12 +1,14 @@
 """Training of a dual-encoder on queries, positives and hard negatives, by the trainer of sentence-transformers."""
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
 import pandas as pd
+import pydantic
 from datasets import Dataset
+from pydantic import NonNegativeFloat, PositiveInt
 from sentence_transformers import (
     SentenceTransformer,
     SentenceTransformerTrainer,
@@ -15,7 +17,7 @@ from sentence_transformers import (
 from sentence_transformers.sentence_transformer.training_args import BatchSamplers
 from transformers import TrainerCallback
 
-from pyterrier_graph.checks import check_fields, check_number
+from pyterrier_graph.configuration import STRICT, DropoutRate, Share
 from pyterrier_graph.encoders.sentence_encoder import (
     is_normalized,
     load_sentence_transformer,
@@ -33,7 +35,7 @@ from pyterrier_graph.training.trainer import (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
 class DualEncoderTraining(TrainerOptions):
     """Options of one stage of ``DualEncoder.fit()``. The defaults take minutes for a hundred queries on two cores.
 
@@ -53,20 +55,14 @@ class DualEncoderTraining(TrainerOptions):
         pretraining: Options of the first of two stages; by default these options with ``alpha=0.1``.
     """
 
-    epochs: int = 2
-    learning_rate: float = 3e-5
-    alpha: float = 0.0
-    scale: float | None = None
-    mini_batch_size: int | None = None
+    epochs: PositiveInt = 2
+    learning_rate: NonNegativeFloat = 3e-5
+    alpha: Share = 0.0
+    scale: NonNegativeFloat | None = None
+    mini_batch_size: PositiveInt | None = None
     gather_across_devices: bool = True
-    warmup: float = 0.1
+    warmup: DropoutRate = 0.1
     pretraining: "DualEncoderTraining | None" = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number("alpha", self.alpha, 0, 1)
-        check_fields(self, scale=0, mini_batch_size=1)
-        check_number("warmup", self.warmup, 0, 1, below=True)
 
     def first_stage(self) -> "DualEncoderTraining":
         """The options of pre-training."""
@@ -126,52 +122,16 @@ def train_dual_encoder(
     """Trains a dual-encoder in place by the trainer of sentence-transformers, and keeps the best weights.
 
     No text is twice in a batch, where the batches of all processes count as one. So a query's positive is never among
-    its negatives. ``run`` has the fields of :class:`~pyterrier_graph.training.trainer.Run`, and the log that is
-    returned is that of :func:`~pyterrier_graph.training.trainer.run_trainer`.
+    its negatives. ``run`` has the fields of :class:`~pyterrier_graph.training.trainer.Run`. Returns the log of
+    :func:`~pyterrier_graph.training.trainer.run_trainer`.
     """
-    about = Run(**run)
     tasks = {name: "query" if name == QUERY else "document" for name in examples.column_names}
     prompts = dict(zip(("query", "document"), prompts_of(network), strict=True))
-
-    def make(settings: Any, callbacks: list[TrainerCallback]) -> SentenceTransformerTrainer:
-        processes = settings.world_size
-        settings.per_device_train_batch_size *= processes  # which split a batch
-        if settings.num_train_epochs * len(examples) < 10 * settings.train_batch_size:
-            settings.warmup_steps = 0
-        trainer = RankingSentenceTransformerTrainer(
-            model=network,
-            args=settings,
-            train_dataset=examples,
-            eval_dataset=None
-            if about.validate is None
-            else examples,  # required, but not used by evaluate()
-            loss=PAIRLoss(
-                network,
-                options.alpha,
-                scale=scale_of(options.scale, is_normalized(network)),
-                gather_across_devices=options.gather_across_devices and processes > 1,
-                mini_batch_size=options.mini_batch_size,
-            ),
-            callbacks=callbacks,
-            validate=about.validate,
-        )
-
-        def shuffle(epoch: int) -> None:
-            sampler = trainer.callback_handler.train_dataloader.batch_sampler
-            while hasattr(sampler, "batch_sampler"):
-                sampler = sampler.batch_sampler
-            sampler.set_epoch(epoch)
-
-        # else an epoch that is resumed in its middle would have the batches of the first epoch, with several processes
-        trainer.add_callback(Redraw(shuffle))
-        return trainer
-
     arguments = partial(
         SentenceTransformerTrainingArguments,
         batch_sampler=BatchSamplers.NO_DUPLICATES,
-        accelerator_config={
-            "split_batches": True
-        },  # else only the batch of each process is without duplicates
+        # else only the batch of each process is without duplicates
+        accelerator_config={"split_batches": True},
         warmup_steps=options.warmup,
         router_mapping=tasks,
         prompts={name: prompts[task] for name, task in tasks.items() if prompts[task]},
@@ -181,4 +141,48 @@ def train_dual_encoder(
         """Takes the weights of a checkpoint."""
         network.load_state_dict(load_sentence_transformer(str(folder), "cpu").state_dict())
 
+    about = Run(**run)
+    make = partial(make_trainer, network, examples, options, about)
     return run_trainer(network, make, arguments, load, options, about)[0]
+
+
+def make_trainer(
+    network: SentenceTransformer,
+    examples: Dataset,
+    options: DualEncoderTraining,
+    about: Run,
+    settings: Any,
+    callbacks: list[TrainerCallback],
+) -> SentenceTransformerTrainer:
+    """The trainer of a dual-encoder; ``settings`` are its arguments."""
+    processes = settings.world_size
+    settings.per_device_train_batch_size *= processes  # which split a batch
+    if settings.num_train_epochs * len(examples) < 10 * settings.train_batch_size:
+        settings.warmup_steps = 0
+    loss = PAIRLoss(
+        network,
+        options.alpha,
+        scale=scale_of(options.scale, is_normalized(network)),
+        gather_across_devices=options.gather_across_devices and processes > 1,
+        mini_batch_size=options.mini_batch_size,
+    )
+    trainer = RankingSentenceTransformerTrainer(
+        model=network,
+        args=settings,
+        train_dataset=examples,
+        # required, but not used by evaluate()
+        eval_dataset=None if about.validate is None else examples,
+        loss=loss,
+        callbacks=callbacks,
+        validate=about.validate,
+    )
+
+    def shuffle(epoch: int) -> None:
+        sampler = trainer.callback_handler.train_dataloader.batch_sampler
+        while hasattr(sampler, "batch_sampler"):
+            sampler = sampler.batch_sampler
+        sampler.set_epoch(epoch)
+
+    # else an epoch that is resumed in its middle would have the batches of the first epoch, with several processes
+    trainer.add_callback(Redraw(shuffle))
+    return trainer

@@ -9,6 +9,7 @@ leads to. The sum and the maximum are over results of the query only: a neighbor
 last result. Both directions are one mean, so that the first and the last passage of a document lose nothing.
 """
 
+import warnings
 from collections.abc import Mapping
 from typing import Self
 
@@ -17,23 +18,53 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_graph.checks import (
+    DataWarning,
     WithSignature,
     check_frame,
     check_number,
     check_training,
     check_weights,
 )
-from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph, documents_of
-from pyterrier_graph.graphs.relations import DOCUMENT, check_relations, inverse_path
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph, check_relations, documents_of
+from pyterrier_graph.graphs.relations import DOCUMENT, inverse_path
+from pyterrier_graph.search.hybrid import check_scores
 from pyterrier_graph.training.grid_search import Tuning, coordinate_search
-from pyterrier_graph.training.validation import Validation, tuning_set
+from pyterrier_graph.training.validation import JudgedRun, Validation, tuning_set
 
 GRID = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
 SHARES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)  # of neighbors
+SAMPLED = 100_000  # passages in which a relation has to have an effect
 
 
-class Evidence(WithSignature, pt.Transformer):
-    """A :class:`DocumentEvidence` whose weights do not change when a pipeline that contains it is trained."""
+def _warn_of_no_effect(graph: HeteroGraph, relations: Mapping[str, float]) -> None:
+    passages = graph.passage_nodes[:SAMPLED]
+    for relation, weight in relations.items():
+        if weight and not len(graph.related_passages(passages, relation)[0]):
+            message = f"{relation!r} has no effect: it connects no two passages of {graph!r}"
+            warnings.warn(message, DataWarning, stacklevel=4)
+
+
+class DocumentEvidence(WithSignature, pt.Estimator):
+    """Adds the score of a document's best passage to all its passages, and the mean score of neighbors to a passage.
+
+    The interpolation of passage and document evidence is a standard baseline of passage retrieval (Callan 1994;
+    Bendersky and Kurland 2008). It needs no graph, and a graph model has to beat it. With a graph, the scores of
+    neighbors along relations are further evidence: ``DocumentEvidence(0.3, relations={"order": 0.1}, graph=graph)``
+    adds the mean score of the passages before and after.
+
+    Args:
+        weight: Weight of the document's best score; 0 changes nothing. :meth:`fit` chooses it.
+        relations: Weight of each relation, or path of relations, from a passage to its neighbors and back.
+        graph: The graph of the passages. Only needed for relations, and where passages have ids of their own (not
+            ``docno%pN``).
+        training: The options of :meth:`fit`.
+
+    Columns: ``qid, docno, score`` in, with passage ids; the same out, with new ``score`` and ``rank``.
+
+    Raises:
+        KeyError: If there are relations, and a passage is not in the graph.
+        ValueError: If a weight is negative, the graph does not have a relation, or a score is missing or infinite.
+    """
 
     schematic = {
         "label": "DocumentEvidence",
@@ -48,15 +79,23 @@ class Evidence(WithSignature, pt.Transformer):
         graph: HeteroGraph | None = None,
         training: Tuning | None = None,
     ) -> None:
-        check_number("weight", weight, 0)
         self.weight = weight
-        self.relations = check_weights({} if relations is None else relations)
+        self.relations: Mapping[str, float] = {} if relations is None else relations
         self.graph = graph
-        if self.relations and graph is None:
-            raise ValueError("relations are those of a graph: give graph=DocumentGraph(path)")
+        self.training = Tuning() if training is None else training
+        self._check()
         if graph is not None:
-            check_relations(graph, [*self.relations, *map(inverse_path, self.relations)])
-        self.training: Tuning = check_training(training, Tuning)
+            _warn_of_no_effect(graph, self.relations)
+
+    def _check(self) -> None:
+        """Raises an error if an argument of the constructor, which may be set later, is not allowed."""
+        check_number("weight", self.weight, 0)
+        self.relations = check_weights(self.relations)
+        if self.relations and self.graph is None:
+            raise ValueError("relations need a graph: give graph=DocumentGraph(path)")
+        if self.graph is not None:
+            check_relations(self.graph, [*self.relations, *map(inverse_path, self.relations)])
+        check_training(self.training, Tuning)
 
     def __repr__(self) -> str:
         relations = f", relations={self.relations}" if self.relations else ""
@@ -64,79 +103,43 @@ class Evidence(WithSignature, pt.Transformer):
 
     @property
     def weights(self) -> dict[str, float]:
-        """The weight of the document, and those of all relations, by name."""
+        """The weights of the document and of all relations, by name."""
         return {DOCUMENT: self.weight, **self.relations}
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Adds the evidence of documents and neighbors to the scores."""
-        inp = check_frame(inp, self, numbers=("score",))
-        pt.validate.result_frame(inp, extra_columns=["score"], context=self)
+        inp = self._checked(inp)
         scores = inp["score"] + self.evidence(inp) @ pd.Series(self.weights, dtype=float)
         return pt.model.add_ranks(
             inp.drop(columns=["score", "rank"], errors="ignore").assign(score=scores)
         )
 
+    def _checked(self, run: pd.DataFrame) -> pd.DataFrame:
+        self._check()
+        run = check_frame(run, self, numbers=("score",))
+        pt.validate.result_frame(run, extra_columns=["score"], context=self)
+        check_scores(run, self)
+        return run
+
     def evidence(self, run: pd.DataFrame) -> pd.DataFrame:
         """The evidence of a run's rows, before weights: a column ``document``, and one for each relation."""
-        best = (
-            run["score"]
-            .groupby([run["qid"], documents_of(run["docno"], self.graph)])
-            .transform("max")
-        )
-        found = pd.DataFrame({DOCUMENT: best}, index=run.index)
+        documents = documents_of(run["docno"], self.graph)
+        best = run["score"].groupby([run["qid"], documents]).transform("max")
+        evidence = pd.DataFrame({DOCUMENT: best}, index=run.index)
         if not self.relations or self.graph is None:
-            return found
-        graph, (code, docnos) = self.graph, run["docno"].factorize()
-        nodes = graph.nodes_of(docnos.tolist())[code]
+            return evidence
+        code, docnos = run["docno"].factorize()
+        nodes = self.graph.nodes_of(docnos.tolist())[code]
+        query = run["qid"].factorize()[0].astype(np.int64)
         above = (run["score"] - run.groupby("qid")["score"].transform("min")).to_numpy(float)
-        first = (
-            run["qid"].factorize()[0].astype(np.int64) * graph.num_nodes
-        )  # a row's key: its query and its node
-        order = np.argsort(first + nodes)
-        keys = (first + nodes)[order]
         for relation in self.relations:
-            ways = (graph.neighbors(nodes, path) for path in (relation, inverse_path(relation)))
-            pairs = np.unique(
-                np.concatenate([row * graph.num_nodes + neighbor for row, neighbor in ways])
-            )
-            row, neighbor = np.divmod(pairs, graph.num_nodes)
-            row, neighbor = (
-                part[graph.node_type[neighbor] == PASSAGE_TYPE] for part in (row, neighbor)
-            )
-            place = np.searchsorted(keys, first[row] + neighbor)
-            place[place == len(keys)] = 0
-            retrieved = keys[place] == first[row] + neighbor if len(keys) else place.astype(bool)
-            total = np.bincount(row[retrieved], above[order[place[retrieved]]], len(run))
-            found[relation] = total / np.maximum(np.bincount(row, minlength=len(run)), 1)
-        return found
+            evidence[relation] = _mean_of_neighbors(self.graph, relation, query, nodes, above)
+        return evidence
 
     def grid(self) -> list[dict[str, float]]:
         """The weights that :meth:`fit` tries."""
         relations = [{name: share} for name in self.relations for share in SHARES]
         return [{DOCUMENT: weight} for weight in GRID] + relations
-
-
-class DocumentEvidence(Evidence, pt.Estimator):
-    """Adds the score of a document's best passage to all its passages, and the mean score of neighbors to a passage.
-
-    The interpolation of passage and document evidence is a standard baseline of passage retrieval (Callan 1994;
-    Bendersky and Kurland 2008). It needs no graph, and a graph model has to beat it. With a graph, the scores of
-    neighbors along relations are further evidence: ``DocumentEvidence(0.3, relations={"order": 0.1}, graph=graph)``
-    adds the mean of those of the passages before and after.
-
-    Args:
-        weight: Weight of the document's best score; 0 changes nothing. :meth:`fit` chooses it.
-        relations: The weight of each relation, or path of relations, from a passage to its neighbors, and back.
-        graph: The graph of the passages; only needed for relations, and where passages have ids of their own (not
-            ``docno%pN``).
-        training: The options of :meth:`fit`.
-
-    Columns: ``qid, docno, score`` in, with passage ids; the same out, with new ``score`` and ``rank``.
-
-    Raises:
-        KeyError: If there are relations, and a passage is not in the graph.
-        ValueError: If a weight is negative, the graph does not have a relation, or a score is missing.
-    """
 
     def fit(
         self,
@@ -152,12 +155,28 @@ class DocumentEvidence(Evidence, pt.Estimator):
         Runs have the columns of :meth:`transform`, judgments ``qid, docno, label``, of passages or documents.
         """
         run, qrels = tuning_set(topics_or_res_tr, qrels_tr, topics_or_res_va, qrels_va)
-        run = check_frame(run, self, numbers=("score",))
-        pt.validate.result_frame(run, extra_columns=["score"], context=self)
-        validation = Validation(run[["qid", "docno", "score"]], qrels, self.training.measure, self)
+        run = self._checked(run)
+        judged = JudgedRun(run[["qid", "docno", "score"]], qrels, self)
+        validation = Validation(judged, self.training.measure)
         run, evidence = validation.run, self.evidence(validation.run)
         measure = lambda numbers: validation.per_query(run["score"] + evidence @ pd.Series(numbers))  # noqa: E731
         weights = coordinate_search(self.weights, self.grid(), measure, verbose=False)
         self.weight = weights.pop(DOCUMENT)
         self.relations = weights
         return self
+
+
+def _mean_of_neighbors(
+    graph: HeteroGraph, relation: str, query: np.ndarray, nodes: np.ndarray, scores: np.ndarray
+) -> np.ndarray:
+    """Per result the mean score of its neighbors in both directions; a neighbor that was not retrieved has 0.
+
+    ``query``, ``nodes`` and ``scores`` have the query, the passage and the score of each result, shape (results,).
+    """
+    row, neighbor = graph.related_passages(nodes, relation)
+    keys, first = np.unique(query * graph.num_nodes + nodes, return_index=True)
+    wanted = query[row] * graph.num_nodes + neighbor
+    position = np.searchsorted(keys, wanted).clip(max=len(keys) - 1)
+    retrieved = keys[position] == wanted
+    total = np.bincount(row[retrieved], scores[first[position[retrieved]]], len(nodes))
+    return total / np.maximum(np.bincount(row, minlength=len(nodes)), 1)

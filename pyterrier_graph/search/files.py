@@ -1,4 +1,4 @@
-"""The files of a folder, of all formats that can be read, as documents."""
+"""The files of a folder in all readable formats, as documents."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pyterrier_graph.documents.document import Node
 from pyterrier_graph.documents.readers.files import FORMATS, DocumentFiles
 
 NAMED = 3  # broken files in a message
-OFFICE = ("markitdown", "mammoth", "pptx", "pdfminer")  # modules of the extra [office]
+OFFICE = ("mammoth", "pptx", "pdfminer")  # modules of the extra [office]
 
 
 class FolderFiles(DocumentFiles):
-    """The documents of a folder's files. A document without title gets one from the name of its file.
+    """The documents of the files of a folder. The title of an untitled document is made of the name of its file.
 
     The report also has the :meth:`state` of the files before they were read.
 
@@ -38,10 +38,12 @@ class FolderFiles(DocumentFiles):
         super().__init__(folder, formats, workers=workers, verbose=verbose)
         if not self.paths:
             endings = ", ".join(ending for endings in FORMATS.values() for ending in endings)
-            raise ValueError(f"{str(folder)!r} has no files whose names end in {endings}")
+            raise ValueError(
+                f"{str(folder)!r} has no files whose names end in {endings}{named(self.unreadable)}"
+            )
 
     def state(self) -> str:
-        """A digest of the names, sizes and times of the files, and of how they are read, which changes with a file."""
+        """Returns a digest of the names, sizes and times of the files, and of the options of the reader."""
         digest = hashlib.sha256(f"3 {__version__} {self.options}".encode())
         for path in self.paths:
             state: tuple[int, ...] = ()
@@ -70,14 +72,14 @@ class FolderFiles(DocumentFiles):
 
 
 def named(broken: Mapping[str, str]) -> str:
-    """The first broken files with their reasons, for the end of a message."""
+    """Returns the first broken files and their reasons, for the end of a message."""
     parts = [f"{name}: {reason}" for name, reason in [*broken.items()][:NAMED]]
     more = [f"{len(broken) - NAMED} more"] if len(broken) > NAMED else []
     return f" ({'; '.join(parts + more)})" if parts else ""
 
 
 def skipped_text(skipped: Mapping[str, int]) -> str:
-    """The numbers of files that were skipped, by suffix, with the extra that reads them if there is one."""
+    """Returns the numbers of skipped files by suffix, and the extra that reads them if there is one."""
     if not skipped:
         return ""
     parts = [f"{count:,} {suffix}" for suffix, count in skipped.items()]
@@ -92,6 +94,6 @@ def skipped_text(skipped: Mapping[str, int]) -> str:
 
 
 def title_of(path: str) -> str:
-    """A title made of the name of a file: ``"user guide"`` of ``"docs/user_guide.txt"``."""
+    """Returns a title made of the name of a file: ``"user guide"`` of ``"docs/user_guide.txt"``."""
     stem = PurePosixPath(path).stem
     return " ".join(stem.replace("_", " ").replace("-", " ").split()) or stem

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -11,45 +12,38 @@ import pyterrier as pt
 
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.relations import DOCUMENT, ORDER
-from pyterrier_graph.search.document_evidence import Evidence
-from pyterrier_graph.search.hybrid import ALPHA, ALPHAS, Fusion, weighted
+from pyterrier_graph.search.document_evidence import DocumentEvidence
+from pyterrier_graph.search.hybrid import ALPHA, ALPHAS, Hybrid, weighted
 from pyterrier_graph.training.grid_search import Numbers, Tuning, coordinate_search
-from pyterrier_graph.training.validation import Validation, judged
+from pyterrier_graph.training.validation import JudgedRun, Validation
 
-SETTINGS: Mapping[str, Any] = {
-    "alpha": ALPHA,
-    "evidence": {DOCUMENT: 0.0, ORDER: 0.0},
-}  # before any query is judged
-RESULTS = 1000  # of each pipeline, for a query that chooses the settings
-FOLDS, ENOUGH = (
-    5,
-    500,
-)  # of answered queries; how many are left out of the context at most, to be measured
-KEPT = 100  # results of each pipeline for a query that are measured
+# of an index before any query is judged
+SETTINGS: Mapping[str, Any] = {"alpha": ALPHA, "evidence": {DOCUMENT: 0.3, ORDER: 0.3}}
+FOLDS = 5  # of answered queries
+ENOUGH = 500  # answered queries, after which no other fold is left out
+MEASURED = 100  # best results of each pipeline for a query
 
 Parts = tuple[pd.DataFrame, np.ndarray]
 
 
-def measured_parts(hybrid: Fusion, topics: pd.DataFrame, qrels: pd.DataFrame) -> Parts:
+def measured_parts(hybrid: Hybrid, topics: pd.DataFrame, qrels: pd.DataFrame) -> Parts:
     """The best results of both pipelines for judged queries, and their normalized scores, shape (results, 2)."""
-    topics = judged(topics, qrels, hybrid)[0]
-    found, parts = hybrid._parts(topics)
-    merged = hybrid._frame(topics, found)
-    ranks = pd.DataFrame(parts).groupby(merged["qid"]).rank(ascending=False)
-    kept = (ranks <= KEPT).any(axis=1).to_numpy()
-    return merged[["qid", "docno"]][kept].reset_index(drop=True), parts[kept]
+    run, normalized = hybrid.combine(JudgedRun(topics, qrels, hybrid).rows)
+    ranks = pd.DataFrame(normalized).groupby(run["qid"]).rank(ascending=False)
+    best = (ranks <= MEASURED).any(axis=1).to_numpy()
+    return run.loc[best, ["qid", "docno"]].reset_index(drop=True), normalized[best]
 
 
 def left_out(
-    make: Callable[[pd.DataFrame], Fusion],
+    make: Callable[[pd.DataFrame], Hybrid],
     topics: pd.DataFrame,
     qrels: pd.DataFrame,
     *,
     verbose: bool,
 ) -> Iterator[Parts]:
-    """The parts of answered queries, in folds, each in the hybrid whose context does not have the fold's queries.
+    """Per fold of answered queries their results in a hybrid whose context has the other folds only.
 
-    ``make`` makes the hybrid for a context of some ``topics``, which are those of all answered queries.
+    ``make`` makes the hybrid with some of the topics as context.
     """
     relevant = qrels.loc[qrels["label"] > 0, "qid"]
     topics = topics[topics["qid"].isin(relevant)].reset_index(drop=True)
@@ -73,31 +67,31 @@ def best_settings(
     *,
     verbose: bool,
 ) -> dict[str, Any]:
-    """The settings, moved from their present values as far as judged queries support it.
+    """The settings that judged queries support, by the one-standard-error rule.
 
     ``parts`` are what :func:`measured_parts` returns, each for some of the queries.
     """
-    merged = pd.concat([found for found, _ in parts], ignore_index=True)
-    scores = np.concatenate([scores for _, scores in parts])
+    merged = pd.concat([run for run, _ in parts], ignore_index=True)
+    normalized = np.concatenate([scores for _, scores in parts])
     evidence = evidence_of(graph, present["evidence"])
-    validation = Validation(merged, qrels, training.measure, evidence)
-    found: dict[float, pd.DataFrame] = {}
+    validation = Validation(JudgedRun(merged, qrels, evidence), training.measure)
+
+    @lru_cache(maxsize=1)
+    def evidence_with(alpha: float) -> pd.DataFrame:
+        run = merged.assign(score=weighted(normalized, alpha).sum(axis=1))
+        return evidence.evidence(run).assign(alpha=run["score"])
 
     def measure(numbers: Numbers) -> np.ndarray:
-        value = numbers["alpha"]
-        if value not in found:
-            run = merged.assign(score=weighted(scores, value).sum(1))
-            found.clear()
-            found[value] = evidence.evidence(run).assign(alpha=run["score"])
-        return validation.per_query(found[value] @ pd.Series({**numbers, "alpha": 1.0}))
+        scores = evidence_with(numbers["alpha"]) @ pd.Series({**numbers, "alpha": 1.0})
+        return validation.per_query(scores)
 
     start = {"alpha": present["alpha"]} | evidence.weights
     grid = [*({"alpha": value} for value in ALPHAS), *evidence.grid()]
-    numbers = coordinate_search(start, grid, measure, desc="fit", verbose=verbose)
-    return {"alpha": numbers.pop("alpha"), "evidence": numbers}
+    best = coordinate_search(start, grid, measure, desc="fit", verbose=verbose)
+    return {"alpha": best.pop("alpha"), "evidence": best}
 
 
-def evidence_of(graph: HeteroGraph, weights: Mapping[str, float]) -> Evidence:
+def evidence_of(graph: HeteroGraph, weights: Mapping[str, float]) -> DocumentEvidence:
     """The evidence with weights by name, ``document`` among them."""
     relations = {name: weight for name, weight in weights.items() if name != DOCUMENT}
-    return Evidence(weights[DOCUMENT], relations=relations, graph=graph)
+    return DocumentEvidence(weights[DOCUMENT], relations=relations, graph=graph)

@@ -2,31 +2,75 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Self
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast, get_args
 
+import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.checks import Shown, View, check_count, check_number, check_type
+from pyterrier_graph.checks import (
+    QualityWarning,
+    Shown,
+    View,
+    WithSignature,
+    check_choice,
+    check_count,
+    check_training,
+    check_type,
+)
 from pyterrier_graph.documents.document import StructuredDocument
-from pyterrier_graph.encoders.stored_vectors import TITLED, WINDOWS
+from pyterrier_graph.encoders.names import checkpoint_name
+from pyterrier_graph.encoders.stored_vectors import encoder_name
+from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, encoder_of
 from pyterrier_graph.graphs.builder import DocumentOf
+from pyterrier_graph.graphs.document_graph import DocumentGraph
+from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.html import schematic
-from pyterrier_graph.search.changes import Answered, Change, commit
-from pyterrier_graph.search.fitting import RESULTS, best_settings, measured_parts
-from pyterrier_graph.search.fitting import SETTINGS as SETTINGS
-from pyterrier_graph.search.layout import ENCODED as ENCODED
-from pyterrier_graph.search.results import Per, folded, results
-from pyterrier_graph.search.stored_index import StoredIndex
-from pyterrier_graph.storage.artifact import META, SIZES, kind_of, read_meta
-from pyterrier_graph.storage.writer import Workers
+from pyterrier_graph.search import versions
+from pyterrier_graph.search.bm25 import BM25Index
+from pyterrier_graph.search.builder import IndexBuilder, contexts, is_contextual, publish
+from pyterrier_graph.search.document_evidence import DocumentEvidence
+from pyterrier_graph.search.fitting import best_settings, evidence_of, measured_parts
+from pyterrier_graph.search.hybrid import DEPTH, Frozen, Hybrid
+from pyterrier_graph.search.lexical import bm25
+from pyterrier_graph.search.results import Per, fold_results, search_results
+from pyterrier_graph.search.retrievers import (
+    BM25Retriever,
+    DenseRetriever,
+    FilteredRetriever,
+    allowed_passages,
+)
+from pyterrier_graph.search.versions import Answered, Version
+from pyterrier_graph.storage.artifact import (
+    META,
+    BuiltArtifact,
+    kind_of,
+    locked,
+    read_meta,
+)
+from pyterrier_graph.storage.shards import Workers
+from pyterrier_graph.training.grid_search import Tuning
 from pyterrier_graph.training.validation import checked_qrels, checked_topics
 
+if TYPE_CHECKING:
+    from pyterrier_dr import BiEncoder
 
-class GraphIndex(Shown, StoredIndex):
-    """Finds passages by their own text and by what they are related to: BM25 and vectors, both with context.
+    from pyterrier_graph.graph_mean.contextual_encoder import ContextualEncoder
+
+Lexical = Literal["bm25s", "pisa", "terrier"]
+T = TypeVar("T")
+Within = Iterable[str] | str | None
+ROWS_AT_ONCE = 4096
+LABEL = "BM25 with context"
+
+
+class GraphIndex(Shown, WithSignature, BuiltArtifact):
+    """Ranks passages using their own text and related text: titles, and queries that they have answered.
 
     ::
 
@@ -35,34 +79,176 @@ class GraphIndex(Shown, StoredIndex):
         pt.Experiment([bm25, index.hybrid()], topics, qrels, [nDCG @ 10], baseline=0)
         index.update(new_docs).delete(["d7"])
 
-    The context of a passage is its titles, and the queries that it has answered. The lexical side is BM25 over passages
-    with their context. The dense side is a :class:`~pyterrier_graph.GraphMean`, in which each query decides how much
-    the context counts. A :class:`~pyterrier_graph.Hybrid` combines both. No judgments are needed. Where there are some,
-    a :class:`~pyterrier_graph.DocumentEvidence` may follow, which adds scores of other results of the same document.
+    The lexical side is BM25 over passages with their context. The dense side is a :class:`~pyterrier_graph.GraphMean`.
+    A :class:`~pyterrier_graph.Hybrid` combines both. No judgments are needed. With judgments, :meth:`fit` chooses the
+    share of vectors, and may add a :class:`~pyterrier_graph.DocumentEvidence`. Queries without a word, such as
+    ``"?!"``, have no results.
 
-    A change is complete or has no effect, also if the process is killed. An index that is open stays at its version,
-    whose files are there until the second change after it; ``GraphIndex(path)`` opens the last one. One process at a
-    time changes an index: methods that do so raise BlockingIOError if another one does, and all but :meth:`index` raise
-    FileNotFoundError if there is none.
+    A change is complete or has no effect, even if the process is killed. An open index stays at its version, whose
+    files exist until the second change after it; ``GraphIndex(path)`` opens the current version. One process at a time
+    changes an index: a second one raises BlockingIOError. All changes but :meth:`index` raise FileNotFoundError if
+    there is no index.
 
     Args:
-        path: Folder of the index; it may not exist yet, see :meth:`index`. Or its place in an object store, such as
-            ``s3://bucket/corpus``: this machine then has a copy, which is that of the last version when it is opened.
+        path: Folder of the index; it may not exist yet, see :meth:`index`.
         encoder: Encodes passages and queries: the name of a checkpoint, a bi-encoder such as a
             :class:`~pyterrier_graph.DualEncoder`, or a GraphMean or GNNEncoder, whose weights are used with the graph
-            of this index. By default the encoder of the index at the path, or all-MiniLM-L6-v2 for a new one.
-        lexical: The engine of BM25: ``'lance'``, ``'pisa'``, ``'terrier'``, or a pipeline of your own that finds
-            passages, ``qid, query`` to ``qid, docno, score``. By default that of the index at the path, or ``'lance'``.
+            of this index. By default the encoder of the index at the path, or all-MiniLM-L6-v2 for a new index.
+        lexical: What BM25 runs on: ``'bm25s'``, ``'pisa'``, ``'terrier'``, or a pipeline of your own that finds
+            passages, ``qid, query`` to ``qid, docno, score``. By default that of the index at the path, or ``'bm25s'``.
         training: The options of :meth:`fit`.
         verbose: Whether to show progress.
 
     Raises:
         TypeError: If an argument has another type.
-        ValueError: If the index at the path has another encoder.
+        ValueError: If the index at the path has another encoder or another engine of BM25.
     """
 
     ARTIFACT_TYPE = "graph_index"
-    ARTIFACT_FORMAT = "lance"
+    ARTIFACT_FORMAT = "versions"
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        encoder: str | os.PathLike[str] | BiEncoder | ContextualEncoder | None = None,
+        lexical: Lexical | pt.Transformer | None = None,
+        training: Tuning | None = None,
+        verbose: bool = True,
+    ) -> None:
+        super().__init__(path, verbose=verbose)
+        self.training: Tuning = check_training(training, Tuning)
+        if lexical is not None and not isinstance(lexical, pt.Transformer):
+            check_choice("lexical, unless it is a pipeline,", lexical, get_args(Lexical))
+        self.lexical = lexical
+        self.encoder: Any = encoder
+        if isinstance(encoder, (str, os.PathLike)):
+            self.encoder = os.fspath(encoder)
+        elif encoder is not None and not is_contextual(encoder):
+            self.encoder = encoder_of(encoder)
+        if self.built():
+            self._check_options()
+
+    def _check_options(self) -> None:
+        """Raises ValueError if the index at the path was made with other options."""
+        made = self.meta["lexical"]
+        if isinstance(self.lexical, str) and self.lexical != made:
+            raise ValueError(f"{self!r} was made with lexical={made!r}, got {self.lexical!r}")
+        about = self.meta["encoder"]
+        if self.encoder is None or (
+            isinstance(self.encoder, str) and checkpoint_name(self.encoder) == about["checkpoint"]
+        ):
+            return
+        if about["name"] != (name := encoder_name(self.bi_encoder)):
+            raise ValueError(f"{self!r} was made with encoder={about['name']}, got {name}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        options = {"encoder": self.encoder, "lexical": self.lexical, "training": self.training}
+        return partial(type(self), self.path, **options, verbose=self.verbose), ()
+
+    def __len__(self) -> int:
+        """Number of passages."""
+        return len(self.graph.passage_nodes)
+
+    # --- versions
+
+    @cached_property
+    def meta(self) -> dict[str, Any]:
+        """How the index was made: ``version``, ``settings``, ``encoder``, ``lexical``, ``source`` (a report)."""
+
+        def read() -> dict[str, Any]:
+            root = read_meta(self.path, kind_of(self))
+            made = Version(self.path, root["version"]).meta
+            return made | {name: root[name] for name in ("version", "settings")}
+
+        return self._while_unchanged(read)
+
+    def _while_unchanged(self, read: Callable[[], T]) -> T:
+        """What a function reads; it is called again if it fails because the index is changed meanwhile."""
+        while True:
+            before = _content(self.path / META)
+            try:
+                return read()
+            except (OSError, ValueError):
+                if _content(self.path / META) == before:
+                    raise
+
+    @cached_property
+    def version(self) -> Version | None:
+        """The version that is open; None if the index is not built."""
+        if not self.built():
+            return None
+        return Version(self.path, self.meta["version"], verbose=self.verbose)
+
+    @property
+    def _opened(self) -> Version:
+        """The version that is open. Raises as :func:`read_meta` does if there is none."""
+        assert self.meta
+        assert self.version is not None
+        self.version.opened()
+        return self.version
+
+    def reopen(self) -> Self:
+        """Opens the current version; an encoder that was loaded stays."""
+        for name in ("meta", "version", "contextual", "random_similarity"):
+            vars(self).pop(name, None)
+        return self
+
+    def verify(self) -> Self:
+        """Compares all files with their digests; ValueError names damaged files."""
+        return self._while_unchanged(super().verify)
+
+    @property
+    def graph(self) -> DocumentGraph:
+        """The graph of the documents, for models: ``ptg.GraphMaxSim(index.graph)``."""
+        return self._opened.graph
+
+    # --- the encoder and the engine of BM25
+
+    @cached_property
+    def loaded_encoder(self) -> BiEncoder | ContextualEncoder:
+        """The encoder that was given, or the encoder of the index; it is loaded once."""
+        if self.encoder is not None and not isinstance(self.encoder, str):
+            return self.encoder
+        about: Any = self.meta["encoder"] if self.built() else {"checkpoint": None}
+        if checkpoint := self.encoder or about["checkpoint"]:
+            return encoder_of(checkpoint)
+        if "folder" not in about:
+            raise ValueError(f"{about['name']} is not part of {self!r}: give encoder=")
+        return pt.Artifact.load(str(self.path / about["folder"]))
+
+    @property
+    def bi_encoder(self) -> BiEncoder:
+        """Encodes passages and queries; of a GraphMean or GNNEncoder its bi-encoder."""
+        encoder = self.loaded_encoder
+        return encoder.encoder if is_contextual(encoder) else encoder
+
+    def model(
+        self, graph: DocumentGraph, queries: QueryPassageGraph | None, about: Mapping[str, Any]
+    ) -> ContextualEncoder:
+        """The model that computes the vectors of a graph, for a version with this ``pt_meta.json``."""
+        from pyterrier_graph.graph_mean.graph_mean import GraphMean
+
+        encoder = self.loaded_encoder
+        options: dict[str, Any] = {
+            "query_graph": queries,
+            "folder": self.path / versions.ENCODED,
+            "verbose": self.verbose,
+        }
+        if not is_contextual(encoder):
+            with warnings.catch_warnings():  # the builder warns of missing titles
+                warnings.simplefilter("ignore", QualityWarning)
+                return GraphMean(graph, encoder, **options)
+        saved = self.path / about["encoder"]["folder"]
+        return type(encoder).load(saved, graph=graph, encoder=encoder.encoder, **options)
+
+    def engine(self, about: Mapping[str, Any]) -> str | None:
+        """The engine of BM25 for a version with this ``pt_meta.json``; None for a pipeline."""
+        if isinstance(self.lexical, pt.Transformer):
+            return None
+        return self.lexical or about.get("lexical") or "bm25s"
+
+    # --- changes
 
     def index(
         self,
@@ -70,27 +256,21 @@ class GraphIndex(Shown, StoredIndex):
         *,
         document: str | DocumentOf | None = None,
         passage_words: int = 120,
-        windows: int = WINDOWS,
-        titled: float = TITLED,
-        answered: tuple[pd.DataFrame, pd.DataFrame] | None = None,
+        answered: Answered | None = None,
         overwrite: bool = False,
         workers: Workers = 1,
     ) -> Self:
-        """Builds the index. The call of a process that was killed continues when it is repeated.
+        """Builds the index. If the process is killed, the same call continues.
 
         Args:
             docs: Documents, as :meth:`DocumentGraph.index <pyterrier_graph.DocumentGraph.index>` reads them.
             document: For a corpus of passages, the document of a row: the name of a field, or a function of the row.
             passage_words: Words per passage where texts are split.
-            windows: Windows of a long passage, at most; the best one counts: see :meth:`GraphMean.index`.
-            titled: The share of a passage's vector that comes from its text with titles in front; the rest is that of
-                the text alone. With 1 or 0, a passage is encoded once, in half of the time. An ``encoder`` that is a
-                GraphMean or GNNEncoder has its own share.
             answered: Topics (``qid, query``) and judgments (``qid, docno, label``, of passages, or of documents for all
-                their passages) of queries whose answers are known. They are context of the passages, and set the
-                numbers of :meth:`fit` unless it has been called: some of them at a time are left out of the context and
-                ranked. Do not evaluate with them.
-            overwrite: Whether to replace an index that exists at this path, with all files that changes have left.
+                their passages) of queries whose answers are known. They become context of the passages. Unless
+                :meth:`fit` has been called, they also choose its settings: each query is ranked by an index whose
+                context lacks it. Do not evaluate with them.
+            overwrite: Whether to replace an index that exists at this path.
             workers: Number of processes that encode, or ``'ray'``, a cluster: see :meth:`GraphMean.index`.
 
         Raises:
@@ -98,17 +278,15 @@ class GraphIndex(Shown, StoredIndex):
             ValueError: If a document is malformed, a docno comes twice, or there are no documents.
         """
         check_count("passage_words", passage_words)
-        check_count("windows", windows)
-        check_number("titled", titled, 0, 1)
         check_type("overwrite", overwrite, bool, "True or False")
         if self.built() and not overwrite:
             advice = f"{self!r} opens it, update(docs) changes documents, index(..., overwrite=True) replaces all"
             raise FileExistsError(f"{str(self.path)!r} exists already: {advice}")
-        about = {"passage_words": passage_words, "windows": windows, "titled": titled}
+        about = {"passage_words": passage_words}
         answered = _checked(answered)
-        Change(
+        IndexBuilder(
             self, docs, document, about, keep_others=False, answered=answered, workers=workers
-        ).write()
+        ).build()
         return self
 
     def update(
@@ -116,25 +294,25 @@ class GraphIndex(Shown, StoredIndex):
         docs: Iterable[Mapping[str, Any] | StructuredDocument] | pd.DataFrame,
         *,
         document: str | DocumentOf | None = None,
-        answered: tuple[pd.DataFrame, pd.DataFrame] | None = None,
+        answered: Answered | None = None,
         workers: Workers = 1,
     ) -> Self:
-        """Adds documents, and replaces those with the same docnos. Only texts that have changed are encoded.
+        """Adds documents, and replaces documents with the same docnos. Only texts that have changed are encoded.
 
         Args:
             docs: Documents, as for :meth:`index`.
             document: As for :meth:`index`; all passages of a document are replaced.
-            answered: As for :meth:`index`; in place of the former ones. By default they stay.
+            answered: As for :meth:`index`; they replace the former ones. By default those stay.
             workers: As for :meth:`index`.
 
         Raises:
             ValueError: If a document is malformed, or a docno comes twice.
         """
-        Change(self, docs, document, answered=_checked(answered), workers=workers).write()
+        IndexBuilder(self, docs, document, answered=_checked(answered), workers=workers).build()
         return self
 
     def delete(self, docnos: Iterable[str]) -> Self:
-        """Removes documents. Their texts stay in files of former versions until ``index(docs, overwrite=True)``.
+        """Removes documents. Their texts stay in the previous version until the next change.
 
         Args:
             docnos: Ids of documents.
@@ -144,14 +322,14 @@ class GraphIndex(Shown, StoredIndex):
             ValueError: If no document would be left.
         """
         check_type("docnos", docnos, Iterable, "ids of documents")
-        Change(self, deleted=[docnos] if isinstance(docnos, str) else [*docnos]).write()
+        IndexBuilder(self, deleted=[docnos] if isinstance(docnos, str) else [*docnos]).build()
         return self
 
     def fit(self, topics: pd.DataFrame, qrels: pd.DataFrame) -> Self:
-        """Chooses the largest weight of each relation, the share of vectors, and the weights of evidence.
+        """Chooses the share of vectors, and the weights of evidence of documents and neighboring passages.
 
-        A number moves only as far as the queries support it, so that few queries do no harm. They must not be among
-        the ``answered`` ones.
+        Uses the one-standard-error rule, so small query sets are safe. The queries must not be among the ``answered``
+        ones.
 
         Args:
             topics: ``qid, query``.
@@ -160,32 +338,87 @@ class GraphIndex(Shown, StoredIndex):
         Raises:
             ValueError: If none of the queries is judged.
         """
-        qrels = self.graph.passage_qrels(qrels) if self.graph._own_ids else qrels
-        settings: dict[str, Any] = {"judged": True}
-        model: Any = self._model(self.graph, self._queries, self.meta, verbose=self.verbose)
-        if getattr(model, "weights", None) == "auto":
-            model.training = self.training
-            settings["largest_weights"] = model.fit(topics, qrels).largest_weights
-        with self._locked():
-            meta = self.meta | {"settings": self.meta["settings"] | settings}
-            tuned = copy.copy(self)
-            tuned.meta = meta
-            parts = measured_parts(tuned._fusion(RESULTS), checked_topics(topics, self), qrels)
-            meta["settings"] |= best_settings(
-                [parts], self.graph, qrels, meta["settings"], self.training, verbose=self.verbose
-            )
-            if read_meta(self.path, kind_of(self))["number"] != meta["number"]:
+        qrels = self.graph.passage_qrels(qrels)
+        parts = measured_parts(self._fusion(), checked_topics(topics, self), qrels)
+        former = self.meta["settings"]
+        settings = (
+            former
+            | {"judged": True}
+            | best_settings([parts], self.graph, qrels, former, self.training, verbose=self.verbose)
+        )
+        with locked(self.path):
+            if read_meta(self.path, kind_of(self))["version"] != self.meta["version"]:
                 raise ValueError(
                     f"{self!r} was changed by another process: open it again and repeat the call"
                 )
-            commit(self, meta)
-        return self._reopened()
+            publish(self, self.meta["version"], settings)
+        return self.reopen()
 
-    def _with_texts(self, found: pt.Transformer, per: Per) -> pt.Transformer:
-        """Adds the columns of texts to found passages, and folds them."""
-        return folded(self, self.graph.text_loader()._behind(found), per)
+    # --- search
 
-    def bm25(self, num_results: int = 1000, *, per: Per = "passage") -> pt.Transformer:
+    @cached_property
+    def contextual(self) -> ContextualIndex:
+        """The index of the vectors."""
+        version = self._opened
+        return ContextualIndex(
+            version.folder / versions.VECTORS, version.graph, self.loaded_encoder
+        )
+
+    def lexical_retriever(
+        self,
+        engine: str | None,
+        folder: Path,
+        vectors: ContextualIndex,
+        num_results: int,
+        allowed: np.ndarray | None = None,
+    ) -> pt.Transformer:
+        """BM25 over the passages of an index of vectors, with the files of an engine in a folder."""
+        graph = cast(DocumentGraph, vectors.graph)
+        if isinstance(self.lexical, pt.Transformer):
+            pipeline = self.lexical if allowed is not None else self.lexical % num_results
+            return FilteredRetriever(pipeline, graph, num_results, allowed)
+        if engine is None:
+            raise ValueError(f"{self!r} was made with a pipeline as lexical=: give it again")
+        if engine == "bm25s":
+            index, docnos = (
+                BM25Index(folder / versions.BM25),
+                vectors.flex.payload(return_dvecs=False)[0],
+            )
+            return BM25Retriever(index, docnos, num_results, allowed, label=LABEL)
+        depth = num_results if allowed is None else max(DEPTH, num_results)
+        retriever = bm25([], engine, folder / versions.BM25, depth)
+        return FilteredRetriever(retriever, graph, num_results, allowed)
+
+    def _lexical(self, num_results: int, within: Within) -> pt.Transformer:
+        allowed = allowed_passages(self.graph, within)
+        folder = self._opened.folder
+        return self.lexical_retriever(
+            self.meta["lexical"], folder, self.contextual, num_results, allowed
+        )
+
+    def _dense(self, num_results: int, within: Within, exact: bool) -> pt.Transformer:
+        allowed = allowed_passages(self.graph, within)
+        return DenseRetriever(self.contextual, num_results, allowed, exact=exact)
+
+    def _fusion(self, within: Within = None, exact: bool = False) -> Hybrid:
+        """The hybrid of both sides; all its results."""
+        sides = self._lexical(DEPTH, within), self._dense(DEPTH, within, exact)
+        return Hybrid(*sides, alpha=self.meta["settings"]["alpha"], num_results=2 * DEPTH)
+
+    @property
+    def _evidence(self) -> DocumentEvidence | None:
+        """Adds evidence of documents and neighbors to the scores, if its weights are not 0."""
+        weights = self.meta["settings"]["evidence"]
+        return evidence_of(self.graph, weights) if any(weights.values()) else None
+
+    def _with_texts(self, retriever: pt.Transformer, per: Per) -> pt.Transformer:
+        return fold_results(
+            self.graph, self._opened.lines, retriever >> self.graph.text_loader(), per
+        )
+
+    def bm25(
+        self, num_results: int = 1000, *, per: Per = "passage", within: Within = None
+    ) -> pt.Transformer:
         """Finds passages by BM25 over their text and context.
 
         Columns in: ``qid, query``. Columns out: ``qid, query, docno, score, rank, text, title``; of files also
@@ -195,50 +428,87 @@ class GraphIndex(Shown, StoredIndex):
             num_results: Passages per query.
             per: Whether each ``'passage'`` is a result, or the best of each ``'section'`` or ``'document'``. Its id is
                 then the ``docno``, and the passage is in the column ``passage``.
+            within: Searches these documents only: docnos, or what docnos begin with.
         """
-        return self._with_texts(self._parts(num_results)[0], per)
+        check_count("num_results", num_results)
+        return self._with_texts(self._lexical(num_results, within), per)
 
     def dense(
-        self, num_results: int = 1000, *, per: Per = "passage", exact: bool = False
+        self,
+        num_results: int = 1000,
+        *,
+        per: Per = "passage",
+        within: Within = None,
+        exact: bool = False,
     ) -> pt.Transformer:
         """Finds passages by their vectors with context. Columns and other arguments are those of :meth:`bm25`.
 
-        With ``exact=True`` all vectors are compared, also in an index of a million passages or more: see
+        With ``exact=True`` all vectors are compared, even in an index of a million passages or more: see
         :meth:`ContextualIndex.retriever <pyterrier_graph.ContextualIndex.retriever>`.
         """
-        return self._with_texts(self._parts(num_results, exact)[1], per)
+        return self._with_texts(self._dense(num_results, within, exact), per)
 
     def hybrid(
-        self, num_results: int = 1000, *, per: Per = "passage", exact: bool = False
+        self,
+        num_results: int = 1000,
+        *,
+        per: Per = "passage",
+        within: Within = None,
+        exact: bool = False,
     ) -> pt.Transformer:
-        """Finds passages by both BM25 and vectors. Columns and arguments are those of :meth:`dense`."""
-        evidence = self._evidence
-        found = self._fusion(num_results, exact)
-        return self._with_texts(found if evidence is None else found >> evidence, per)
+        """Finds passages by both BM25 and vectors. Columns and arguments are those of :meth:`dense`.
+
+        The first results do not depend on ``num_results``. In a pipeline that is trained, the hybrid stays as it is.
+        """
+        check_count("num_results", num_results)
+        fusion, evidence = self._fusion(within, exact), self._evidence
+        pipeline = fusion if evidence is None else fusion >> evidence
+        return self._with_texts(Frozen(pipeline) % num_results, per)
 
     def search(
-        self, question: str, num_results: int = 10, *, per: Per | None = None
+        self,
+        question: str,
+        num_results: int = 10,
+        *,
+        per: Per | None = None,
+        within: Within = None,
     ) -> pd.DataFrame:
         """Finds the best passages for a question.
 
         Args:
-            question: The question.
+            question: The question. Without a word, there are no results.
             num_results: Number of results.
             per: As for :meth:`bm25`: whether a section or a document may have one result only. By default
                 ``'section'`` where the documents are files, else ``'passage'``.
+            within: As for :meth:`bm25`.
 
         Returns:
             A row per passage, the best first: ``title``, ``snippet`` (the part of the passage with the most words of
             the question), ``why``, ``score``, ``docno``, ``text``; of files also ``file`` and ``line``, and no copies
-            of a text. ``why`` lists what the words (BM25) and the meaning (vectors) add to the score, and what the
-            passage and its context add to the similarity of vectors. Warns if files do not answer the question: no
-            result has all of its words, and no passage is as similar to it as to random words. ``attrs["weak"]`` then
-            has both similarities.
-
-        Raises:
-            ValueError: If the question has no word.
+            of a text. ``why`` lists what the words (BM25) and the meaning (vectors) add to the score. Warns if files
+            do not answer the question: no result has all of its words, and no passage is as similar to it as to
+            random words. ``attrs["weak"]`` then has both similarities.
         """
-        return results(self, question, num_results, per)
+        check_type("question", question, str, "a string")
+        check_count("num_results", num_results)
+        lines = self._opened.lines
+        per = per or ("passage" if lines is None else "section")
+        ranking = self._fusion(within).contributions(
+            pd.DataFrame({"qid": ["1"], "query": [question]})
+        )
+        return search_results(self, question, ranking, self._evidence, num_results, per)
+
+    @cached_property
+    def random_similarity(self) -> float:
+        """The median of the best similarities of questions without meaning: words drawn from the passages."""
+        from pyterrier_graph.search.snippets import random_questions
+
+        return float(np.median(self.best_similarities(random_questions(self.graph))))
+
+    def best_similarities(self, questions: list[str]) -> np.ndarray:
+        """The similarity of each question's most similar passage."""
+        topics = pd.DataFrame({"qid": [*map(str, range(len(questions)))], "query": questions})
+        return self.contextual.retriever(1).transform(topics)["score"].to_numpy()
 
     def explain(self, query: str, docno: str) -> pd.DataFrame:
         """Explains the score of a passage in :meth:`hybrid` by BM25, vectors, and the evidence of other results.
@@ -246,24 +516,59 @@ class GraphIndex(Shown, StoredIndex):
         Arguments and columns are those of :meth:`Hybrid.explain <pyterrier_graph.Hybrid.explain>`. ``index.dense()`` is
         explained by ``ptg.explain(index.dense(), query, docno)``, by the passage and its context.
         """
-        fusion, evidence = self._fusion(RESULTS), self._evidence
+        fusion, evidence = self._fusion(), self._evidence
         explained = fusion.explain(query, docno)
         if evidence is None:
             return explained
         ranking = fusion.transform(pd.DataFrame({"qid": ["1"], "query": [query]}))
-        values = evidence.evidence(ranking)[ranking["docno"] == docno].sum()
+        values = evidence.evidence(ranking)[ranking["docno"] == docno].sum().to_numpy()
+        weights = np.array([*evidence.weights.values()])
         added = pd.DataFrame(
             {
-                "relation": values.index,
+                "relation": [*evidence.weights],
                 "source": docno,
                 "text": "",
-                "weight": evidence.weights.values(),
+                "weight": weights,
+                "score": weights * values,
+                "normalized": values,
             }
         )
-        added = added.assign(
-            score=added["weight"] * values.to_numpy(), normalized=values.to_numpy()
-        )
         return pd.concat([explained, added[added["weight"] > 0]], ignore_index=True)
+
+    # --- other engines
+
+    def rows(self, since: int | None = None) -> Iterator[dict[str, Any]]:
+        """What another engine needs to serve this index: ``docno``, ``text``, ``context`` and ``vector`` per passage.
+
+        ``context`` is what BM25 searches: the text with its titles and answered queries. Vectors are compared by the
+        inner product with those of :meth:`query_vectors`.
+
+        Args:
+            since: Only rows that have changed after this version (``index.meta["version"]`` when the engine was filled
+                last). Passages that are gone are in :meth:`deleted_since`.
+        """
+        version = self._opened
+        numbers = np.arange(len(self)) if since is None else np.flatnonzero(version.changed > since)
+        vectors, _ = self.contextual.flex.payload(return_docnos=False)
+        for start in range(0, len(numbers), ROWS_AT_ONCE):
+            batch = numbers[start : start + ROWS_AT_ONCE]
+            nodes = version.graph.passage_nodes[batch]
+            texts = version.graph.texts(nodes), contexts(version.graph, version.queries, batch)
+            for docno, text, context, vector in zip(
+                version.graph.ids_of(nodes), *texts, np.asarray(vectors[batch]), strict=True
+            ):
+                yield {"docno": docno, "text": text, "context": context, "vector": vector}
+
+    def deleted_since(self, version: int) -> list[str]:
+        """Ids of passages that changes after a version have removed."""
+        return [docno for docno, number in self._opened.deleted.items() if number > version]
+
+    def query_vectors(self, topics: pd.DataFrame) -> np.ndarray:
+        """The vectors of queries for the vectors of :meth:`rows`, float32 of shape (queries, width)."""
+        encoded = self.contextual.query_encoder().transform(topics)
+        return np.stack(encoded["query_vec"].to_numpy()).astype(np.float32)
+
+    # --- display and sharing
 
     def _view(self) -> View:
         if not self.built():
@@ -278,20 +583,25 @@ class GraphIndex(Shown, StoredIndex):
         return View(sizes, schematic(self.hybrid()))
 
     def _package_files(self) -> Iterator[tuple[str, str]]:
-        """The files of the present version, for ``to_hf`` and others."""
-        for name in [
-            *read_meta(self.path, kind_of(self))[SIZES],
-            META,
-        ]:  # with a card that was written since
-            yield name, str(self.path / name)
+        """The files of the current version, for ``to_hf`` and others."""
+        folders = [self._opened.folder, self.path / versions.ENCODED]
+        if saved := self.meta["encoder"].get("folder"):
+            folders.append(self.path / saved)
+        files = [file for folder in folders for file in folder.rglob("*") if file.is_file()]
+        for file in [self.path / META, self.path / "README.md", *files]:
+            if file.is_file():
+                yield file.relative_to(self.path).as_posix(), str(file)
+
+
+def _content(file: Path) -> bytes | None:
+    return file.read_bytes() if file.is_file() else None
 
 
 def _checked(answered: Any) -> Answered | None:
-    """Topics and judgments with ids as texts."""
+    """Topics and judgments with ids as strings."""
     if answered is None:
         return None
     check_type("answered", answered, tuple, "a pair of topics and qrels")
     topics, qrels = answered
-    return checked_topics(topics, "answered"), checked_qrels(qrels, "answered")[
-        ["qid", "docno", "label"]
-    ]
+    qrels = checked_qrels(qrels, "answered")
+    return checked_topics(topics, "answered"), qrels[["qid", "docno", "label"]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,22 +27,15 @@ def bm25(
         raise ImportError(
             "PISA is not installed: pip install pyterrier-pisa wurlitzer (for x86-64 Linux)"
         )
-    if not path.exists():
-        unfinished = path.with_name(f"{path.name}.unfinished")
-        shutil.rmtree(unfinished, ignore_errors=True)
-        if engine == "pisa":
-            from wurlitzer import pipes
+    if not path.exists() and engine == "pisa":
+        from wurlitzer import pipes
 
-            with pipes():  # PISA prints its log without Python
-                _pisa(unfinished).index(records)
-                _pisa_bm25(unfinished, 1).search(
-                    "bm25"
-                )  # the first search builds the index of BM25's scores
-        else:
-            pt.terrier.TerrierIndex(str(unfinished.absolute())).indexer(
-                meta={"docno": docno_length}
-            ).index(records)
-        unfinished.rename(path)
+        with pipes():  # PISA prints its log without Python
+            _pisa(path).index(records)
+            _pisa_bm25(path, 1).search("bm25")  # the first search builds the index of BM25's scores
+    elif not path.exists():
+        index = pt.terrier.TerrierIndex(str(path.absolute()))
+        index.indexer(meta={"docno": docno_length}).index(records)
     if engine == "pisa":
         return _pisa_bm25(path, num_results)
     index = pt.terrier.TerrierIndex(str(path.absolute()))

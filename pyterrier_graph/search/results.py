@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.checks import check_choice, check_count
+from pyterrier_graph.checks import check_choice
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.graphs.passages import Step
-from pyterrier_graph.graphs.relations import DOCUMENT, OWN, STRUCTURAL
-from pyterrier_graph.search.fitting import RESULTS
-from pyterrier_graph.search.snippets import (
-    check_question,
-    content_stems,
-    distinct,
-    snippet,
-    stems,
-    warn_of_no_answer,
-)
-from pyterrier_graph.search.stored_index import StoredIndex
+from pyterrier_graph.graphs.relations import DOCUMENT, STRUCTURAL
+from pyterrier_graph.search.bm25 import query_terms
+from pyterrier_graph.search.document_evidence import DocumentEvidence
+from pyterrier_graph.search.hybrid import ranked
+from pyterrier_graph.search.snippets import Matcher, distinct, snippet, warn_of_no_answer
+
+if TYPE_CHECKING:
+    from pyterrier_graph.search.graph_index import GraphIndex
 
 Per = Literal["passage", "section", "document"]
 FOLDS = {"section": STRUCTURAL, "document": DOCUMENT}
-CANDIDATES = 100  # passages among which a search finds sections or documents
-SHOWN = 0.005  # the smallest part of a score that a reason names
+CANDIDATES = 100  # passages among which a search finds sections, documents, or files without copies
+SHOWN = 0.005  # smallest part of a score that a reason names
+LABELS = {"lexical": "words", "dense": "meaning"}
 
 
 class Lines(Step):
@@ -52,70 +50,72 @@ class Lines(Step):
         return inp.assign(file=files, line=lines)
 
 
-def folded(index: StoredIndex, found: pt.Transformer, per: Per) -> pt.Transformer:
-    """Adds files and lines, where there are any, to found passages, and folds them."""
+def fold_results(
+    graph: DocumentGraph, lines: np.ndarray | None, passages: pt.Transformer, per: Per
+) -> pt.Transformer:
+    """Adds files and lines, if there are any, to retrieved passages, and folds them."""
     check_choice("per", per, get_args(Per))
-    if index._lines is not None:
-        found = found >> Lines(index.graph, index._lines)
-    return found if per == "passage" else found >> index.graph.fold(FOLDS[per])
+    if lines is not None:
+        passages = passages >> Lines(graph, lines)
+    return passages if per == "passage" else passages >> graph.fold(FOLDS[per])
 
 
-def results(index: StoredIndex, question: str, num_results: int, per: Per | None) -> pd.DataFrame:
-    """The results of :meth:`GraphIndex.search <pyterrier_graph.GraphIndex.search>`."""
-    check_question(question)
-    check_count("num_results", num_results)
-    vector = index._contextual._encoded([question])
-    topics = pd.DataFrame({"qid": ["1"], "query": [question], "query_vec": [*vector]})
-    fusion = index._fusion(max(RESULTS, num_results))
-    best, shares = fusion._ranked(topics)
-    parts = {"words": shares[:, 0], "meaning": shares[:, 1]}
-    if (evidence := index._evidence) is not None:
-        ranking = fusion._frame(topics, best)
-        for name, values in evidence.evidence(ranking).items():
-            parts[str(name)] = evidence.weights[str(name)] * values.to_numpy()
-        best = best._replace(score=evidence.transform(ranking)["score"].to_numpy())
-    files = index._lines is not None
-    per = per or ("section" if files else "passage")
-    candidates = num_results if per == "passage" and not files else max(CANDIDATES, num_results)
-    place: Any = np.argsort(-best.score, kind="stable")[: int(candidates)]
-    best = best.at(place)
-    texts = index.graph._columns(["text", "title"], best.docno.tolist())
-    found = fusion._frame(topics, best._replace(others={"place": place} | texts))
-    found = folded(index, pt.Transformer.identity(), per).transform(found)
-    if "passage" in found.columns:
-        found["docno"] = found["passage"]
-    if files:
-        around = _around(index.graph, found["docno"].tolist())
-        found = found.iloc[
-            distinct(found["text"].tolist(), around, found["file"].tolist(), num_results)
-        ]
+def search_results(
+    index: GraphIndex,
+    question: str,
+    ranking: pd.DataFrame,
+    evidence: DocumentEvidence | None,
+    num_results: int,
+    per: Per,
+) -> pd.DataFrame:
+    """The results of :meth:`GraphIndex.search <pyterrier_graph.GraphIndex.search>`, given the hybrid's ranking."""
+    parts = [*LABELS]
+    if evidence is not None:
+        added = evidence.evidence(ranking) * pd.Series(evidence.weights)
+        ranking = ranking.assign(score=ranking["score"] + added.sum(axis=1), **added)
+        ranking, parts = ranked(ranking), parts + [*added]
+    lines = index.version.lines if index.version else None
+    if per == "passage" and lines is None:
+        ranking = ranking.head(num_results)
     else:
-        found = found.head(num_results)
-    wanted = content_stems(question)
-    shares = np.stack([*parts.values()], axis=1)[found["place"]]
-    new: dict[str, Any] = {"snippet": [snippet(text, wanted) for text in found["text"]]}
-    new["why"] = _reasons(index, found, wanted, vector[0], [*parts], shares)
-    names = [
-        "title",
-        *(["file", "line"] if files else []),
-        "snippet",
-        "why",
-        "score",
-        "docno",
-        "text",
-    ]
-    found = pd.DataFrame({name: new[name] if name in new else found[name].array for name in names})
-    if files and not any(
-        wanted <= {*stems(text)} for text in (found["title"] + " " + found["text"]).tolist()
-    ):
-        nearby = index._similarities([question])[0]
-        if nearby < index._unrelated:
-            found.attrs["weak"] = warn_of_no_answer(question, nearby, index._unrelated)
-    return found
+        ranking = ranking.head(max(CANDIDATES, num_results))
+    fold = fold_results(index.graph, lines, index.graph.text_loader(), per)
+    run = fold.transform(ranking)
+    if "passage" in run.columns:
+        run["docno"] = run["passage"]
+    if lines is None:
+        run = run.head(num_results)
+    else:
+        around = _around(index.graph, run["docno"].tolist())
+        texts, files = run["text"].tolist(), run["file"].tolist()
+        run = run.iloc[distinct(texts, around, files, num_results)]
+    matcher = Matcher(query_terms(question))
+    rows = zip(run["title"], *(run[name] for name in parts), strict=True)
+    run = run.reset_index(drop=True).assign(
+        snippet=[snippet(text, matcher) for text in run["text"]],
+        why=[_reason(title, dict(zip(parts, row, strict=True)), matcher) for title, *row in rows],
+    )
+    files_columns = [] if lines is None else ["file", "line"]
+    names = ["title", *files_columns, "snippet", "why", "score", "docno", "text"]
+    run = run[names]
+    if lines is not None and matcher.wanted and not _has_all(run, matcher):
+        best = index.best_similarities([question])[0]
+        if best < index.random_similarity:
+            run.attrs["weak"] = warn_of_no_answer(question, best, index.random_similarity)
+    return run
+
+
+def _has_all(run: pd.DataFrame, matcher: Matcher) -> bool:
+    """Whether a result has all words of the question."""
+    texts = run["title"] + " " + run["text"]
+    return any(
+        matcher.wanted == frozenset().union(*(matcher[token] for token in text.split()))
+        for text in texts
+    )
 
 
 def _around(graph: DocumentGraph, passages: list[str]) -> list[str]:
-    """The text of each passage between those of the passages before and after it in its document."""
+    """The text of each passage between the passages before and after it in its document."""
     numbers = np.searchsorted(graph.passage_nodes, graph.nodes_of(passages))[:, None] + [-1, 0, 1]
     nodes = graph.passage_nodes[numbers.clip(0, len(graph.passage_nodes) - 1)]  # (passages, 3)
     nodes = np.where(graph.document[nodes] == graph.document[nodes[:, [1]]], nodes, nodes[:, [1]])
@@ -123,36 +123,12 @@ def _around(graph: DocumentGraph, passages: list[str]) -> list[str]:
     return [" ".join(texts[start : start + 3]) for start in range(0, len(texts), 3)]
 
 
-def _reasons(
-    index: StoredIndex,
-    found: pd.DataFrame,
-    wanted: set[str],
-    vector: np.ndarray,
-    names: list[str],
-    shares: np.ndarray,
-) -> list[str]:
-    """A text per result: the parts that add up to its score, and the words of the question that its titles have."""
-    relations, sums = index._contextual._sums(vector, found["docno"].tolist())
-    reasons = []
-    for title, share, similar in zip(found["title"], shares.tolist(), sums.tolist(), strict=True):
-        parts = zip(names, share, strict=True)
-        shown = [
-            f"{name} {value:.2f}"
-            for name, value in parts
-            if value >= SHOWN or name in ("words", "meaning")
-        ]
-        reason = f"{' + '.join(shown)}; similarity {sum(similar):.2f}"
-        row = dict(zip(relations, similar, strict=True))
-        added = [
-            (name, value) for name, value in row.items() if name != OWN and abs(value) >= SHOWN
-        ]
-        if added:
-            terms = [
-                f"{'+' if value > 0 else '-'} {name} {abs(value):.2f}" for name, value in added
-            ]
-            reason += f" = passage {row[OWN]:.2f} {' '.join(terms)}"
-        shared = [word for word in dict.fromkeys(title.split()) if wanted.intersection(stems(word))]
-        if shared:
-            reason += f"; title has {', '.join(word.strip('.,:;()') for word in shared)}"
-        reasons.append(reason)
-    return reasons
+def _reason(title: str, parts: dict[str, float], matcher: Matcher) -> str:
+    """The parts that add up to a score, and the words of the question that the titles have."""
+    shown = [
+        f"{LABELS.get(name, name)} {value:.2f}"
+        for name, value in parts.items()
+        if name in LABELS or value >= SHOWN
+    ]
+    shared = [word.strip(".,:;()") for word in dict.fromkeys(title.split()) if matcher[word]]
+    return " + ".join(shown) + (f"; title has {', '.join(shared)}" if shared else "")

@@ -4,106 +4,85 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections import Counter
-from collections.abc import Sequence
-from functools import lru_cache
-from importlib.util import find_spec
-from pathlib import Path
-from runpy import run_path
+from collections.abc import Iterable, Sequence
 
-from pyterrier_graph.checks import QualityWarning, check_type, is_unicode
+import numpy as np
+
+from pyterrier_graph.checks import QualityWarning, check_type
+from pyterrier_graph.graphs.document_graph import DocumentGraph
+from pyterrier_graph.search.bm25 import Stems, words
 
 WORD = re.compile(r"[^\W_]+")
-COPIED, SHINGLE = 0.6, 3  # share of a text's sequences of so many words that another text has, too
+COPIED, SHINGLE = 0.6, 3  # share of a text's sequences of this many words that its copy has, too
+SAMPLE, QUESTIONS, WORDS = 2000, 64, 6  # passages, random questions, words of each
 
 
-@lru_cache(maxsize=1 << 16)
-def _stem(word: str) -> str:
-    import snowballstemmer
+class Matcher(dict[str, frozenset[str]]):
+    """Which of the wanted stems a word of a text has. Each distinct word is looked at once."""
 
-    return snowballstemmer.stemmer("english").stemWord(
-        word
-    )  # a stemmer has state, which threads must not share
+    def __init__(self, wanted: Iterable[str]) -> None:
+        self.wanted, self._stems = frozenset(wanted), Stems()
 
-
-@lru_cache(maxsize=1)
-def _stop_words() -> frozenset[str]:
-    """``ENGLISH_STOP_WORDS`` of scikit-learn, of which only this file is run: importing all takes a second."""
-    package = find_spec("sklearn")
-    assert package is not None and package.origin is not None
-    return run_path(str(Path(package.origin).parent / "feature_extraction" / "_stop_words.py"))[
-        "ENGLISH_STOP_WORDS"
-    ]
+    def __missing__(self, word: str) -> frozenset[str]:
+        self[word] = stems = self.wanted.intersection(self._stems[part] for part in words(word))
+        return stems
 
 
-def stems(text: str) -> list[str]:
-    """The stems of the words of a text, in their order."""
-    return [_stem(word.casefold()) for word in WORD.findall(text)]
+def snippet(text: str, matcher: Matcher, length: int = 40) -> str:
+    """The first window of ``length`` words that has the most wanted stems. Dots mark what is left out.
 
-
-def content_stems(question: str) -> set[str]:
-    """The stems of a question, without words such as "the"; all of them if there are no others."""
-    words = [word.casefold() for word in WORD.findall(question)]
-    return {_stem(word) for word in [word for word in words if word not in _stop_words()] or words}
-
-
-def snippet(text: str, wanted: set[str], words: int = 40) -> str:
-    """The part of a text with the most of the wanted stems; the first part where several have as many.
-
-    Dots stand for what is left out.
+    A stem counts once, and a hundredth more for each further occurrence.
     """
-    parts = text.split()
-    stem_of = {
-        word: stem for word in {*WORD.findall(text)} if (stem := _stem(word.casefold())) in wanted
-    }
-    found = [{stem_of[word] for word in WORD.findall(part) if word in stem_of} for part in parts]
-    counts: Counter[str] = Counter()
-    best, last = (0, 0), -1
-    for place, entering in enumerate(found):
-        if place >= words and found[place - words]:
-            counts.subtract(found[place - words])
-        if not entering:  # the score does not grow
-            continue
-        counts.update(entering)
-        score = (sum(count > 0 for count in counts.values()), counts.total())
+    tokens = text.split()
+    hits = [(at, stems) for at, token in enumerate(tokens) if (stems := matcher[token])]
+    best, first, last = 0.0, 0, -1
+    for number, (start, _) in enumerate(hits):
+        inside = [hit for hit in hits[number : number + length] if hit[0] < start + length]
+        score = len(frozenset().union(*(stems for _, stems in inside))) + len(inside) / 100
         if score > best:
-            best, last = score, place
-    first = next((place for place in range(max(0, last - words + 1), last + 1) if found[place]), 0)
-    before = (
-        words - (last + 1 - first)
-    ) // 2  # as many words before the first match as after the last
-    start = max(0, min(first - before, len(parts) - words)) if last >= 0 else 0
-    shown = " ".join(parts[start : start + words])
-    return f"{'… ' * (start > 0)}{shown}{' …' * (start + words < len(parts))}"
+            best, first, last = score, start, inside[-1][0]
+    # as many words before the first hit as after the last
+    before = (length - (last + 1 - first)) // 2
+    start = max(0, min(first - before, len(tokens) - length)) if hits else 0
+    shown = " ".join(tokens[start : start + length])
+    return f"{'… ' * (start > 0)}{shown}{' …' * (start + length < len(tokens))}"
 
 
-def matching_words(text: str, wanted: set[str]) -> list[tuple[int, int]]:
+def matching_words(text: str, matcher: Matcher) -> list[tuple[int, int]]:
     """Start and end of each word of a text that has one of the wanted stems."""
-    return [match.span() for match in WORD.finditer(text) if wanted.intersection(stems(match[0]))]
+    return [match.span() for match in WORD.finditer(text) if matcher[match[0]]]
+
+
+def random_questions(graph: DocumentGraph) -> list[str]:
+    """Questions without meaning: words drawn from the passages of a graph."""
+    random = np.random.default_rng(0)
+    sample = np.sort(random.permutation(graph.passage_nodes)[:SAMPLE])
+    drawn = sorted({*re.findall(r"[^\W\d_]{3,}", " ".join(graph.texts(sample)))} or {"?"})
+    return [" ".join(question) for question in random.choice(drawn, (QUESTIONS, WORDS))]
 
 
 def distinct(
     texts: Sequence[str], around: Sequence[str], files: Sequence[str], most: int
 ) -> list[int]:
-    """The numbers of the first texts, the best first, that are not copies of an earlier one; ``most`` of them at most.
+    """The numbers of the first ``most`` texts that are not copies of an earlier one.
 
-    ``around`` has each text with those next to it in its file, since another file may be cut elsewhere.
+    ``around`` has each text with its neighbors in its file, since another file may be cut elsewhere.
     """
-    kept: dict[int, tuple[set[tuple[str, ...]], ...]] = {}
+    chosen: dict[int, tuple[set[tuple[str, ...]], ...]] = {}
     for number, text in enumerate(texts):
-        if len(kept) == most:
+        if len(chosen) == most:
             break
         parts = _shingles(text)
-        near = (known[files[other] != files[number]] for other, known in kept.items())
+        near = (known[files[other] != files[number]] for other, known in chosen.items())
         if all(len(parts & known) < COPIED * len(parts) for known in near):
-            kept[number] = parts, _shingles(around[number])
-    return [*kept]
+            chosen[number] = parts, _shingles(around[number])
+    return [*chosen]
 
 
 def _shingles(text: str) -> set[tuple[str, ...]]:
-    words = [word.casefold() for word in WORD.findall(text)]
+    tokens = words(text)
     return {
-        tuple(words[start : start + SHINGLE]) for start in range(max(1, len(words) - SHINGLE + 1))
+        tuple(tokens[start : start + SHINGLE]) for start in range(max(1, len(tokens) - SHINGLE + 1))
     }
 
 
@@ -120,8 +99,6 @@ def warn_of_no_answer(question: str, best: float, unrelated: float) -> str:
 
 def check_question(question: str) -> None:
     """Raises ValueError if a question has no word."""
-    check_type("question", question, str, "a text")
-    if not is_unicode(question):
-        raise ValueError(f"the question has characters that are not in Unicode: {question!r}")
-    if not WORD.search(question):
+    check_type("question", question, str, "a string")
+    if not words(question):
         raise ValueError("the question is empty: it needs a word")

@@ -23,13 +23,11 @@ def new_axes(width: float, height: float) -> Axes:
 
 def new_grid(rows: int, columns: int, width: float, height: float, **options: Any) -> list[Axes]:
     """Axes of a new figure, row by row."""
-    size: dict[str, Any] = {
+    options |= {
         "figsize": (min(width, WIDEST), height),
         "dpi": max(DPI, plt.rcParams["figure.dpi"]),
     }
-    return [
-        *plt.subplots(rows, columns, layout="constrained", squeeze=False, **size, **options)[1].flat
-    ]
+    return [*plt.subplots(rows, columns, layout="constrained", squeeze=False, **options)[1].flat]
 
 
 def with_path(relation: str) -> str:
@@ -47,6 +45,13 @@ def right_legend(ax: Axes, colors: Mapping[str, str] | None = None, handles: Any
     )
     for text in legend.get_texts():
         text.set_parse_math(False)
+
+
+def label(ax: Axes, text: str, place: tuple[float, float], right: float = 0, **style: Any) -> None:
+    """A text to the right of a place, by ``right`` points."""
+    points: dict[str, Any] = {"xytext": (right, 0), "textcoords": "offset points"}
+    style = {"va": "center", "fontsize": TEXT, "parse_math": False} | points | style
+    ax.annotate(text, place, **style)
 
 
 def titled(ax: Axes, title: str) -> None:

@@ -12,7 +12,8 @@ import pyterrier as pt
 from pyterrier_graph.checks import check_count
 from pyterrier_graph.documents.document import split_passage_id
 from pyterrier_graph.html import COLORS, NEUTRAL, Page, marked, pipeline_name, shortened, styled
-from pyterrier_graph.search.snippets import content_stems, matching_words, snippet
+from pyterrier_graph.search.bm25 import query_terms
+from pyterrier_graph.search.snippets import Matcher, matching_words, snippet
 
 WORDS = 40  # of a text
 RELEVANT = "✓ relevant"
@@ -70,7 +71,7 @@ def compare(
         for one in ranked
         for docno in one
     }
-    wanted = content_stems(topic["query"])
+    matcher = Matcher(query_terms(topic["query"]))
     columns = []
     for number, (name, docnos) in enumerate(zip(names, ranked, strict=True)):
         cells = []
@@ -81,7 +82,7 @@ def compare(
                 for at, (of, rank) in enumerate(ranks)
                 if rank is not None and at != number
             ]
-            cells.append(_cell(place, docno, texts.get(docno, ""), wanted, labels, others))
+            cells.append(_cell(place, docno, texts.get(docno, ""), matcher, labels, others))
         head = f'<div class="title one-line">{escape(shortened(name))}</div>'
         empty = "" if cells else "<div>no results</div>"
         columns.append(f'<div class="column">{head}{"".join(cells)}{empty}</div>')
@@ -117,7 +118,7 @@ def _cell(
     place: int,
     docno: str,
     text: str,
-    wanted: set[str],
+    matcher: Matcher,
     labels: Mapping[str, int],
     others: Sequence[str],
 ) -> str:
@@ -126,8 +127,8 @@ def _cell(
     kind, style = ("", "") if label is None else (" judged", f' style="border-left-color: {color}"')
     also = f"also {', '.join(others)}" if others else "only here"
     about = " · ".join(part for part in (_judged(label), also) if part)
-    shown = snippet(text, wanted, WORDS)
-    spans = [(start, end, 1.0) for start, end in matching_words(shown, wanted)]
+    shown = snippet(text, matcher, WORDS)
+    spans = [(start, end, 1.0) for start, end in matching_words(shown, matcher)]
     return (
         f'<div class="result{kind}"{style} title="{escape(about)}"><b>{place + 1}</b> {escape(shortened(docno, 30))} '
         f'<div class="quiet one-line">{escape(about)}</div>'

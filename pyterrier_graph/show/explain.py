@@ -28,7 +28,7 @@ from pyterrier_graph.html import (
     relation,
     styled,
 )
-from pyterrier_graph.search.hybrid import Fusion
+from pyterrier_graph.search.hybrid import Hybrid
 from pyterrier_graph.search.snippets import check_question
 
 SHOWN = 3  # sources of one relation
@@ -107,7 +107,7 @@ def _explainable(pipeline: Any) -> Iterator[Any]:
 
 
 def _explanation(model: Any, query: str, docno: str, graph: HeteroGraph | None) -> Explanation:
-    if isinstance(model, Fusion):
+    if isinstance(model, Hybrid):
         return _hybrid(model, query, docno, graph)
     graph = graph if graph is not None else model.graph
     if graph is None:
@@ -133,7 +133,7 @@ def _passage(
     model: Any, query: str, docno: str, graph: HeteroGraph
 ) -> tuple[pd.DataFrame, np.ndarray]:
     """The parts of a passage's score and its node; of a document, the passage with the highest score."""
-    nodes = graph._find([docno])
+    nodes = graph.find([docno])
     if nodes[0] < 0 or graph.node_type[nodes[0]] != PASSAGE_TYPE:
         try:
             _, nodes = graph.passages_of_documents(graph.document_of([docno]))
@@ -191,7 +191,7 @@ def _words_of_vectors(frame: pd.DataFrame, encoder: Any, query: str) -> dict[int
     return scaled
 
 
-def _hybrid(model: Fusion, query: str, docno: str, graph: HeteroGraph | None) -> Explanation:
+def _hybrid(model: Hybrid, query: str, docno: str, graph: HeteroGraph | None) -> Explanation:
     """A part per pipeline, and the explanation of each pipeline that has one."""
     try:
         frame = model.explain(query, docno)

@@ -7,6 +7,7 @@ matplotlib style, light or dark. A function raises ValueError if there is nothin
 
 from pyterrier_graph.show.compare import compare
 from pyterrier_graph.show.graphs import document_graph, word_graph
+from pyterrier_graph.show.representations import representations
 from pyterrier_graph.show.results import (
     relation_weights,
     results,
@@ -18,6 +19,7 @@ __all__ = [
     "compare",
     "document_graph",
     "relation_weights",
+    "representations",
     "results",
     "similarity_shift",
     "training_curves",

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from pyterrier_graph.checks import check_choice
 from pyterrier_graph.evaluation.significance import PER_QUERY, significance_marks, values_of
 from pyterrier_graph.html import COLORS, MINUS, NEUTRAL, PLUS, TEXT, colors_of, shortened
-from pyterrier_graph.show.axes import new_axes, new_grid, right_legend, titled, with_path
+from pyterrier_graph.show.axes import label, new_axes, new_grid, right_legend, titled, with_path
 
 SPREAD = 0.36  # half the height that the points of a system take
 
@@ -41,38 +41,20 @@ def results(
             name. By default all systems, as in the frame.
         baseline: Name of the system that the others are compared with, or its position.
     """
-    pt.validate.columns(experiment, includes=PER_QUERY)
-    measures = [*map(str, experiment["measure"].unique())]
-    if measure is None and len(measures) > 1:
-        raise ValueError(f"there are several measures, give one: {', '.join(measures)}")
-    measure = str(measures[0] if measure is None and measures else measure)
-    check_choice("measure", measure, measures)
-    values = values_of(experiment, measure)
+    values, measure = _values(experiment, measure, names)
     systems = [*map(str, values.index)]
-    for name in names or ():
-        check_choice("a name in names", name, systems)
-    names = [*names] if names else systems
-    values = values.loc[names]
-    if values.isna().any(axis=None):
-        system, query = values.stack(future_stack=True).isna().idxmax()
-        raise ValueError(
-            f"{system!r} has no value for query {query!r}: all systems need the same queries"
-        )
-    if isinstance(baseline, int) and -len(names) <= baseline < len(names):
-        baseline = names[baseline]
-    check_choice("baseline", baseline, names)
+    if isinstance(baseline, int) and -len(systems) <= baseline < len(systems):
+        baseline = systems[baseline]
+    check_choice("baseline", baseline, systems)
     baseline = str(baseline)
-    names = [baseline, *(name for name in names if name != baseline)]
-    values = values.loc[names]
-    means, differences = new_grid(1, 2, 9, 1.3 + 0.5 * len(names), sharey=True)
-    marks = significance_marks(values, baseline)
-    _draw_means(means, values, marks, baseline, measure)
+    values = values.loc[[baseline, *(name for name in systems if name != baseline)]]
+    means, differences = new_grid(1, 2, 9, 1.3 + 0.5 * len(systems), sharey=True)
+    _draw_means(means, values, significance_marks(values, baseline), baseline)
     _draw_differences(differences, values, baseline)
-    means.set_yticks(
-        range(len(names)), [shortened(name, 40) for name in names], fontsize=TEXT, parse_math=False
-    )
-    means.set_ylim(len(names) - 0.4, -0.6)
-    differences.set_ylim(means.get_ylim())
+    labels = [shortened(name, 40) for name in values.index]
+    means.set_yticks(range(len(labels)), labels, fontsize=TEXT, parse_math=False)
+    means.set_ylim(len(labels) - 0.4, -0.6)
+    means.set_xlabel(f"mean {measure}, 95% interval; +/-: p < 0.05", parse_math=False)
     titled(means, title)
     return [means, differences]
 
@@ -83,36 +65,34 @@ def training_curves(trainings: Any, *, title: str = "") -> list[Axes]:
     Args:
         trainings: A trained model or its ``training_log``, or several of them by name.
     """
-    several = isinstance(trainings, Mapping)
     logs = {
         str(name): _log(training)
-        for name, training in (trainings if several else {"": trainings}).items()
+        for name, training in (
+            trainings if isinstance(trainings, Mapping) else {"": trainings}
+        ).items()
     }
     measures = {name: measure for name, log in logs.items() if (measure := _measure_of(log))}
     shortest = 2 if measures else 1  # a single loss is not a curve
-    losses = {
-        name: points
-        for name, log in logs.items()
-        if (points := _points(log, "loss")).size >= 2 * shortest
-    }
-    measured = {name: _points(logs[name], measure) for name, measure in measures.items()}
+    losses = {name: _points(log, "loss") for name, log in logs.items()}
+    losses = {name: curve for name, curve in losses.items() if curve.size >= 2 * shortest}
     validation = f"validation {' and '.join(dict.fromkeys(measures.values()))}"
+    measured = {name: _points(logs[name], measure) for name, measure in measures.items()}
     parts = {
-        label: curves for label, curves in (("loss", losses), (validation, measured)) if curves
+        part: curves for part, curves in {"loss": losses, validation: measured}.items() if curves
     }
     if not parts:
         raise ValueError("there is nothing to draw: the logs have neither losses nor a measure")
     axes = new_grid(len(parts), 1, 8, 2.6 * len(parts), sharex=True)
     colors = colors_of(logs)
-    for ax, (label, curves) in zip(axes, parts.items(), strict=True):
+    for ax, (part, curves) in zip(axes, parts.items(), strict=True):
         for name, (x, y) in curves.items():
             ax.plot(x, y, color=colors[name], marker="." if len(x) < 50 else "")
-            if label == validation:
+            if part == validation:
                 ax.plot(x[y.argmax()], y.max(), "*", color=colors[name], markersize=14)
-        ax.set_ylabel(label)
+        ax.set_ylabel(part)
         ax.margins(y=0.1)
     axes[-1].set_xlabel("step")
-    if several:
+    if isinstance(trainings, Mapping):
         right_legend(axes[0], colors)
     titled(axes[0], title)
     return axes
@@ -129,15 +109,10 @@ def similarity_shift(before: pd.DataFrame, after: pd.DataFrame, *, title: str = 
     axes = new_grid(2, 1, 8, 5.2, sharex=True, sharey=True)
     bins = np.histogram_bin_edges(pd.concat([before, after])[[*kinds]], 30).tolist()
     for ax, name, frame in zip(axes, ("before", "after"), (before, after), strict=True):
-        for (column, label), color in zip(kinds.items(), COLORS, strict=False):
+        for (column, kind), color in zip(kinds.items(), COLORS, strict=False):
             mean, deviation = frame[column].mean(), frame[column].std(ddof=0)
-            ax.hist(
-                frame[column],
-                bins,
-                color=color,
-                alpha=0.6,
-                label=f"{label}: {mean:.3g} ± {deviation:.2g}",
-            )
+            name_and_mean = f"{kind}: {mean:.3g} ± {deviation:.2g}"
+            ax.hist(frame[column], bins, color=color, alpha=0.6, label=name_and_mean)
             ax.axvline(mean, color=color, linewidth=2)
         share = (frame["positive_query"] > frame["positive_negative"]).mean()
         titled(ax, f"{f'{title}, ' if title else ''}{name}: s(p+, q) is larger for {share:.0%}")
@@ -164,11 +139,8 @@ def relation_weights(
         raise ValueError(
             f"{source!r} has no weights: give a graph model with relations, or a weight per relation"
         )
-    ax = (
-        ax
-        if ax is not None
-        else new_axes(8, max(2.5, 1 + 0.22 * len(source) * (source.shape[1] + 1)))
-    )
+    if ax is None:
+        ax = new_axes(8, max(2.5, 1 + 0.22 * len(source) * (source.shape[1] + 1)))
     colors = colors_of(source.columns)
     table = source.iloc[::-1, ::-1]  # barh draws from bottom to top
     table = table.rename(index={name: with_path(name) for name in table.index})
@@ -181,58 +153,60 @@ def relation_weights(
     return ax
 
 
-def _draw_means(
-    ax: Axes, values: pd.DataFrame, marks: dict[str, str], baseline: str, measure: str
-) -> None:
+def _values(
+    experiment: pd.DataFrame, measure: Any, names: Sequence[str] | None
+) -> tuple[pd.DataFrame, str]:
+    """The values of systems (rows) for queries (columns), and the measure; raises ValueError if one is missing."""
+    pt.validate.columns(experiment, includes=PER_QUERY)
+    measures = [*map(str, experiment["measure"].unique())]
+    if measure is None and len(measures) > 1:
+        raise ValueError(f"there are several measures, give one: {', '.join(measures)}")
+    measure = str(measures[0] if measure is None and measures else measure)
+    check_choice("measure", measure, measures)
+    values = values_of(experiment, measure)
+    for name in names or ():
+        check_choice("a name in names", name, [*values.index])
+    values = values.loc[[*names]] if names else values
+    if values.isna().any(axis=None):
+        system, query = values.stack(future_stack=True).isna().idxmax()
+        advice = "all systems need the same queries"
+        raise ValueError(f"{system!r} has no value for query {query!r}: {advice}")
+    return values, measure
+
+
+def _draw_means(ax: Axes, values: pd.DataFrame, marks: dict[str, str], baseline: str) -> None:
+    """Draws the mean and confidence interval of each system."""
     from scipy.stats import ttest_1samp
 
     for place, (name, row) in enumerate(values.iterrows()):
         mean, color = row.mean(), NEUTRAL if name == baseline else PLUS
         low, high = ttest_1samp(row, 0).confidence_interval() if row.nunique() > 1 else (mean, mean)
-        ax.errorbar(
-            mean, place, xerr=[[mean - low], [high - mean]], color=color, fmt="o", capsize=4, lw=2
-        )
-        style: dict[str, Any] = {
-            "textcoords": "offset points",
-            "va": "center",
-            "fontsize": TEXT,
-            "parse_math": False,
-        }
-        ax.annotate(f"{mean:.3f}{marks[str(name)]}", (high, place), xytext=(5, 0), **style)
+        error = [[mean - low], [high - mean]]
+        ax.errorbar(mean, place, xerr=error, color=color, fmt="o", capsize=4, lw=2)
+        label(ax, f"{mean:.3f}{marks[str(name)]}", (high, place), 5)
     ax.margins(x=0.05)
     ax.locator_params(axis="x", nbins=5)
     low, high = ax.get_xlim()
     ax.set_xlim(low, high + 0.25 * (high - low))  # space for the last number
-    ax.set_xlabel(f"mean {measure}, 95% interval; +/-: p < 0.05", parse_math=False)
 
 
 def _draw_differences(ax: Axes, values: pd.DataFrame, baseline: str) -> None:
+    """Draws the differences of each system to the baseline, and their numbers."""
     ax.axvline(0, color=NEUTRAL, lw=1)
-    every = (values - values.loc[baseline]).to_numpy()
-    low, high = float(every.min()), float(every.max())
+    label(ax, "baseline", (0, 0), 5)
+    differences = values.drop(baseline) - values.loc[baseline]
+    low, high = (
+        min(0.0, differences.to_numpy().min(initial=0)),
+        differences.to_numpy().max(initial=0),
+    )
     width = max(1e-9, high - low)
-    for place, (name, row) in enumerate(values.iterrows()):
-        if name == baseline:
-            ax.annotate(
-                "baseline",
-                (0, place),
-                xytext=(5, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=TEXT,
-            )
-            continue
-        difference = np.sort((row - values.loc[baseline]).to_numpy())
-        y = (
-            place + np.linspace(SPREAD, -SPREAD, len(difference))
-            if len(difference) > 1
-            else np.array([place])
-        )
-        color = np.where(difference > 0, PLUS, np.where(difference < 0, MINUS, NEUTRAL))
-        ax.scatter(difference, y, c=color, s=9, linewidth=0, rasterized=len(difference) > 300)
-        better, worse = int((difference > 0).sum()), int((difference < 0).sum())
-        text = f"better {better}\nequal {len(difference) - better - worse}\nworse {worse}"
-        ax.annotate(text, (high + 0.08 * width, place), va="center", fontsize=TEXT)
+    for place, row in enumerate(np.sort(differences.to_numpy(), axis=1), 1):
+        y = place + np.linspace(SPREAD, -SPREAD, len(row)) * (len(row) > 1)
+        color = np.select([row > 0, row < 0], [PLUS, MINUS], NEUTRAL)
+        ax.scatter(row, y, c=color, s=9, linewidth=0, rasterized=len(row) > 300)
+        better, worse = (row > 0).sum(), (row < 0).sum()
+        text = f"better {better}\nequal {len(row) - better - worse}\nworse {worse}"
+        label(ax, text, (high + 0.08 * width, place))
     ax.set_xlim(low - 0.05 * width, high + 0.45 * width)
     ax.set_xticks([tick for tick in ax.get_xticks() if low <= tick <= high])
     ax.set_xlabel(f"difference to {shortened(baseline, 30)}, per query", parse_math=False)

@@ -1,12 +1,10 @@
-"""Arrays, texts and ids on disk: files that grow, and artifacts that map such files into memory."""
+"""Arrays, texts and ids in files: written piece by piece, and memory-mapped."""
 
-import copyreg
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
-from threading import Lock
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -17,7 +15,7 @@ from npids.codecs import FwdFixedBytes
 from npids.lookup import Lookup
 
 from pyterrier_graph.checks import is_unicode
-from pyterrier_graph.storage.artifact import BuiltArtifact, folder_id, locked, read_meta
+from pyterrier_graph.storage.artifact import BuiltArtifact
 
 DOCNOS = "docnos.npids"
 TEXTS, TEXT_OFFSETS = "texts", "text_offsets"
@@ -35,7 +33,7 @@ def blocks(count: int, at_once: int) -> Iterator[np.ndarray]:
 
 
 def array_file(folder: Path, name: str) -> Path:
-    """The file that holds an array; its ending is the array's type."""
+    """The file of an array; its suffix is the array's type."""
     return folder / f"{name}.{_DTYPES.get(name.rpartition('.')[2], 'i8')}"
 
 
@@ -48,150 +46,32 @@ def read_array(folder: Path, name: str) -> np.ndarray:
     return np.asarray(np.memmap(path, dtype=dtype, mode="r"))
 
 
-class ArrayFiles(ExitStack):
-    """Arrays that grow on disk; a context manager, which closes the files."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._files: dict[Path, BinaryIO] = {}
-
-    def append(self, folder: Path, name: str, values: np.ndarray) -> None:
-        """Adds values after those before; without any, there is an empty file."""
-        path = array_file(folder, name)
-        if path not in self._files:
-            self._files[path] = self.enter_context(open(path, "ab"))
-        self._files[path].write(np.ascontiguousarray(values, dtype=f"<{path.suffix[1:]}").tobytes())
-
-
-class KeyedRows:
-    """Matrices with rows of one width by their keys, in files of a folder that grow: each is appended once.
-
-    Several processes may read, and one at a time appends; meanwhile, or if the folder cannot be written, others keep
-    matrices in memory until their next call. Rows are on the disk before the entry of their key, so that the entries
-    are complete whenever a process is killed; rows without an entry are overwritten. The file ``rows`` has the rows of
-    all matrices, ``keys`` per matrix its key, its first row, and the row after its last. None keeps all in memory.
-    """
-
-    ENTRY = np.dtype([("key", "V16"), ("start", "<i8"), ("end", "<i8")])
-    dtype = np.dtype("<f2")
-
-    def __init__(self, folder: Path | None, width: int) -> None:
-        self.folder, self.width = folder, width
-        self._unwritten: dict[bytes, np.ndarray] = {}
-        self._lock = Lock()  # of the threads of this process
-        self._forget()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.folder, self.width)
-
-    def _forget(self) -> None:
-        self._places: dict[bytes, slice] = {}
-        self._file: tuple[int, int] | None = None  # of the rows
-        self._entries, self._end = 0, 0  # that were read, and the end of their rows
-
-    def missing(self, keys: Iterable[bytes]) -> list[bytes]:
-        """The keys that have no matrix, each once."""
-        for _ in range(2):  # the second time with what other processes have appended
-            absent = [
-                key
-                for key in dict.fromkeys(keys)
-                if key not in self._places and key not in self._unwritten
-            ]
-            if not absent:
-                break
-            self._refresh()
-        return absent
-
-    def get(self, keys: Iterable[bytes]) -> list[np.ndarray]:
-        """The matrices of keys, of which none is missing; shape (rows, width)."""
-        unwritten = self._unwritten
-        return [
-            unwritten[key] if key in unwritten else self._rows[self._places[key]] for key in keys
-        ]
-
-    def append(self, keys: Iterable[bytes], matrices: Iterable[np.ndarray]) -> OSError | None:
-        """Adds matrices; returns the reason if they, and those before, could not be written."""
-        with self._lock:
-            self._unwritten.update(zip(keys, matrices, strict=True))
-            if self.folder is None:
-                return None
-            try:
-                with locked(self.folder):
-                    self._write(self.folder)
-            except OSError as error:
-                return error
-        return None
-
-    def _write(self, folder: Path) -> None:
-        self._refresh()
-        new = {key: matrix for key, matrix in self._unwritten.items() if key not in self._places}
-        ends = self._end + np.cumsum([0, *map(len, new.values())])
-        entries = np.zeros(len(new), dtype=self.ENTRY)
-        entries["key"] = np.frombuffer(b"".join(new), "V16")
-        entries["start"], entries["end"] = ends[:-1], ends[1:]
-        for name, place, parts in (
-            ("rows", self._end * self.width * self.dtype.itemsize, new.values()),
-            ("keys", self._entries * self.ENTRY.itemsize, [entries]),
-        ):
-            (folder / name).touch()
-            with open(folder / name, "r+b") as out:
-                out.seek(place)
-                if name == "keys":
-                    out.truncate()  # incomplete entries, which would name the rows of others
-                for part in parts:
-                    out.write(part.tobytes())
-                out.flush()
-                os.fsync(out.fileno())
-        self._refresh()
-        self._unwritten = {}
-
-    def _refresh(self) -> None:
-        """Reads the entries that are new since the last time."""
-        if self.folder is None:
-            return
-        keys, rows = self.folder / "keys", self.folder / "rows"
-        if (
-            file := folder_id(rows)
-        ) != self._file:  # made, deleted, or replaced: a mapped file keeps its id
-            self._forget()
-        if file is None or not keys.exists():
-            return
-        new = np.fromfile(keys, self.ENTRY, offset=self._entries * self.ENTRY.itemsize)
-        shape = rows.stat().st_size // (self.dtype.itemsize * self.width), self.width
-        mapped = (
-            np.memmap(rows, self.dtype, mode="r", shape=shape)
-            if shape[0]
-            else np.empty(shape, self.dtype)
-        )
-        self._rows = np.asarray(mapped)
-        starts = np.append(self._end, new["end"])  # each matrix is behind the one before
-        valid = (
-            (new["start"] == starts[:-1])
-            & (new["start"] <= new["end"])
-            & (new["end"] <= len(self._rows))
-        )
-        new = new[: valid.argmin() if len(valid) and not valid.all() else None]
-        places = map(slice, new["start"].tolist(), new["end"].tolist())
-        self._places.update(zip(new["key"].tolist(), places, strict=True))
-        self._file, self._entries, self._end = file, self._entries + len(new), int(starts[len(new)])
-
-
-class TextWriter(ArrayFiles):
-    """Writes texts one after the other in UTF-8, and where each ends."""
+class ArrayWriter(ExitStack):
+    """Appends to arrays and texts in the files of a folder; a context manager, which closes the files."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
-        self._folder, self._end = folder, 0
-        self.append(folder, TEXTS, np.empty(0))
-        self.append(folder, TEXT_OFFSETS, np.zeros(1))
+        self.folder = folder
+        self._files: dict[str, BinaryIO] = {}
+        self._text_end = 0
 
-    def extend(self, texts: Sequence[str]) -> None:
-        """Adds texts after those before."""
+    def append(self, name: str, values: np.ndarray) -> None:
+        """Adds values to the end of an array; an array without values becomes an empty file."""
+        path = array_file(self.folder, name)
+        if name not in self._files:
+            self._files[name] = self.enter_context(open(path, "ab"))
+        content = np.ascontiguousarray(values, dtype=f"<{path.suffix[1:]}")
+        self._files[name].write(content.tobytes())
+
+    def append_texts(self, texts: Sequence[str]) -> None:
+        """Adds texts, in UTF-8, after those before."""
+        if TEXT_OFFSETS not in self._files:
+            self.append(TEXT_OFFSETS, np.zeros(1))
         encoded = [text.encode() for text in texts]
-        ends = self._end + np.cumsum([len(text) for text in encoded], dtype=np.int64)
-        self.append(self._folder, TEXTS, np.frombuffer(b"".join(encoded), np.uint8))
-        self.append(self._folder, TEXT_OFFSETS, ends)
-        self._end = int(ends[-1]) if len(ends) else self._end
+        ends = self._text_end + np.cumsum([len(text) for text in encoded], dtype=np.int64)
+        self.append(TEXTS, np.frombuffer(b"".join(encoded), np.uint8))
+        self.append(TEXT_OFFSETS, ends)
+        self._text_end = int(ends[-1]) if len(ends) else self._text_end
 
 
 class _PlainIds(FwdFixedBytes):
@@ -223,23 +103,23 @@ def write_ids(path: Path, ids: Iterable[str]) -> None:
 
 
 def numbers_of(lookup: Lookup, ids: Sequence[str]) -> np.ndarray:
-    """Numbers of ids, int64; -1 for unknown ids. Each id is looked up once."""
-    place, names = pd.factorize(np.array(ids, dtype=object))
+    """Numbers of ids, int64; -1 for unknown ids. Each distinct id is looked up once."""
+    index, names = pd.factorize(np.array(ids, dtype=object))
     if not len(names):
-        return place.astype(np.int64)
+        return index.astype(np.int64)
     try:
         numbers = lookup.inv[names.tolist()]
     except UnicodeEncodeError:
         numbers = lookup.inv[[name if is_unicode(name) else "" for name in names]]
-    return np.array(numbers, dtype=np.int64)[place]
+    return np.array(numbers, dtype=np.int64)[index]
 
 
 def ids_of(lookup: Lookup, numbers: np.ndarray) -> list[str]:
     """Ids by number."""
     if not len(numbers):
         return []
-    unique, place = np.unique(numbers, return_inverse=True)
-    return lookup.fwd[unique].astype(object)[place].tolist()
+    unique, index = np.unique(numbers, return_inverse=True)
+    return lookup.fwd[unique].astype(object)[index].tolist()
 
 
 def check_unique(ids_file: Path) -> None:
@@ -258,61 +138,6 @@ def some(unknown: Sequence[Any], noun: str) -> str:
     """The number of unknown names, with up to three of them: ``"4 nodes ('a', 'b', 'c', ...)"``."""
     named = ", ".join(repr(identifier) for identifier in unknown[:3])
     return f"{len(unknown)} {noun}{'s' if len(unknown) > 1 else ''} ({named}{', ...' if len(unknown) > 3 else ''})"
-
-
-# --- in worker processes, which open files again instead of receiving copies of them
-
-
-def flex_index(index: Any) -> tuple[Any, ...]:
-    """How to open a ``FlexIndex`` again, for pickle."""
-    return (
-        type(index),
-        (str(index.index_path),),
-        {name: vars(index)[name] for name in ("sim_fn", "verbose", "_meta")},
-    )
-
-
-class Flex:
-    """A ``FlexIndex`` that is read without pyterrier_dr, whose import takes seconds."""
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.index_path = Path(path)
-
-    def __repr__(self) -> str:
-        return f"FlexIndex({str(self.index_path)!r})"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Flex, (self.index_path,)
-
-    def payload(self, return_dvecs: bool = True, return_docnos: bool = True) -> list[Any]:
-        """The docnos, the memory-mapped vectors, and the content of ``pt_meta.json``."""
-        return [self._docnos] * return_docnos + [self._dvecs] * return_dvecs + [self._meta]
-
-    @cached_property
-    def flex(self) -> Any:
-        """The ``FlexIndex`` itself."""
-        from pyterrier_dr import FlexIndex
-
-        copyreg.pickle(FlexIndex, flex_index)
-        index = FlexIndex(str(self.index_path), verbose=False)
-        index._meta = self._meta  # it refuses other types than its own
-        return index
-
-    @cached_property
-    def _meta(self) -> dict[str, Any]:
-        return read_meta(self.index_path)
-
-    @cached_property
-    def _dvecs(self) -> np.ndarray:
-        shape = (self._meta["doc_count"], self._meta["vec_size"])
-        return np.memmap(self.index_path / "vecs.f4", dtype="<f4", mode="r", shape=shape)
-
-    @cached_property
-    def _docnos(self) -> Lookup:
-        return Lookup(self.index_path / DOCNOS)
-
-
-copyreg.pickle(Lookup, lambda lookup: (Lookup, (lookup.path,)))
 
 
 class StoredGraph(BuiltArtifact):

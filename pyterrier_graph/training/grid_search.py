@@ -1,11 +1,12 @@
 """Grid search for a few numbers of a model that are not learned by gradients, such as the weights of relations."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+import pydantic
 import pyterrier as pt
 
+from pyterrier_graph.configuration import STRICT
 from pyterrier_graph.training.validation import as_good, check_measure
 
 WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0)
@@ -14,7 +15,7 @@ SWEEPS = 2  # how often the whole grid is tried, if there are several numbers
 Numbers = dict[str, float]
 
 
-@dataclass(frozen=True, kw_only=True)
+@pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
 class Tuning:
     """Options of a ``fit`` that tunes a few numbers by grid search, such as ``Tuning(measure="AP")``.
 

@@ -31,12 +31,13 @@ from pyterrier_graph.encoders.checkpoints import DType, device_of, dtype_name, d
 from pyterrier_graph.encoders.names import checkpoint_name
 from pyterrier_graph.storage.artifact import (
     OwnArtifact,
+    atomic_folder,
     kind_of,
     read_meta,
     versions,
     weights_sha256,
-    writing,
 )
+from pyterrier_graph.training.validation import JudgedRun
 
 Options = TypeVar("Options")
 
@@ -68,8 +69,8 @@ def training_entry(options: Any, log: list[dict[str, float]]) -> dict[str, Any]:
         "log": log,
     }
     if measured := [entry[options.measure] for entry in log if options.measure in entry]:
-        kept = measured[-1] if "share" in log[-1] else max(measured)  # see StartOptions
-        entry["best"] = {options.measure: kept}
+        best = measured[-1] if "share" in log[-1] else max(measured)  # see StartOptions
+        entry["best"] = {options.measure: best}
     return entry
 
 
@@ -112,7 +113,8 @@ class LearnedModel(Shown, WithSignature, OwnArtifact, pt.Estimator):
     def _check(self) -> None:
         """Raises an error if an argument of the constructor is not allowed, or does not fit the others.
 
-        Called at the end of the constructor, for copies, and before training.
+        Called at the end of the constructor, for copies, before training, and by rerankers before they score, so that
+        arguments that are set later are checked as well.
         """
         if self.TRAINING is not None:
             check_training(self.training, self.TRAINING)
@@ -137,7 +139,7 @@ class LearnedModel(Shown, WithSignature, OwnArtifact, pt.Estimator):
         return weights_sha256(self.network)
 
     def save(self, path: str | os.PathLike[str]) -> Self:
-        """Writes the model with the options and the log of its training as an artifact, to a path that is free."""
+        """Writes the model, with the options and the log of its training, as an artifact to a new path."""
         meta = (
             kind_of(self)
             | self._origin()
@@ -146,7 +148,7 @@ class LearnedModel(Shown, WithSignature, OwnArtifact, pt.Estimator):
         meta |= {name: getattr(self, name) for name in self.WRITTEN}
         if isinstance(self.encoder, str):
             meta["encoder"] = checkpoint_name(self.encoder)
-        with writing(path, meta) as folder, hidden_bars():
+        with atomic_folder(path, meta) as folder, hidden_bars():
             meta |= self._write(folder)
         self.path = Path(path)
         return self
@@ -185,9 +187,7 @@ class LearnedModel(Shown, WithSignature, OwnArtifact, pt.Estimator):
         except SafetensorError as error:
             raise ValueError(f"{str(folder)!r} is damaged: {error}") from error
         if model._digest() != meta["sha256"]:
-            raise ValueError(
-                f"{str(folder)!r} is damaged: its weights are not those that were saved"
-            )
+            raise ValueError(f"{str(folder)!r} is damaged: its weights differ from the saved ones")
         if isinstance(meta.get("encoder"), str):
             model.encoder = meta["encoder"]
         model.training_log = meta.get("training", {}).get("log", [])
@@ -286,9 +286,6 @@ class LearnedModel(Shown, WithSignature, OwnArtifact, pt.Estimator):
             warnings.warn(message, category, stacklevel=4)
 
 
-Judged = tuple[pd.DataFrame, pd.DataFrame | None]  # a run and its judgments
-
-
 class Reranker(LearnedModel):
     """Base of the models that score the rows of a run: documents or passages of queries."""
 
@@ -303,8 +300,22 @@ class Reranker(LearnedModel):
         """The scores of the rows of a checked run, shape (rows,)."""
 
     @abstractmethod
-    def _learn(self, training: Judged, validation: Judged | None) -> None:
+    def _learn(self, training: JudgedRun, validation: JudgedRun | None) -> None:
         """Does the work of :meth:`fit`, which has checked the columns of the runs."""
+
+    def set_parameter(self, name: str, value: Any) -> None:
+        """Sets an argument of the constructor, if the weights do not depend on it; it is checked as there."""
+        arguments = {attribute.name for attribute in pt.inspect.transformer_attributes(self)}
+        if name in arguments - self.KEEP_WEIGHTS:
+            kind = type(self).__name__
+            raise ValueError(f"{name} determines the weights of a {kind}: make a new {kind}")
+        before = self.get_parameter(name)
+        super().set_parameter(name, value)
+        try:
+            self._check()
+        except (TypeError, ValueError):
+            super().set_parameter(name, before)
+            raise
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Scores the rows of a run: adds ``score`` and ``rank``, with a warning if the model ranks at random.
@@ -318,6 +329,7 @@ class Reranker(LearnedModel):
             TypeError: If the graph of a query is missing.
             ValueError: If a query is empty, or a query or document is not a text.
         """
+        self._check()
         inp = self._checked(inp)
         scores = self._scores(inp)
         if len(inp):
@@ -333,13 +345,13 @@ class Reranker(LearnedModel):
     ) -> Self:
         """Learns from judged queries; see the description of the class.
 
-        Where no passage is judged, judgments of documents count for all their passages, and in validation a document
+        If no passage is judged, the judgment of a document counts for all its passages, and in validation a document
         has the score of its best passage.
 
         Args:
             topics_or_res_tr: Training queries with their documents or passages, as for :meth:`transform`.
             qrels_tr: Judgments for them: ``qid, docno, label``, of passages or documents.
-            topics_or_res_va: Validation queries, likewise: the model that is best on them is kept.
+            topics_or_res_va: Validation queries, likewise: the best model on them is kept.
             qrels_va: Judgments for them.
 
         Raises:
@@ -347,13 +359,12 @@ class Reranker(LearnedModel):
             ValueError: If no query is judged, there is nothing to learn, training diverges, or ``training.output_dir``
                 holds another training.
         """
-        topics_or_res_tr = self._checked(topics_or_res_tr)
-        validation = None
+        training, validation = JudgedRun(self._checked(topics_or_res_tr), qrels_tr, self), None
         if topics_or_res_va is not None and len(topics_or_res_va):
-            validation = self._checked(topics_or_res_va), qrels_va
+            validation = JudgedRun(self._checked(topics_or_res_va), qrels_va, self)
         self._start_fit()
         with self._recorded():
-            self._learn((topics_or_res_tr, qrels_tr), validation)
+            self._learn(training, validation)
         return self
 
 
@@ -368,5 +379,5 @@ def ranked(run: pd.DataFrame, scores: np.ndarray, context: pt.Transformer) -> pd
     query = pd.factorize(run["qid"])[0]
     order, rank = np.lexsort((-scores, query)), np.empty(len(run), np.int64)
     rank[order] = positions(query[order])
-    kept = {name: column for name, column in run.items() if name not in ("score", "rank")}
-    return pd.DataFrame(kept | {"score": scores, "rank": rank}, index=run.index)
+    columns = {name: column for name, column in run.items() if name not in ("score", "rank")}
+    return pd.DataFrame(columns | {"score": scores, "rank": rank}, index=run.index)

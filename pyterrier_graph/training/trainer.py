@@ -3,16 +3,18 @@
 import dataclasses
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
+import pydantic
 import torch
 from accelerate.utils import broadcast_object_list
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 from safetensors.torch import load_model
 from torch import Tensor, nn
 from torch.utils.data import Dataset
@@ -28,77 +30,58 @@ from transformers import (
 )
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
-from transformers.trainer_utils import logger as trainer_logger
 from transformers.utils import SAFE_WEIGHTS_NAME
 
-from pyterrier_graph.checks import QualityWarning, check_fields, check_type
+from pyterrier_graph.checks import QualityWarning
+from pyterrier_graph.configuration import STRICT
 from pyterrier_graph.encoders.checkpoints import DType, dtype_name, dtype_of, hidden_bars
-from pyterrier_graph.storage.artifact import claim
+from pyterrier_graph.storage.artifact import check_identity
 from pyterrier_graph.training.validation import as_good, check_measure
 
-Trained = tuple[
-    list[dict[str, float]], np.ndarray | None
-]  # the log, and the measure of each query, if it is known
+# the log, and the measure of each query, if it is known
+Trained = tuple[list[dict[str, float]], np.ndarray | None]
 PREFIX = "eval_"  # by which the trainer recognizes what evaluation returns
 PENALTY = 0.1
 SHARES = (0.25, 0.5, 0.75, 1.0)  # of the way from the weights before training to the trained ones
-MAY_DIFFER = {
-    "epochs",
-    "output_dir",
-    "patience",
-}  # options of a training that continues from a checkpoint
-# Checkpoints that were written within a second are sorted by their steps, so the warning does not matter.
-trainer_logger.addFilter(lambda record: "mtime may not" not in record.getMessage())  # type: ignore[arg-type]
+# options that may differ when a training continues from a checkpoint
+MAY_DIFFER = {"epochs", "output_dir", "patience"}
 
 
-@dataclass(frozen=True, kw_only=True)
+@pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
 class TrainerOptions:
     """Options of every training, which ``transformers.Trainer`` runs.
 
     Attributes:
-        epochs: Number of passes over the training examples.
+        epochs: Passes over the training examples.
         batch_size: Examples per step.
         learning_rate: Learning rate of the optimizer.
         measure: Name of the ir_measures measure that is computed on the validation queries. The weights with the
             highest value are kept, the weights before training included.
         evaluations: How often the measure is computed per epoch.
-        patience: Training stops after so many evaluations without improvement; None trains to the end.
+        patience: Number of evaluations without improvement after which training stops; None trains to the end.
         output_dir: Folder for checkpoints, from which a ``fit`` that was killed continues when it is called again.
         seed: Seed of sampling, order and dropout.
         attention_dropout: Whether an encoder that learns drops attention weights, as its checkpoint does. Without, a
-            CPU takes half the time for texts of 480 tokens, and as long for 128; dropout of hidden states stays.
+            CPU takes half the time for texts of 480 tokens, and no less for 128; dropout of hidden states stays.
         arguments: Further ``transformers.TrainingArguments``, such as ``{'gradient_accumulation_steps': 4}``.
     """
 
-    epochs: int = 10
-    batch_size: int = 32
-    learning_rate: float = 1e-3
+    epochs: PositiveInt = 10
+    batch_size: PositiveInt = 32
+    learning_rate: NonNegativeFloat = 1e-3
     measure: str = "nDCG@10"
-    evaluations: int = 1
-    patience: int | None = 3
+    evaluations: PositiveInt = 1
+    patience: PositiveInt | None = 3
     output_dir: str | None = None
-    seed: int = 0
+    seed: NonNegativeInt = 0
     attention_dropout: bool = True
     arguments: dict[str, Any] = field(default_factory=dict)
-    _least_epochs: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        check_fields(
-            self,
-            epochs=self._least_epochs,
-            batch_size=1,
-            evaluations=1,
-            patience=1,
-            learning_rate=0,
-            seed=0,
-        )
         check_measure(self.measure)
-        check_type(
-            "arguments", self.arguments, Mapping, "a dictionary of transformers.TrainingArguments"
-        )
 
 
-@dataclass(frozen=True, kw_only=True)
+@pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
 class HeadOptions(TrainerOptions):
     """:class:`TrainerOptions` of trainings that can train the encoder, or only what is on top of it.
 
@@ -107,34 +90,25 @@ class HeadOptions(TrainerOptions):
         encoder_learning_rate: Learning rate of the encoder; None leaves the encoder unchanged.
     """
 
-    encoder_learning_rate: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fields(self, encoder_learning_rate=0)
+    encoder_learning_rate: NonNegativeFloat | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
 class StartOptions(HeadOptions):
-    """:class:`HeadOptions` of trainings that start at a model which ranks well already, and are tied to it.
+    """:class:`HeadOptions` of trainings that start at a model which already ranks well, and stay close to it.
 
     Validation queries decide how far the weights w move from the weights w0 before training: of ``w0 + share * (w -
-    w0)``, with shares 0, 0.25, 0.5, 0.75 and 1, the smallest share within one standard error of the best is kept, and
-    logged. Interpolated weights often rank better than both ends, also elsewhere (Wortsman et al., Robust fine-tuning
-    of zero-shot models, CVPR 2022). Networks that start at random are neither tied nor interpolated.
+    w0)`` with shares 0, 0.25, 0.5, 0.75 and 1, the smallest share within one standard error of the best is kept and
+    logged. Interpolated weights often rank better than both ends, also on other data (Wortsman et al., Robust
+    fine-tuning of zero-shot models, CVPR 2022). Networks that start at random have neither penalty nor interpolation.
 
     Attributes:
         l2_sp: Factor of the penalty ``l2_sp / 2 * |w - w0|^2`` for leaving w0 (L2-SP: Li et al., Explicit inductive
             bias for transfer learning with convolutional networks, ICML 2018). With 0 a network suits its training
-            queries best, and may rank worse than the untrained one on other collections. None is 0.1; a GNNEncoder
-            whose encoder does not learn tries 0 as well, and keeps these weights if validation supports them.
+            queries best, and may rank worse than the untrained one on other collections. None is 0.1.
     """
 
-    l2_sp: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fields(self, l2_sp=0)
+    l2_sp: NonNegativeFloat | None = None
 
 
 class L2SP(nn.Module):
@@ -196,21 +170,21 @@ class Progress(ProgressCallback):
     """Shows a bar of the steps, with their time and the measure of the last evaluation; other logs are not shown."""
 
     def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **options: Any
     ) -> None:
         """Opens the bar; from the first step on it shows the time of a step, which depends on its examples."""
-        super().on_train_begin(args, state, control, **given)
+        super().on_train_begin(args, state, control, **options)
         if self.training_bar is not None:
             self.training_bar.set_description(f"training, {args.train_batch_size} examples a step")
 
     def on_evaluate(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **options: Any
     ) -> None:
         """Shows the measure."""
         name = str(args.metric_for_best_model)
         if self.training_bar is not None:  # in the main process
             self.training_bar.set_postfix(
-                {name.removeprefix(PREFIX): f"{given['metrics'][name]:.4f}"}
+                {name.removeprefix(PREFIX): f"{options['metrics'][name]:.4f}"}
             )
 
     def on_log(self, *_: Any, **__: Any) -> None:
@@ -241,74 +215,15 @@ def _everywhere(validate: Callable[[], np.ndarray]) -> np.ndarray:
     return broadcast_object_list([validate()])[0]
 
 
-def _supported(
-    model: nn.Module,
-    before: dict[str, Tensor],
-    measured: np.ndarray,
-    state: TrainerState,
-    measure: str,
-    run: "Run",
-    evaluations: Sequence[np.ndarray] = (),
-) -> Trained:
-    """Keeps the best weights of a training as far as validation supports it.
-
-    ``before`` are the weights before training, and ``measured`` is the measure of each validation query with these;
-    ``evaluations`` have that of the best weights, unless these are of an earlier call.
-    """
-    log = [
-        {measure if key == PREFIX + measure else key: entry[key] for key in entry}
-        for entry in state.log_history
-    ]
-    log = [{measure: float(measured.mean()), "epoch": 0.0, "step": 0}, *log]
-    share = float(state.best_metric is None or state.best_metric >= measured.mean())
-    known = [values for values in evaluations if float(values.mean()) == state.best_metric]
-    values = {0.0: measured} | ({1.0: known[0]} if known else {})
-    if run.tied:
-        after = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
-
-        def load(share: float) -> None:
-            parts = {
-                name: before[name].lerp(end, share)
-                for name, end in after.items()
-                if end.is_floating_point()
-            }
-            model.load_state_dict(after | parts)
-
-        model.eval()
-        for share in SHARES:
-            load(share)
-            if share not in values:
-                values[share] = _everywhere(cast(Any, run.validate))
-        best = max(values.values(), key=np.mean)
-        share = min(share for share, value in values.items() if as_good(value, best))
-        load(share)
-        value = float(values[share].mean())
-        log.append(
-            {measure: value, "share": share, "epoch": log[-1]["epoch"], "step": log[-1]["step"]}
-        )
-    if not share:
-        advice = "try a smaller learning rate, more epochs or more training queries"
-        message = f"training did not improve {measure}: the weights from before training are kept; {advice}"
-        warnings.warn(message, QualityWarning, stacklevel=4)
-        model.load_state_dict(before)
-    return log, values.get(share)
-
-
 class Run(NamedTuple):
     """The parts of a training besides its options."""
 
-    validate: (
-        Callable[[], np.ndarray] | None
-    )  # the measure of each validation query; without, the last weights stay
-    identity: dict[
-        str, Any
-    ]  # of this training; checkpoints of others are refused with the names that differ
+    validate: Callable[[], np.ndarray] | None  # the measure of each validation query
+    identity: dict[str, Any]  # of this training; checkpoints with another identity are refused
     device: torch.device
-    dtype: (
-        DType  # of the forward pass, unless ``options.arguments`` set it; weights stay in float32
-    )
+    dtype: DType  # of the forward pass, unless options.arguments set it; weights stay in float32
     verbose: bool
-    tied: bool = False  # whether the model keeps its weights as StartOptions describes it, instead of the best ones
+    interpolate_to_start: bool = False  # see StartOptions; otherwise the best weights are kept
 
 
 def train(
@@ -318,36 +233,28 @@ def train(
     options: TrainerOptions,
     *,
     rates: list[tuple[list[nn.Parameter], float]],
-    free: L2SP | None = None,
     **run: Any,
 ) -> list[dict[str, float]]:
-    """Trains a model, whose ``forward(**batch)`` returns ``{'loss': ...}``, in place by a :class:`RankingTrainer`.
+    """Trains a model, whose ``forward(**batch)`` returns ``{'loss': ...}``, in place with a :class:`RankingTrainer`.
 
-    Before each epoch ``examples.draw(epoch)`` is called, if there is such a method. ``run`` has the fields of
-    :class:`Run`, and the log is that of :func:`run_trainer`. With validation, the model is trained again without the
-    penalty ``free``; these weights, and their log, are kept if the others are not as good.
+    Calls ``examples.draw(epoch)`` before each epoch, if there is such a method. ``run`` has the fields of :class:`Run`,
+    and :func:`run_trainer` describes the log.
     """
-    about = Run(**run)
-    before = (
-        {name: part.clone() for name, part in model.state_dict().items()}
-        if free is not None
-        else {}
-    )
+    settings = Run(**run)
 
-    def make(settings: TrainingArguments, callbacks: list[TrainerCallback]) -> Trainer:
+    def make(arguments: TrainingArguments, callbacks: list[TrainerCallback]) -> Trainer:
         if (draw := getattr(examples, "draw", None)) is not None:
             callbacks = [*callbacks, Redraw(draw)]
         groups = [{"params": parameters, "lr": rate} for parameters, rate in rates]
         return RankingTrainer(
             model=model,
-            args=settings,
+            args=arguments,
             train_dataset=examples,
-            eval_dataset=None
-            if about.validate is None
-            else examples,  # required, but not used by evaluate()
+            # required for validation, but evaluate() does not use it
+            eval_dataset=None if settings.validate is None else examples,
             data_collator=collate,
             callbacks=callbacks,
-            validate=about.validate,
+            validate=settings.validate,
             optimizers=(torch.optim.Adam(groups), None),  # the optimizer of the papers
         )
 
@@ -355,18 +262,7 @@ def train(
         TrainingArguments, lr_scheduler_type="constant", remove_unused_columns=False
     )
     load = lambda checkpoint: load_model(model, checkpoint / SAFE_WEIGHTS_NAME)  # noqa: E731
-    log, values = run_trainer(model, make, arguments, load, options, about)
-    if free is not None and about.validate is not None:
-        tied = {name: part.clone() for name, part in model.state_dict().items()}
-        model.load_state_dict(before)
-        free.factor = 0.0
-        folder = options.output_dir and f"{options.output_dir}/free"
-        again = dataclasses.replace(options, output_dir=folder)
-        free_log, others = run_trainer(model, make, arguments, load, again, about)
-        if not as_good(cast(Any, values), cast(Any, others)):
-            return free_log
-        model.load_state_dict(tied)
-    return log
+    return run_trainer(model, make, arguments, load, options, settings)[0]
 
 
 def run_trainer(
@@ -379,57 +275,39 @@ def run_trainer(
 ) -> Trained:
     """Trains a model in place and keeps the weights that are best on the validation queries.
 
-    A call that ends with an error, or by Ctrl-C, leaves the model with the weights that it had before. ``make`` makes
+    A call that ends with an error, or with Ctrl-C, leaves the model with the weights that it had before. ``make`` makes
     the trainer from its arguments and callbacks; its evaluation returns the measure with :data:`PREFIX` before its
     name. ``load`` reads the model's weights from the folder of a checkpoint.
 
-    The trainer's log has losses, and the measure under its own name. With validation, its first entry is the
-    measure before training; if no later value is better, the weights from before training are kept. Raises ValueError
-    if ``options.output_dir`` holds checkpoints of another training, or the new weights are not finite.
+    The log has losses, and the measure under its own name. With validation, its first entry is the measure before
+    training; if no later value is better, the weights from before training are kept. Raises ValueError if
+    ``options.output_dir`` holds checkpoints of another training, or the new weights are not finite.
     """
     with (
         tempfile.TemporaryDirectory() as scratch,
-        restored_on_error(model) as before,
+        restored_on_error(model) as start,
         nullcontext() if options.attention_dropout else no_attention_dropout(model),
     ):
         settings = arguments(output_dir=scratch, **trainer_arguments(options, run))
         folder = Path(options.output_dir or broadcast_object_list([scratch])[0])
         settings.output_dir = str(folder)
         with settings.main_process_first(local=False):
-            checkpoint = _checkpoint_of(
-                folder, options, run.identity | {"dtype": dtype_name(run.dtype, run.device)}
-            )
+            identity = run.identity | {"dtype": dtype_name(run.dtype, run.device)}
+            checkpoint = _checkpoint_of(folder, options, identity)
+        selection = None
         if run.validate is not None:
-            model.eval()
-            measured = _everywhere(run.validate)
-        if checkpoint is not None and options.patience:
+            selection = WeightSelection(model, start, run, options.measure)
+        if selection is not None and checkpoint is not None and options.patience:
             state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
-            if (
-                stalled(state, settings.metric_for_best_model) >= options.patience
-            ):  # this training had ended
+            if stalled(state, settings.metric_for_best_model) >= options.patience:  # it had ended
                 load(folder / f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}")
-                return _supported(model, before, measured, state, options.measure, run)
-        callbacks: list[TrainerCallback] = [Progress()] if run.verbose else []
-        if run.validate is not None and options.patience:
-            callbacks.append(Patience(options.patience))
-        trainer: Any = make(settings, callbacks)
+                return selection.select(state)
+        trainer: Any = make(settings, _callbacks(options, run))
         trainer.remove_callback(PrinterCallback)
-        try:
-            with hidden_bars():
-                trainer.train(
-                    resume_from_checkpoint=None if checkpoint is None else str(checkpoint)
-                )
-        finally:
-            for name in (
-                "forward",
-                "_original_forward",
-            ):  # in which accelerate has fixed the precision
-                vars(model).pop(name, None)
+        _run(trainer, model, checkpoint)
         trained: Trained = trainer.state.log_history, None
-        if run.validate is not None:
-            trained = _supported(
-                model, before, measured, trainer.state, options.measure, run, trainer.measured
-            )
+        if selection is not None:
+            trained = selection.select(trainer.state, trainer.measured)
         trainer.accelerator.wait_for_everyone()  # the temporary folder is removed next
         model.to(run.device).eval()
         if any(not torch.isfinite(parameter).all() for parameter in model.parameters()):
@@ -439,10 +317,93 @@ def run_trainer(
     return trained
 
 
+def _callbacks(options: TrainerOptions, run: Run) -> list[TrainerCallback]:
+    callbacks: list[TrainerCallback] = [Progress()] if run.verbose else []
+    if run.validate is not None and options.patience:
+        callbacks.append(Patience(options.patience))
+    return callbacks
+
+
+def _run(trainer: Any, model: nn.Module, checkpoint: Path | None) -> None:
+    """Runs a trainer from a checkpoint, or from the start."""
+    try:
+        with hidden_bars():
+            trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    finally:
+        for name in ("forward", "_original_forward"):  # where accelerate has fixed the precision
+            vars(model).pop(name, None)
+
+
+class WeightSelection:
+    """Chooses between initial and trained weights on the validation queries, with the one-standard-error rule.
+
+    ``start`` are the weights before training, which the model still has.
+    """
+
+    def __init__(self, model: nn.Module, start: dict[str, Tensor], run: Run, measure: str) -> None:
+        self.model, self.start, self.measure = model, start, measure
+        self.validate = cast(Callable[[], np.ndarray], run.validate)
+        self.interpolate = run.interpolate_to_start
+        self.at_start = self._measured()
+
+    def _measured(self) -> np.ndarray:
+        self.model.eval()
+        return _everywhere(self.validate)
+
+    def select(self, state: TrainerState, evaluations: Sequence[np.ndarray] = ()) -> Trained:
+        """Gives the model the selected weights; returns the log, and the measure of each query if it is known.
+
+        The model has the best weights of the training. ``evaluations`` are the measures of its queries, which lack the
+        best one if that is of an earlier call.
+        """
+        rename = {PREFIX + self.measure: self.measure}
+        log = [{self.measure: float(self.at_start.mean()), "epoch": 0.0, "step": 0}]
+        log += [{rename.get(k, k): v for k, v in entry.items()} for entry in state.log_history]
+        values = {0.0: self.at_start}  # by share of the way from the initial to the trained weights
+        best = (value for value in evaluations if float(value.mean()) == state.best_metric)
+        if (value := next(best, None)) is not None:
+            values[1.0] = value
+        share = float(state.best_metric is None or state.best_metric >= self.at_start.mean())
+        if self.interpolate:
+            share = self._best_share(values)
+            last = {name: log[-1][name] for name in ("epoch", "step")}
+            log.append({self.measure: float(values[share].mean()), "share": share} | last)
+        if not share:
+            advice = "try a smaller learning rate, more epochs or more training queries"
+            message = f"training did not improve {self.measure}: the weights from before training are kept; {advice}"
+            warnings.warn(message, QualityWarning, stacklevel=4)
+            self.model.load_state_dict(self.start)
+        return log, values.get(share)
+
+    def _best_share(self, values: dict[float, np.ndarray]) -> float:
+        """The smallest share within one standard error of the best; gives the model these weights."""
+        trained = _copied(self.model)
+        for share in SHARES:
+            self._load(trained, share)
+            if share not in values:
+                values[share] = self._measured()
+        best = max(values.values(), key=np.mean)
+        selected = min(share for share, value in values.items() if as_good(value, best))
+        self._load(trained, selected)
+        return selected
+
+    def _load(self, trained: dict[str, Tensor], share: float) -> None:
+        weights = {
+            name: self.start[name].lerp(end, share) if end.is_floating_point() else end
+            for name, end in trained.items()
+        }
+        self.model.load_state_dict(weights)
+
+
+def _copied(model: nn.Module) -> dict[str, Tensor]:
+    """A copy of a model's weights."""
+    return {name: weights.detach().cpu().clone() for name, weights in model.state_dict().items()}
+
+
 def trainer_arguments(options: TrainerOptions, run: Run) -> dict[str, Any]:
     """The arguments of ``TrainingArguments``: steps, precision, and when to evaluate and to write a checkpoint."""
-    given = {"bf16", "fp16"} & options.arguments.keys()  # in place of dtype
-    half = None if given else dtype_of(run.dtype, run.device)
+    own_precision = {"bf16", "fp16"} & options.arguments.keys()  # instead of dtype
+    half = None if own_precision else dtype_of(run.dtype, run.device)
     if half == torch.float16 and run.device.type == "cpu":  # where gradients are not scaled
         raise ValueError(
             "training in dtype='float16' needs a GPU: on a CPU use 'auto', 'bfloat16' or 'float32'"
@@ -450,19 +411,14 @@ def trainer_arguments(options: TrainerOptions, run: Run) -> dict[str, Any]:
     strategy, share = "epoch", 1.0
     if options.evaluations > 1:
         strategy, share = "steps", 1 / (options.epochs * options.evaluations)  # of all steps
-    schedule: dict[str, Any] = {
-        "save_strategy": strategy,
-        "save_steps": share,
-        "save_total_limit": 2,
-    }
-    if (
-        options.output_dir is None
-    ):  # no later call can continue, so only the best weights are needed
+    schedule = {"save_strategy": strategy, "save_steps": share, "save_total_limit": 2}
+    if options.output_dir is None:  # no later call can continue, so only the best weights are saved
         best = "no" if run.validate is None else "best"
         schedule = {"save_strategy": best, "save_only_model": True, "save_total_limit": 1}
     if run.validate is not None:
-        schedule |= {"eval_strategy": strategy, "eval_steps": share}
         schedule |= {
+            "eval_strategy": strategy,
+            "eval_steps": share,
             "load_best_model_at_end": True,
             "metric_for_best_model": PREFIX + options.measure,
         }
@@ -485,12 +441,12 @@ def trainer_arguments(options: TrainerOptions, run: Run) -> dict[str, Any]:
 
 @contextmanager
 def restored_on_error(model: nn.Module) -> Iterator[dict[str, Tensor]]:
-    """A block that restores the weights of a model, which it provides, if it ends with an error, or by Ctrl-C."""
-    before = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
+    """A block that restores the weights of a model, which it provides, if it ends with an error, or with Ctrl-C."""
+    start = _copied(model)
     try:
-        yield before
+        yield start
     except BaseException:
-        model.load_state_dict(before)
+        model.load_state_dict(start)
         model.eval()
         raise
 
@@ -498,31 +454,33 @@ def restored_on_error(model: nn.Module) -> Iterator[dict[str, Tensor]]:
 @contextmanager
 def no_attention_dropout(model: nn.Module) -> Iterator[None]:
     """A block in which encoders of transformers drop no attention weights; dropout of their hidden states stays."""
-    found = {}
+    rates = {}
     for module in model.modules():
-        name = (
-            "dropout" if type(module).__name__.endswith("SelfAttention") else "attention_dropout"
-        )  # as in ALBERT
-        if isinstance(dropout := getattr(module, name, None), nn.Dropout):
-            found[dropout] = dropout.p
+        inner = type(module).__name__.endswith("SelfAttention")
+        dropout = getattr(module, "dropout" if inner else "attention_dropout", None)  # as in ALBERT
+        if isinstance(dropout, nn.Dropout):
+            rates[dropout] = dropout.p
     try:
-        for dropout in found:
+        for dropout in rates:
             dropout.p = 0.0
         yield
     finally:
-        for dropout, p in found.items():
+        for dropout, p in rates.items():
             dropout.p = p
 
 
 def _checkpoint_of(folder: Path, options: TrainerOptions, identity: dict[str, Any]) -> Path | None:
     """The last complete checkpoint of the same training, if there is one. Its length may differ."""
-    given = dataclasses.asdict(options).items()
-    equal = {f"training option {name}": value for name, value in given if name not in MAY_DIFFER}
+    equal = {
+        f"training option {name}": value
+        for name, value in dataclasses.asdict(options).items()
+        if name not in MAY_DIFFER
+    }
     # the trainer's state is the last file that is written to a checkpoint
     complete = [
         state.parent for state in folder.glob(f"{PREFIX_CHECKPOINT_DIR}-*/{TRAINER_STATE_NAME}")
     ]
-    claim(
+    check_identity(
         folder / "training.json",
         identity | equal,
         "checkpoints of another training",

@@ -1,15 +1,22 @@
-"""Validation by a ranking measure: one number for the scores of a run."""
+"""Judgments as labels of the rows of a run, and validation by a ranking measure."""
 
 import warnings
+from functools import cached_property
 from typing import Any
 
 import ir_measures
 import numpy as np
 import pandas as pd
 import pyterrier as pt
+from ir_measures.measures import Measure
 
 from pyterrier_graph.checks import DataWarning, check_frame, check_type, query_texts
-from pyterrier_graph.graphs.hetero_graph import HeteroGraph, judged_ids
+from pyterrier_graph.graphs.hetero_graph import (
+    HeteroGraph,
+    documents_of,
+    passage_qrels,
+    passages_are_judged,
+)
 
 
 def tuning_set(
@@ -18,47 +25,37 @@ def tuning_set(
     run_va: pd.DataFrame | None,
     qrels_va: pd.DataFrame | None,
 ) -> tuple[pd.DataFrame, pd.DataFrame | None]:
-    """The validation queries and their judgments if given, else the training queries and theirs."""
+    """The validation queries and their judgments if there are any, else the training queries and judgments."""
     return (run, qrels) if run_va is None or not len(run_va) else (run_va, qrels_va)
 
 
 def checked_topics(topics: pd.DataFrame, context: Any) -> pd.DataFrame:
-    """The queries of topics, one row each: ``qid, query`` with ids as text; other columns are left out."""
+    """The queries of topics, one row each: ``qid, query`` with ids as strings; other columns are left out."""
     topics = check_frame(topics, context)
     pt.validate.columns(topics, includes=["qid", "query"], context=context)
     return query_texts(topics.astype({"qid": str})).rename_axis("qid").reset_index()
 
 
 def checked_qrels(qrels: pd.DataFrame, context: Any) -> pd.DataFrame:
-    """Judgments ``qid, docno, label`` with ids as text, and numbers as labels."""
+    """Judgments ``qid, docno, label`` with ids as strings and labels as integers."""
     qrels = check_frame(qrels, context, numbers=("label",))
     pt.validate.columns(qrels, includes=["qid", "docno", "label"], context=context)
-    if not np.isfinite(qrels["label"]).all() or (qrels["label"] % 1 != 0).any():
-        wrong = qrels["label"][~np.isfinite(qrels["label"]) | (qrels["label"] % 1 != 0)].iloc[0]
-        raise ValueError(f"{context!r}: a label must be a whole number, got {wrong:g}")
+    wrong = qrels["label"][~np.isfinite(qrels["label"]) | (qrels["label"] % 1 != 0)]
+    if len(wrong):
+        raise ValueError(f"{context!r}: a label must be an integer, got {wrong.iloc[0]:g}")
     return qrels.astype({"qid": str, "docno": str, "label": "int64"})
 
 
-def judged(
-    run: pd.DataFrame, qrels: pd.DataFrame | None, context: pt.Transformer
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The rows of a run whose queries are judged, numbered from 0, and the judgments; raises ValueError if none is."""
-    if qrels is None:
-        raise ValueError(f"{type(context).__name__}.fit: there are no judgments for the queries")
-    qrels = checked_qrels(qrels, context)
-    run = check_frame(run, context)
-    run = run.astype({name: str for name in ("qid", "docno") if name in run.columns})
-    run = run[run["qid"].isin(qrels["qid"])].reset_index(drop=True)
-    if not len(run):
-        raise ValueError(f"{type(context).__name__}.fit: none of the queries is judged")
-    return run, qrels
+def measures_of(names: str) -> list[Measure]:
+    """The measures of ir_measures in a string such as ``'nDCG@10'`` or ``'P@20+nDCG@20'``."""
+    return [ir_measures.parse_measure(name) for name in names.split("+")]
 
 
 def check_measure(measure: str) -> None:
-    """Raises an error unless this is the name of a measure that ir_measures knows."""
+    """Raises an error unless this is the name of a measure that ir_measures knows, or several joined by ``+``."""
     check_type("measure", measure, str, "the name of a measure, such as 'nDCG@10'")
     try:
-        ir_measures.parse_measure(measure)
+        measures_of(measure)
     except (MemoryError, NameError, SyntaxError, ValueError) as error:
         raise ValueError(
             f"{measure!r:.60} is not a measure of ir_measures, such as 'nDCG@10': {error}"
@@ -66,84 +63,119 @@ def check_measure(measure: str) -> None:
 
 
 def as_good(value: np.ndarray, best: np.ndarray) -> bool:
-    """Whether the measure of each query is, on average, at most one standard error of the difference below the best."""
+    """Whether ``value`` is within one standard error of ``best``, averaged over queries; both (queries,)."""
     worse, count = best - value, len(best)
+    # if a single query differs, it is exactly one standard error away
     error = float(np.std(worse, ddof=1)) / count**0.5 if count > 1 else np.inf
-    # a single query that differs is exactly one standard error away
     return float(np.mean(worse)) <= error * (1 + 1e-9)
 
 
-class Validation:
-    """Measures a model on validation queries: ``per_query(scores)``, of the rows of ``run``, or ``per_query_of(run)``.
+class JudgedRun:
+    """The rows of a run whose queries are judged, and their labels: the one place where a ``fit`` reads judgments.
 
-    If only documents are judged, passages (``docno%pN``, or those of the model's graph) count for their document: the
-    score of a document is the score of its best passage. If no candidate is judged, it warns that the measure is 0 for
-    all scores. The run has ``docno`` if the candidates are always the same: the first ``candidates`` documents of each
-    query by ``rank`` (or in the order of the rows), or all.
+    If only documents are judged, a passage (``docno%pN``, or a passage of the model's graph) has the label of its
+    document.
+
+    Attributes:
+        rows: The rows, numbered from 0, with ids as strings.
+        qrels: The judgments: ``qid, docno, label``.
+        graph: The graph of the model, if it has one.
+        of_passages: Whether passages are judged, instead of documents.
+
+    Raises:
+        ValueError: If there are no judgments, or none for the queries of the run.
     """
 
     def __init__(
-        self,
-        run: pd.DataFrame,
-        qrels: pd.DataFrame | None,
-        measure: str,
-        context: pt.Transformer,
-        *,
-        candidates: int | None = None,
+        self, run: pd.DataFrame, qrels: pd.DataFrame | None, context: pt.Transformer
     ) -> None:
-        self.run, self.qrels = judged(run, qrels, context)
+        self.caller = f"{type(context).__name__}.fit"
+        if qrels is None:
+            raise ValueError(f"{self.caller}: there are no judgments for the queries")
+        self.qrels = checked_qrels(qrels, context)
+        run = check_frame(run, context)
+        run = run.astype({name: str for name in ("qid", "docno") if name in run.columns})
+        self.rows = run[run["qid"].isin(self.qrels["qid"])].reset_index(drop=True)
+        if not len(self.rows):
+            raise ValueError(f"{self.caller}: none of the queries is judged")
         self.graph: HeteroGraph | None = getattr(context, "graph", None)
-        self.measure = ir_measures.parse_measure(measure)
-        self._evaluator = ir_measures.evaluator([self.measure], pt.model.to_ir_measures(self.qrels))
+        self.of_passages = passages_are_judged(self.qrels, self.graph)
+
+    def judged_ids(self, docnos: pd.Series) -> pd.Series:
+        """The id that judgments have for each passage: its own, or its document's."""
+        return docnos if self.of_passages else documents_of(docnos, self.graph)
+
+    @cached_property
+    def labels(self) -> np.ndarray:
+        """Label of each row, 0 if unjudged; shape (rows,)."""
+        labels = self.qrels.drop_duplicates(["qid", "docno"]).set_index(["qid", "docno"])["label"]
+        pairs = [self.rows["qid"], self.judged_ids(self.rows["docno"])]
+        return labels.reindex(pd.MultiIndex.from_arrays(pairs), fill_value=0).to_numpy()
+
+    def passage_qrels(self) -> pd.DataFrame:
+        """Judgments of the graph's passages for the queries of the run, also of passages that it does not contain."""
+        assert self.graph is not None
+        qrels = self.qrels[self.qrels["qid"].isin(self.rows["qid"])]
+        return passage_qrels(qrels, self.graph)
+
+
+class Validation:
+    """A measure of a model on validation queries: of scores for the rows of ``run``, or of another run.
+
+    If only documents are judged, the score of a document is the score of its best passage. Warns that the measure is 0
+    for all scores if no candidate is judged.
+
+    Args:
+        judged: The candidates of each query, with ``docno`` if they are always the same.
+        measure: Name of the measure, or several joined by ``+``, which are averaged.
+        candidates: Number of documents per query that are measured, the first by ``rank`` (or in the order of the
+            rows); None measures all.
+
+    Attributes:
+        run: The rows that are measured.
+    """
+
+    def __init__(self, judged: JudgedRun, measure: str, *, candidates: int | None = None) -> None:
+        self.judged, self.run = judged, judged.rows
+        self.measures = measures_of(measure)
+        qrels = pt.model.to_ir_measures(judged.qrels)
+        self._evaluator = ir_measures.evaluator(self.measures, qrels)
         if "docno" not in self.run.columns:
             return
-        self._pairs = self.run[["qid"]].assign(
-            docno=judged_ids(self.run["docno"], self.qrels, self.graph)
-        )
+        self._pairs = self.run[["qid"]].assign(docno=judged.judged_ids(self.run["docno"]))
         if candidates is not None:
-            order = (
-                self.run["rank"].argsort(kind="stable")
-                if "rank" in self.run.columns
-                else self.run.index
-            )
-            distinct = self._pairs.iloc[order].drop_duplicates()
-            first = distinct[distinct.groupby("qid").cumcount() < candidates]
-            among_first = pd.MultiIndex.from_frame(self._pairs).isin(
-                pd.MultiIndex.from_frame(first)
-            )
-            self.run, self._pairs = (
-                rows[among_first].reset_index(drop=True) for rows in (self.run, self._pairs)
-            )
-        if not self._pairs["docno"].isin(self.qrels["docno"]).any():
-            ids = f"the run has {self.run['docno'].iloc[0]!r}, the judgments have {self.qrels['docno'].iloc[0]!r}"
+            self._keep_first(candidates)
+        if not self._pairs["docno"].isin(judged.qrels["docno"]).any():
+            ids = f"the run has {self.run['docno'].iloc[0]!r}, the judgments have {judged.qrels['docno'].iloc[0]!r}"
             problem = f"none of the candidates is judged, so {measure} is 0: {ids}"
-            warnings.warn(f"{type(context).__name__}.fit: {problem}", DataWarning, stacklevel=3)
+            warnings.warn(f"{judged.caller}: {problem}", DataWarning, stacklevel=3)
+
+    def _keep_first(self, candidates: int) -> None:
+        """Keeps the first documents of each query, with all their passages."""
+        pairs = self._pairs
+        if "rank" in self.run.columns:
+            pairs = pairs.iloc[self.run["rank"].argsort(kind="stable")]
+        first = pairs.drop_duplicates().groupby("qid").head(candidates)
+        rows = pd.MultiIndex.from_frame(self._pairs).isin(pd.MultiIndex.from_frame(first))
+        self.run = self.run[rows].reset_index(drop=True)
+        self._pairs = self._pairs[rows].reset_index(drop=True)
 
     def per_query(self, scores: np.ndarray | pd.Series) -> np.ndarray:
         """The measure of each judged query, sorted by qid, given a score for each row of :attr:`run`."""
         return self._per_query(self._pairs, scores)
 
     def per_query_of(self, run: pd.DataFrame) -> np.ndarray:
-        """The measure of each judged query, of another run for the same queries: ``qid, docno, score``, ids as text."""
-        return self._per_query(
-            run.assign(docno=judged_ids(run["docno"], self.qrels, self.graph)), run["score"]
-        )
+        """The measure of each judged query of another run for the same queries: ``qid, docno, score``, string ids."""
+        pairs = run.assign(docno=self.judged.judged_ids(run["docno"]))
+        return self._per_query(pairs, run["score"])
 
     def _per_query(self, pairs: pd.DataFrame, scores: np.ndarray | pd.Series) -> np.ndarray:
-        scored = pairs.assign(score=np.asarray(scores)).groupby(
-            ["qid", "docno"], sort=False, as_index=False
-        )
-        best = scored["score"].max()
-        if cutoff := self.measure.params.get(
-            "cutoff"
-        ):  # results below it take time; trec_eval's scores are float32
-            place = (
-                best["score"]
-                .astype("float32")
-                .groupby(best["qid"], sort=False)
-                .rank("min", ascending=False)
-            )
-            best = best[place <= cutoff]
-        found = self._evaluator.iter_calc(pt.model.to_ir_measures(best))
-        values = {value.query_id: value.value for value in found}
-        return np.array([values[qid] for qid in sorted(values)])
+        run = pairs.assign(score=np.asarray(scores))
+        run = run.groupby(["qid", "docno"], sort=False, as_index=False)["score"].max()
+        cutoffs = [measure.params.get("cutoff") for measure in self.measures]
+        if all(cutoffs):  # further results only take time
+            scores32 = run["score"].astype("float32")  # as trec_eval compares them
+            rank = scores32.groupby(run["qid"], sort=False).rank("min", ascending=False)
+            run = run[rank <= max(cutoffs)]
+        results = pd.DataFrame(self._evaluator.iter_calc(pt.model.to_ir_measures(run)))
+        return results.groupby("query_id")["value"].mean().to_numpy()

@@ -1,1 +1,1 @@
-"""Readers of files: folders of Markdown, HTML or reStructuredText become structured documents."""
+"""Readers of files: every format becomes HTML, and one walk turns HTML into structured documents."""

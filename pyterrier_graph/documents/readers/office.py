@@ -1,6 +1,7 @@
-"""Reads Word files and presentations by markitdown, PDF by pdfminer, and notebooks.
+"""Reads Word files, presentations, PDF and notebooks, without macros, pictures and the network.
 
-The converters are called on bytes: without plugins, the network, language models, macros or other files.
+The libraries are those that markitdown calls. They are called directly: the text of an office file is not Markdown, so
+a paragraph such as ``# start it`` must not become a heading on its way.
 """
 
 from __future__ import annotations
@@ -8,74 +9,80 @@ from __future__ import annotations
 import json
 import re
 import zipfile
+from collections.abc import Iterable, Iterator
+from html import escape
 from io import BytesIO
 from pathlib import PurePosixPath
+from typing import Any
 
-from markitdown import StreamInfo
-from markitdown.converters import DocxConverter, PptxConverter
+import mammoth
 from pdfminer.high_level import extract_text
+from pptx import Presentation
 
-from pyterrier_graph.documents.readers.files import MAX_BYTES, decode
-from pyterrier_graph.documents.readers.markdown import read_part
-from pyterrier_graph.documents.readers.outline import Outline, ReaderError
+from pyterrier_graph.documents.readers.markdown import render
+from pyterrier_graph.documents.readers.page import MAX_BYTES, Page, ReaderError, decode
 
-_SLIDE = re.compile(r"^<!-- Slide number: \d+ -->$", re.MULTILINE)
+_NO_PICTURE = mammoth.images.img_element(lambda image: {})
 _PARAGRAPHS = re.compile(r"\n\s*\n")
 
 
-def parse(data: bytes, outline: Outline) -> None:
-    """Reads a file into an outline, with numbers of pages, slides or cells in place of lines; 1 in a Word file."""
-    path = PurePosixPath(outline.docno)
-    kind = path.suffix.lower()
-    try:
-        if kind == ".pdf":
-            _read_pages(extract_text(BytesIO(data)), outline)
-        elif kind == ".ipynb":
-            _read_cells(json.loads(decode(data))["cells"], outline)
-        elif kind == ".docx":
-            read_part(_converted(data, kind), outline, 1, html=False)
-        else:
-            outline.title = path.stem
-            for number, slide in enumerate(_SLIDE.split(_converted(data, kind))[1:], 1):
-                title = "" if slide.lstrip().startswith("# ") else f"# Slide {number}\n"
-                read_part(title + slide, outline, number, html=False)
-    except (ReaderError, RecursionError, MemoryError):
-        raise
-    except Exception as error:  # of the converters, which raise many kinds
-        raise ReaderError(
-            f"not a {kind} file that can be read: {type(error).__name__}: {error}"
-        ) from error
+def to_html(data: bytes, name: str) -> Page:
+    """Converts an office file. Slides and pages become sections."""
+    path = PurePosixPath(name)
+    match path.suffix.lower():
+        case ".docx":
+            _check_size(data)
+            return Page(mammoth.convert_to_html(BytesIO(data), convert_image=_NO_PICTURE).value)
+        case ".pptx":
+            _check_size(data)
+            return Page("".join(_slides(data)), path.stem)
+        case ".pdf":
+            return Page("".join(_pages(data)), path.stem)
+        case _:
+            return Page("".join(map(_cell, json.loads(decode(data))["cells"])))
 
 
-def _converted(data: bytes, kind: str) -> str:
-    """The Markdown of a file that consists of zipped parts."""
-    with zipfile.ZipFile(BytesIO(data)) as parts:
-        size = sum(part.file_size for part in parts.infolist())  # zipfile reads no more than this
+def _check_size(data: bytes) -> None:
+    """Checks the size of zipped files, of which zipfile reads no more than they claim to have."""
+    with zipfile.ZipFile(BytesIO(data)) as files:
+        size = sum(file.file_size for file in files.infolist())
     if size > MAX_BYTES:
         raise ReaderError(f"its parts have {size:,} bytes, more than {MAX_BYTES:,}")
-    converter = DocxConverter() if kind == ".docx" else PptxConverter()
-    return converter.convert(BytesIO(data), StreamInfo(extension=kind)).markdown
 
 
-def _read_pages(text: str, outline: Outline) -> None:
-    """Each page as a section; a form feed ends a page, and blank lines separate paragraphs."""
-    outline.title = PurePosixPath(outline.docno).stem
-    for number, page in enumerate(text.split("\f"), 1):
-        for place, paragraph in enumerate(
-            [f"Page {number}", *_PARAGRAPHS.split(page)] if page.strip() else ()
-        ):
-            outline.begin(number, int(place == 0))
-            outline.add(" ".join(paragraph.split()))
-    outline.end()
+def _section(title: str, paragraphs: Iterable[str]) -> str:
+    return f"<h1>{escape(title)}</h1>" + "".join(f"<p>{escape(text)}</p>" for text in paragraphs)
 
 
-def _read_cells(cells: list[dict[str, str | list[str]]], outline: Outline) -> None:
-    """Markdown and code; outputs are left out."""
-    for number, cell in enumerate(cells, 1):
-        source = "".join(cell["source"])
-        fence = max(["```", *(f"{marks}`" for marks in re.findall("`{3,}", source))], key=len)
-        read_part(
-            source if cell["cell_type"] == "markdown" else f"{fence}\n{source}\n{fence}",
-            outline,
-            number,
-        )
+def _slides(data: bytes) -> Iterator[str]:
+    for number, slide in enumerate(Presentation(BytesIO(data)).slides, 1):
+        title = slide.shapes.title
+        name = title.text_frame.text.strip() if title is not None else ""
+        shapes = [shape for shape in slide.shapes if shape != title]
+        notes = slide.notes_slide.notes_text_frame if slide.has_notes_slide else None
+        paragraphs = [*_paragraphs(shapes), notes.text if notes is not None else ""]
+        yield _section(name or f"Slide {number}", paragraphs)
+
+
+def _paragraphs(shapes: Iterable[Any]) -> Iterator[str]:
+    """Yields the texts of shapes, shapes in groups, and table rows."""
+    for shape in shapes:
+        if hasattr(shape, "shapes"):
+            yield from _paragraphs(shape.shapes)
+        elif shape.has_text_frame:
+            yield from (paragraph.text for paragraph in shape.text_frame.paragraphs)
+        elif getattr(shape, "has_table", False):
+            for row in shape.table.rows:
+                yield " | ".join(cell.text for cell in row.cells)
+
+
+def _pages(data: bytes) -> Iterator[str]:
+    for number, page in enumerate(extract_text(BytesIO(data)).split("\f"), 1):
+        if page.strip():
+            yield _section(f"Page {number}", _PARAGRAPHS.split(page))
+
+
+def _cell(cell: dict[str, Any]) -> str:
+    """A cell of a notebook, without its output."""
+    source = "".join(cell["source"])
+    return render(source) if cell["cell_type"] == "markdown" else f"<pre>{escape(source)}</pre>"

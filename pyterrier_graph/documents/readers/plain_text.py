@@ -1,15 +1,18 @@
 """Reads plain text: paragraphs, which blank lines separate."""
 
-from pyterrier_graph.documents.readers.files import decode
-from pyterrier_graph.documents.readers.outline import Outline
+from html import escape
+from itertools import groupby
+
+from pyterrier_graph.documents.readers.page import LINE, Page, decode
 
 
-def parse(data: bytes, outline: Outline) -> None:
-    """Reads a text file into an outline."""
-    blank = True
-    for number, line in enumerate(decode(data).splitlines(keepends=True), 1):
-        if blank and line.strip():
-            outline.begin(number)
-        blank = not line.strip()
-        outline.add("" if blank else line)
-    outline.end()
+def to_html(data: bytes, name: str) -> Page:
+    """Converts a text file."""
+    html = ""
+    lines = enumerate(decode(data).splitlines(), 1)
+    for has_text, group in groupby(lines, key=lambda line: bool(line[1].strip())):
+        numbers, texts = zip(*group, strict=True)
+        if has_text:
+            text = escape("\n".join(texts))
+            html += f'<p {LINE}="{numbers[0]}">{text}</p>'
+    return Page(html, lines="attributes")

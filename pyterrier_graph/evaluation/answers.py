@@ -1,0 +1,38 @@
+"""Which passages contain an answer, as in DPR's released code (``dpr/data/qa_validation.py``, match ``string``)."""
+
+import unicodedata
+
+import pandas as pd
+import regex
+
+TOKEN = regex.compile(r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]")  # DPR's SimpleTokenizer
+END = "\0"  # control characters are no tokens
+
+
+def words(text: str) -> str:
+    """The lower-case tokens of a text, each after a NUL character, with one at the end."""
+    tokens = TOKEN.findall(unicodedata.normalize("NFD", text))
+    return "".join(END + token.lower() for token in tokens) + END
+
+
+def has_answer(text: str, answers: list[str]) -> bool:
+    """Whether a text contains an answer as a sequence of tokens."""
+    tokens = words(text)
+    return any(words(answer) in tokens for answer in answers)
+
+
+def first_answers(answers: pd.DataFrame, run: pd.DataFrame) -> dict[str, int]:
+    """The rank, from 1, of the first passage with an answer, for each question that has one.
+
+    Args:
+        answers: ``query_id, answer``, one row per answer.
+        run: ``query_id, doc_id, score, text``.
+    """
+    of_question = answers.groupby("query_id")["answer"].agg(list)
+    run = run.sort_values(["score", "doc_id"], ascending=False)
+    ranks: dict[str, int] = {}
+    for question, passages in run[run["query_id"].isin(of_question.index)].groupby("query_id"):
+        hits = (has_answer(text, of_question[question]) for text in passages["text"])
+        if rank := next((rank for rank, hit in enumerate(hits, 1) if hit), 0):
+            ranks[str(question)] = rank
+    return ranks

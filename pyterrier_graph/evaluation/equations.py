@@ -1,0 +1,153 @@
+r"""The equations of the measures, over judgments and runs as frames.
+
+PRES of a topic with n relevant documents, of which the i-th is found at rank :math:`r_i` among the first N results, or
+else has rank :math:`N + i`:
+
+.. math:: PRES = 1 - \frac{\frac{1}{n} \sum_i r_i - \frac{n + 1}{2}}{N}
+
+MAP(D) and PREC(D) of a topic are means over its relevant documents D:
+
+.. math::
+
+    MAP(D) = \frac{1}{|\mathcal{D}|} \sum_{D \in \mathcal{D}} \frac{1}{n_D} \sum_{k : rel_k} Prec_D(k)
+    \qquad
+    PREC(D) = \frac{1}{|\mathcal{D}|} \sum_{D \in \mathcal{D}} \frac{r_D}{f_D}
+
+with the :math:`n_D` relevant passages of D, the :math:`f_D` passages of D in the run, of which :math:`r_D` are
+relevant, and the precision :math:`Prec_D(k)` of the first k of them.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import ir_measures
+import numpy as np
+import pandas as pd
+from ir_measures import Measure
+
+from pyterrier_graph.checks import DataWarning
+from pyterrier_graph.documents.document import PASSAGE_SEPARATOR, level_mismatch
+
+IDS = ["query_id", "doc_id"]
+MAX_LABEL = 1_000_000  # trec_eval counts the documents of each label up to the largest one
+
+
+def compute(measure: Measure, qrels: pd.DataFrame, run: pd.DataFrame) -> pd.Series:
+    """Computes a measure of :mod:`~pyterrier_graph.evaluation.measures` for each topic with relevant documents."""
+    qrels, ranking = _judgments(qrels), _ranking(run)
+    if measure.NAME == "on_documents":
+        return _on_documents(measure["measure"], qrels, ranking)
+    _check_level(ranking, qrels)
+    ranking = ranking.merge(qrels, on=IDS, how="left")  # relevance is NaN if unjudged
+    if measure.NAME == "PRES":
+        return pres(qrels, ranking, measure["cutoff"], measure["rel"])
+    _check_passages(measure, qrels, ranking)
+    ranking = ranking[ranking["rank"] <= measure["cutoff"]]
+    return within_documents(str(measure.NAME), qrels, ranking, measure["rel"])
+
+
+def pres(qrels: pd.DataFrame, ranking: pd.DataFrame, cutoff: int, minimum: int) -> pd.Series:
+    """PRES of each topic with relevant documents.
+
+    The i-th of n relevant documents has rank i at best. It has rank N + i at worst, if it is not among the first N
+    results. The equation above is the sum of the differences to the worst ranks, divided by its maximum N n.
+    """
+    n = qrels[qrels["relevance"] >= minimum].groupby("query_id").size()
+    hits = ranking[(ranking["relevance"] >= minimum) & (ranking["rank"] <= cutoff)]
+    i = hits.groupby("query_id").cumcount() + 1
+    gained = (cutoff + i - hits["rank"]).groupby(hits["query_id"]).sum()
+    return gained.reindex(n.index, fill_value=0) / (cutoff * n)
+
+
+def within_documents(
+    name: str, qrels: pd.DataFrame, ranking: pd.DataFrame, minimum: int
+) -> pd.Series:
+    """MAPD or PRECD of each topic with relevant documents. Relevant documents without results have the value 0."""
+    pair = ["query_id", "document"]
+    qrels = qrels.assign(document=documents_of(qrels["doc_id"]))
+    passages = qrels[qrels["relevance"] >= minimum].groupby(pair).size()  # n_D of each topic and D
+    ranking = ranking[ranking["doc_id"].str.contains(PASSAGE_SEPARATOR, regex=False)]
+    relevant = ranking.assign(document=documents_of(ranking["doc_id"])).set_index(pair)
+    relevant = relevant["relevance"] >= minimum  # of each result, by topic and D
+    by_document = relevant.groupby(level=pair)
+    if name == "PRECD":
+        values = by_document.mean()
+    else:
+        precision = by_document.cumsum() / (by_document.cumcount() + 1)  # Prec_D(k)
+        values = precision[relevant].groupby(level=pair).sum() / passages
+    return values.reindex(passages.index).fillna(0.0).groupby(level="query_id").mean()
+
+
+def _on_documents(measure: Measure, qrels: pd.DataFrame, ranking: pd.DataFrame) -> pd.Series:
+    """The measure of documents, each of which has the place of its first result, without ties."""
+    qrels = _highest(qrels.assign(doc_id=documents_of(qrels["doc_id"])))
+    ranking = ranking.assign(doc_id=documents_of(ranking["doc_id"])).drop_duplicates(IDS)
+    _check_level(ranking, qrels)
+    run = {  # ir_measures reads dictionaries faster than frames
+        topic: dict(zip(rows["doc_id"], -rows["rank"].astype(float), strict=True))
+        for topic, rows in ranking.groupby("query_id", sort=False)
+    }
+    metrics = ir_measures.iter_calc([measure], qrels, run)
+    return pd.Series({metric.query_id: metric.value for metric in metrics}, dtype=float)
+
+
+def _check_level(run: pd.DataFrame, qrels: pd.DataFrame) -> None:
+    """Warns about a run of passages and judgments of documents, and the other way round."""
+    if message := level_mismatch(run["doc_id"].unique(), qrels["doc_id"]):
+        warnings.warn(message, DataWarning, stacklevel=2)
+
+
+def _check_passages(measure: Measure, *frames: pd.DataFrame) -> None:
+    """Warns about ids that are not ids of passages."""
+    ids = pd.concat(frames)["doc_id"]
+    others = ids[~ids.str.contains(PASSAGE_SEPARATOR, regex=False)]
+    if len(others):
+        reason = f"it does not contain {PASSAGE_SEPARATOR!r}, so its {measure} is 0"
+        message = f"{others.iloc[0]!r} is not a passage: {reason}"
+        advice = f"{measure} needs runs and judgments of passages"
+        warnings.warn(f"{message}; {advice}", DataWarning, stacklevel=2)
+
+
+def _judgments(qrels: pd.DataFrame) -> pd.DataFrame:
+    """Judgments with the highest label of each document; raises ValueError if a label is not an integer."""
+    qrels = _checked(qrels, "relevance", "judgments")
+    wrong = (qrels["relevance"] % 1 != 0) | (qrels["relevance"].abs() > MAX_LABEL)
+    if wrong.any():
+        row = qrels[wrong].iloc[0].to_dict()
+        raise ValueError(f"the judgments: relevance must be integers, got {row}")
+    return _highest(qrels.astype({"relevance": "int64"}))
+
+
+def _ranking(run: pd.DataFrame) -> pd.DataFrame:
+    """The results, best first as in trec_eval, with ``rank`` from 1; raises ValueError if an id is listed twice."""
+    run = _checked(run, "score", "run")
+    if (duplicated := run.duplicated(IDS)).any():
+        row = run[duplicated].iloc[0].to_dict()
+        raise ValueError(f"the run lists a document twice for a query: {row}")
+    with np.errstate(over="ignore"):
+        run = run.astype({"score": np.float32})  # as in trec_eval, with the same ties
+    run = run.sort_values(["score", "doc_id"], ascending=False)
+    return run.assign(rank=run.groupby("query_id").cumcount() + 1)
+
+
+def documents_of(ids: pd.Series) -> list[str]:
+    """The documents of passages: the part of an id before the last ``%p``, or the id if it has none."""
+    return [identifier.rpartition(PASSAGE_SEPARATOR)[0] or identifier for identifier in ids]
+
+
+def _highest(qrels: pd.DataFrame) -> pd.DataFrame:
+    return qrels.groupby(IDS, sort=False)["relevance"].max().reset_index()
+
+
+def _checked(frame: pd.DataFrame, number: str, name: str) -> pd.DataFrame:
+    """The frame with ids as strings; raises ValueError if a column or value is missing."""
+    columns = [*IDS, number]
+    if not len(frame):  # an empty list has no columns
+        return pd.DataFrame(columns=columns).astype({number: float})
+    if missing := [column for column in columns if column not in frame.columns]:
+        raise ValueError(f"the {name} has no column {missing[0]!r}")
+    frame = frame[columns]
+    if (rows := frame.isna().any(axis=1)).any():
+        raise ValueError(f"a value is missing in the {name}: {frame[rows].iloc[0].to_dict()}")
+    return frame.astype({"query_id": str, "doc_id": str, number: float})

@@ -1,0 +1,55 @@
+"""From numbers of passages to their contextual vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from pyterrier_graph.encoders.checkpoints import DType, precision
+from pyterrier_graph.graph_mean.equations import PassageNetwork
+from pyterrier_graph.graph_mean.neighbors import NeighborBatch, NeighborSampler
+from pyterrier_graph.storage.arrays import blocks
+
+QUERIES_AT_ONCE = 4096
+
+
+@dataclass
+class ContextualVectorizer:
+    """Computes contextual vectors of passages; states of queries are computed once."""
+
+    network: PassageNetwork
+    sampler: NeighborSampler
+    device: torch.device
+    dtype: DType
+
+    @cached_property
+    @torch.inference_mode()
+    def query_states(self) -> np.ndarray | None:
+        """States of all queries, shape (queries, d); None if queries do not aggregate."""
+        sampler = self.sampler
+        if not self.network.two_hops or not sampler.query_relations:
+            return None
+        states = sampler.query_vectors.copy()
+        for queries in blocks(len(states), QUERIES_AT_ONCE):
+            passages, edges = sampler.passages_of_queries(queries)
+            own = torch.from_numpy(states[queries]).to(self.device)
+            passages, edges = passages.to(self.device), edges.to(self.device)
+            aggregated = self.network.query_states(own, passages, edges)
+            states[queries] = aggregated.float().cpu().numpy()
+        return states
+
+    @torch.inference_mode()
+    def apply(self, function: Callable[[NeighborBatch], Any], passages: np.ndarray) -> Any:
+        """Calls a function of the network with the neighborhood of passages."""
+        batch = self.sampler.sample(passages, states=self.query_states)
+        with precision(self.dtype, self.device):
+            return function(batch.to(self.device))
+
+    def __call__(self, passages: np.ndarray) -> np.ndarray:
+        """Contextual vectors, float32 of shape (passages, d)."""
+        return self.apply(self.network.forward, passages).float().cpu().numpy()

@@ -1,0 +1,199 @@
+"""Negatives for the triples that train an HGAT (Albarede et al. 2023, Sect. 5.2.3)."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Collection, Mapping
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from pyterrier_graph.checks import DataWarning
+from pyterrier_graph.graphs.csr import CSR, offsets
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph
+
+logger = logging.getLogger(__name__)
+
+Strategy = Literal["random", "same_doc", "relevant_docs", "shared_codes", "mixed", "candidates"]
+ATTEMPTS = 20
+MIXED_ATTEMPTS = 200
+MIXED_RELEVANT_DOCS = 0.4  # and 0.6 of shared_codes
+
+
+class NegativeSampler:
+    """Draws a negative for each pair of a query and a relevant passage.
+
+    A negative is a passage that is judged lower than p+ for the query; a passage without a judgment has label 0.
+    With binary judgments this is the paper's "non-relevant".
+
+    * ``random``: from the corpus.
+    * ``same_doc``: from the document of p+.
+    * ``relevant_docs``: from the documents that have a passage relevant to the query.
+    * ``shared_codes``: from the documents that share a code with the patent that the query was made from (``codes``, by
+      qid), as in the paper; where queries have no codes, with one of the query's relevant documents. Each of these
+      documents is drawn with the same probability, then one of its passages.
+    * ``mixed``: ``relevant_docs`` with probability 0.4, ``shared_codes`` with 0.6 (never, with a warning, if there are
+      no codes). A pair for which one strategy finds nothing gets a negative from the other.
+    * ``candidates``: from the passages that the first stage ranked for the query. Not in the paper.
+
+    Raises ValueError if no passage is judged as relevant, and KeyError if a judged passage is not in the graph.
+    """
+
+    def __init__(
+        self,
+        graph: HeteroGraph,
+        qrels: pd.DataFrame,
+        strategy: Strategy,
+        *,
+        candidates: pd.DataFrame | None = None,
+        codes: Mapping[str, Collection[str]] | None = None,
+        seed: int = 0,
+    ) -> None:
+        if not (qrels["label"] > 0).any():
+            raise ValueError("no training query has a relevant passage (label > 0)")
+        self.graph, self.strategy = graph, strategy
+        self.random = np.random.default_rng(seed)
+        self.qids = np.unique(qrels["qid"].astype(str))
+        query = np.searchsorted(self.qids, qrels["qid"].astype(str))
+        pair = query * graph.num_nodes + graph.nodes_of(qrels["docno"].tolist())
+        order = np.argsort(pair, kind="stable")
+        self._judged, self._label = pair[order], qrels["label"].to_numpy()[order]
+        relevant = self._label > 0
+        self._query, self._positive = np.divmod(self._judged[relevant], graph.num_nodes)
+        self._positive_label = self._label[relevant]
+        documents = graph.document[self._positive]
+        self._relevant_documents = CSR.distinct(self._query, documents, len(self.qids))
+        if strategy == "candidates":
+            assert candidates is not None
+            candidates = candidates[candidates["qid"].isin(self.qids)]
+            row = np.searchsorted(self.qids, candidates["qid"].astype(str))
+            nodes = graph.nodes_of(candidates["docno"].tolist())
+            self._candidates = CSR.group(row, nodes, len(self.qids))
+        if strategy in ("shared_codes", "mixed"):
+            self._codes = self._codes_of_queries(codes)
+            # number of documents in the lists of all codes before each pair of a query and a code
+            self._before = offsets(graph.code_documents.lengths[self._codes.indices])
+            if strategy == "mixed" and not self._before[-1]:
+                warnings.warn(
+                    "negatives='mixed' draws from documents that share a code, but no training query or relevant "
+                    "document has a code: all negatives are drawn by 'relevant_docs'",
+                    DataWarning,
+                    stacklevel=2,
+                )
+
+    def sample(self) -> np.ndarray:
+        """Draws one negative for every pair of a query and a relevant passage.
+
+        Pairs without a negative are left out and counted in the log. Raises ValueError if no pair has one.
+
+        Returns:
+            Position of the query in ``qids``, node of p+, and node of p-; shape (triples, 3), int64.
+        """
+        negative = np.full(len(self._query), -1)
+        if self.strategy == "mixed":
+            self._fill_mixed(negative)
+        else:
+            self._fill(negative, np.arange(len(negative)), self.strategy, ATTEMPTS)
+        drawn = negative >= 0
+        if not drawn.any():
+            advice = "; negatives='candidates' draws from the run's passages"
+            raise ValueError(
+                f"negatives={self.strategy!r} finds no passage that is judged lower than a relevant one"
+                + advice * (self.strategy != "candidates")
+            )
+        if not drawn.all():
+            missing = (~drawn).sum(), len(drawn), self.strategy
+            logger.info("%d of %d pairs have no negative by %r", *missing)
+        return np.column_stack([self._query, self._positive, negative])[drawn]
+
+    def _fill_mixed(self, negative: np.ndarray) -> None:
+        # Each pair keeps its strategy when a draw is rejected; else the pairs would drift to the larger pool.
+        by_document = self.random.random(len(negative)) < MIXED_RELEVANT_DOCS
+        has_codes = bool(self._before[-1])
+        # In the second round, pairs for which the first found nothing try the other strategy.
+        for first in (by_document, ~by_document):
+            pools: dict[str, np.ndarray] = {
+                "relevant_docs": first,
+                "shared_codes": ~first & has_codes,
+            }
+            for strategy, pairs in pools.items():
+                missing = np.flatnonzero(pairs & (negative < 0))
+                self._fill(negative, missing, strategy, MIXED_ATTEMPTS)
+
+    def _fill(self, negative: np.ndarray, pairs: np.ndarray, strategy: str, attempts: int) -> None:
+        """Writes a negative for each of these pairs into an array, if some attempt finds one."""
+        for _ in range(attempts):
+            if not len(pairs):
+                break
+            passages = self._draw(strategy, pairs)
+            labels = self._label_of(self._query[pairs], passages)
+            accepted = (passages >= 0) & (labels < self._positive_label[pairs])
+            negative[pairs[accepted]] = passages[accepted]
+            pairs = pairs[~accepted]
+
+    def _draw(self, strategy: str, pairs: np.ndarray) -> np.ndarray:
+        """A passage for each pair by one strategy, -1 if there is none."""
+        query, graph, random = self._query[pairs], self.graph, self.random
+        if strategy == "random":
+            return random.choice(graph.passage_nodes, len(pairs))
+        if strategy == "candidates":
+            return self._candidates.draw(query, random)
+        if strategy == "same_doc":
+            document = graph.document[self._positive[pairs]]
+        elif strategy == "relevant_docs":
+            document = self._relevant_documents.draw(query, random)
+        else:
+            document = self._draw_sharing_code(query)
+        return graph.document_passages.draw(document, random)
+
+    def _draw_sharing_code(self, query: np.ndarray) -> np.ndarray:
+        """A document that has one of the query's codes, for each query; -1 if there is none.
+
+        A document is drawn from the lists of all the query's codes, and accepted if the list belongs to its first code.
+        So documents with several of the codes are no more likely than others, and no union of lists is needed.
+        """
+        codes, listed = self._codes, self.graph.code_documents
+        start, end = self._before[codes.indptr[query]], self._before[codes.indptr[query + 1]]
+        documents = np.full(len(query), -1)
+        rows = np.flatnonzero(start < end)
+        while len(rows):
+            draw = self.random.integers(start[rows], end[rows])
+            pair = np.searchsorted(self._before, draw, side="right") - 1
+            code = codes.indices[pair]
+            document = listed.indices[listed.indptr[code] + draw - self._before[pair]]
+            document = document.astype(np.int64)
+            position, document_code = self.graph.document_codes.select(document)
+            of_query = np.isin(self._key(query[rows][position], document_code), self._code_keys)
+            earlier = (document_code < code[position]) & of_query
+            accepted = np.bincount(position[earlier], minlength=len(rows)) == 0
+            documents[rows[accepted]] = document[accepted]
+            rows = rows[~accepted]
+        return documents
+
+    def _key(self, query: np.ndarray, code: np.ndarray) -> np.ndarray:
+        return query * len(self.graph.code_names) + code
+
+    def _codes_of_queries(self, codes: Mapping[str, Collection[str]] | None) -> CSR:
+        """The codes of each query, or of its relevant documents, as positions in the graph's ``code_names``."""
+        if codes is None:
+            position, number = self.graph.document_codes.select(self._relevant_documents.indices)
+            row = self._relevant_documents.row_index[position]
+        else:
+            number_of = {code: number for number, code in enumerate(self.graph.code_names)}
+            pairs = [
+                (row, number_of[code])
+                for row, qid in enumerate(self.qids)
+                for code in codes.get(qid, ())
+                if code in number_of
+            ]
+            row, number = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+        rows = CSR.distinct(row, number, len(self.qids))
+        self._code_keys = self._key(rows.row_index, rows.indices)
+        return rows
+
+    def _label_of(self, query: np.ndarray, node: np.ndarray) -> np.ndarray:
+        key = query * self.graph.num_nodes + node
+        position = np.minimum(np.searchsorted(self._judged, key), len(self._judged) - 1)
+        return np.where(self._judged[position] == key, self._label[position], 0)

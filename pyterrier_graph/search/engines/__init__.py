@@ -1,0 +1,1 @@
+"""Retrievers over engines that serve a GraphIndex: see docs/scale.md."""

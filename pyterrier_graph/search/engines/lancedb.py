@@ -1,0 +1,77 @@
+"""Serves a GraphIndex from LanceDB, also over an object store: ``pip install 'pyterrier_graph[lancedb]'``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Self
+
+import lancedb
+import numpy as np
+import pyarrow as pa
+from lancedb.index import FTS
+from lancedb.query import MatchQuery
+
+from pyterrier_graph.search.bm25 import words
+from pyterrier_graph.search.engines.base import Engine, Hits
+
+if TYPE_CHECKING:
+    from pyterrier_graph.search.graph_index import GraphIndex
+
+ROWS = 4096  # that are written together
+COLUMNS = ["docno", "text"]
+
+
+class LanceDBEngine(Engine):
+    """A table of LanceDB with the texts, contexts and vectors of passages.
+
+    ``LanceDBEngine(index, "s3://bucket/corpus", "passages").upload().hybrid()``
+    """
+
+    def __init__(self, index: GraphIndex, uri: str, table: str) -> None:
+        super().__init__(index)
+        self.uri, self.name = uri, table
+
+    @property
+    def table(self) -> Any:
+        """The table as it is now; each process opens it."""
+        return lancedb.connect(self.uri).open_table(self.name)
+
+    def upload(self, since: int | None = None) -> Self:
+        """Hands over the passages: all, or those that have changed after a version of the index."""
+        batches = _batches(self.index.rows(since))
+        if since is None:
+            table = lancedb.connect(self.uri).create_table(self.name, next(batches))
+            for batch in batches:
+                table.add(batch)
+        else:
+            table = self.table
+            for docno in self.index.deleted_since(since):
+                table.delete(f"docno = '{docno.replace(chr(39), chr(39) * 2)}'")
+            for batch in batches:
+                merge = table.merge_insert("docno").when_matched_update_all()
+                merge.when_not_matched_insert_all().execute(batch)
+        table.create_index("context", config=FTS(language="English", stem=True), replace=True)
+        return self
+
+    def find_vector(self, vector: np.ndarray, num_results: int) -> Hits:
+        """The passages with the highest inner products."""
+        search = self.table.search(vector, vector_column_name="vector").distance_type("dot")
+        rows = search.select([*COLUMNS, "_distance"]).limit(num_results).to_list()
+        return [(row["docno"], 1 - row["_distance"], row["text"]) for row in rows]
+
+    def find_words(self, query: str, num_results: int) -> Hits:
+        """The passages with the highest BM25 scores."""
+        search = self.table.search(MatchQuery(" ".join(words(query)), "context"), query_type="fts")
+        rows = search.select([*COLUMNS, "_score"]).limit(num_results).to_list()
+        return [(row["docno"], row["_score"], row["text"]) for row in rows]
+
+
+def _batches(rows: Iterator[dict[str, Any]]) -> Iterator[pa.Table]:
+    """Tables of rows, with the ``context`` as words that the engine's tokenizer separates."""
+    while batch := [*islice(rows, ROWS)]:
+        vectors = np.stack([row["vector"] for row in batch])
+        columns = {name: pa.array([row[name] for row in batch]) for name in COLUMNS}
+        columns["context"] = pa.array([" ".join(words(row["context"])) for row in batch])
+        columns["vector"] = pa.FixedSizeListArray.from_arrays(vectors.ravel(), vectors.shape[1])
+        yield pa.table(columns)

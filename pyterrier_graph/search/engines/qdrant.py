@@ -1,0 +1,83 @@
+"""Serves a GraphIndex from Qdrant: ``pip install 'pyterrier_graph[qdrant]'``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Self
+from uuid import NAMESPACE_URL, uuid5
+from zlib import crc32
+
+import numpy as np
+from qdrant_client import QdrantClient, models
+
+from pyterrier_graph.search.bm25 import K1, B, Stems, query_terms, words
+from pyterrier_graph.search.engines.base import Engine, Hits
+
+if TYPE_CHECKING:
+    from pyterrier_graph.search.graph_index import GraphIndex
+
+LENGTH = 100  # words of an average passage
+
+
+class QdrantEngine(Engine):
+    """A collection of Qdrant with a vector per passage, and its terms as a sparse vector, for BM25.
+
+    ``QdrantEngine(index, QdrantClient("http://server:6333"), "corpus").upload().hybrid()``
+    """
+
+    def __init__(self, index: GraphIndex, client: QdrantClient, collection: str) -> None:
+        super().__init__(index)
+        self.client, self.collection = client, collection
+
+    def upload(self, since: int | None = None) -> Self:
+        """Hands over the passages: all, or those that have changed after a version of the index."""
+        stems, rows = Stems(), self.index.rows(since)
+        if not self.client.collection_exists(self.collection):
+            size = self.index.contextual.flex.payload(False, False)[0]["vec_size"]
+            dense = models.VectorParams(size=size, distance=models.Distance.DOT)
+            idf = models.SparseVectorParams(modifier=models.Modifier.IDF)
+            self.client.create_collection(
+                self.collection, {"dense": dense}, sparse_vectors_config={"terms": idf}
+            )
+        elif since is not None and (gone := self.index.deleted_since(since)):
+            self.client.delete(self.collection, [*map(_point_id, gone)], wait=True)
+        points = (
+            models.PointStruct(
+                id=_point_id(row["docno"]),
+                vector={
+                    "dense": row["vector"].tolist(),
+                    "terms": _sparse(Counter(stems[word] for word in words(row["context"]))),
+                },
+                payload={"docno": row["docno"], "text": row["text"]},
+            )
+            for row in rows
+        )
+        self.client.upload_points(self.collection, points, wait=True)
+        return self
+
+    def find_vector(self, vector: np.ndarray, num_results: int) -> Hits:
+        """The passages with the highest inner products."""
+        return self._find(vector.tolist(), "dense", num_results)
+
+    def find_words(self, query: str, num_results: int) -> Hits:
+        """The passages with the highest BM25 scores."""
+        indices = sorted({crc32(term.encode()) for term in query_terms(query)})
+        vector = models.SparseVector(indices=indices, values=[1.0] * len(indices))
+        return self._find(vector, "terms", num_results)
+
+    def _find(self, query: list[float] | models.SparseVector, using: str, limit: int) -> Hits:
+        response = self.client.query_points(self.collection, query, using=using, limit=limit)
+        return [(hit.payload["docno"], hit.score, hit.payload["text"]) for hit in response.points]
+
+
+def _point_id(docno: str) -> str:
+    return str(uuid5(NAMESPACE_URL, docno))
+
+
+def _sparse(counts: Counter[str]) -> models.SparseVector:
+    """The BM25 weights of a passage's terms without the inverse document frequency, which Qdrant multiplies."""
+    norm = K1 * (1 - B + B * counts.total() / LENGTH)
+    weights = Counter[int]()
+    for term, count in counts.items():
+        weights[crc32(term.encode())] += count / (count + norm)
+    return models.SparseVector(indices=[*weights], values=[*weights.values()])

@@ -1,0 +1,185 @@
+"""Long work in numbered shards, computed by one process, several processes, or a Ray cluster.
+
+::
+
+    with atomic_folder(path, meta) as folder:
+        shards = ShardWriter(folder.parent, rows, rows_per_shard, identity)
+        shards.compute(work, workers=2, desc="encoding")    # work(rows) -> {"vecs.f4": array}
+        shards.concatenate(folder, ["vecs.f4"])
+
+A shard is a safetensors file with the arrays of a fixed number of rows. A shard that exists is not computed again, so
+a repeated call continues work that was interrupted or killed. ``work`` must return the same arrays for the same rows:
+then the artifact is equal to the byte, whichever worker computed which shard.
+
+``workers=`` means the same everywhere: a number of processes on this machine, or ``'ray'``, a Ray cluster (the one
+that ``ray.init`` has connected to, or else one on this machine). Both run through joblib. ``work`` is sent to each
+worker once, and may be defined in a notebook. This process reads the inputs and writes the shards.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+from uuid import uuid4
+
+import cloudpickle
+import numpy as np
+import pyterrier as pt
+from safetensors.numpy import load_file, save
+
+from pyterrier_graph.checks import check_count
+from pyterrier_graph.storage.artifact import SHARDS, check_identity, write_file
+
+Workers = int | Literal["ray"]
+Work = Callable[[Any], Mapping[str, np.ndarray]]
+
+RAY_ROUND = 8  # shards per Ray worker that are computed before their results are stored
+
+
+def check_workers(workers: Any) -> None:
+    """Raises ValueError unless ``workers`` is a number of processes, or ``'ray'``."""
+    if workers != "ray" and (
+        isinstance(workers, bool) or not isinstance(workers, int) or workers < 1
+    ):
+        raise ValueError(
+            f"workers must be a number of processes, 1 or more, or 'ray', got {workers!r}"
+        )
+
+
+class ShardWriter:
+    """Computes rows in numbered shards, which stay until the artifact is complete.
+
+    Args:
+        workspace: The folder around the files of an :func:`~pyterrier_graph.storage.artifact.atomic_folder`, or that
+            of :func:`~pyterrier_graph.storage.artifact.workspace`.
+        rows: Number of rows.
+        rows_per_shard: Rows per shard, the last one excepted. It must not depend on the number of workers.
+        identity: All inputs that the rows depend on, for JSON, such as digests of the encoder and the graph.
+
+    Raises:
+        ValueError: If the workspace holds shards of other inputs.
+    """
+
+    def __init__(
+        self, workspace: Path, rows: int, rows_per_shard: int, identity: Mapping[str, Any]
+    ) -> None:
+        check_count("rows_per_shard", rows_per_shard)
+        folder = workspace / SHARDS
+        folder.mkdir(exist_ok=True)
+        note = folder / "inputs.json"
+        inputs = {"rows": rows, "rows_per_shard": rows_per_shard} | dict(identity)
+        check_identity(note, inputs, "unfinished work on other inputs", begun=note.exists())
+        starts = range(0, rows, rows_per_shard)
+        self._rows = [range(start, min(start + rows_per_shard, rows)) for start in starts]
+        self._files = [folder / f"{number:08d}.safetensors" for number in range(len(starts))]
+
+    def compute(
+        self,
+        work: Work,
+        *,
+        read: Callable[[np.ndarray], Any] = lambda rows: rows,
+        workers: Workers = 1,
+        **progress: Any,
+    ) -> None:
+        """Computes the shards that are missing.
+
+        Args:
+            work: Computes the arrays of a shard from what ``read`` returns.
+            read: Row numbers, which ascend, to the input of ``work``; called in this process. By default the numbers.
+            workers: See this module.
+            **progress: Arguments of ``pt.tqdm``.
+        """
+        check_workers(workers)
+        missing = [number for number, file in enumerate(self._files) if not file.exists()]
+        total, left = sum(map(len, self._rows)), sum(len(self._rows[number]) for number in missing)
+        inputs = ((number, read(np.array(self._rows[number]))) for number in missing)
+        with pt.tqdm(total=total, initial=total - left, **progress) as bar:
+            for number, arrays in _computed(work, inputs, workers):
+                content = {name: np.ascontiguousarray(rows) for name, rows in arrays.items()}
+                write_file(self._files[number], save(content))
+                bar.update(len(self._rows[number]))
+
+    def read(self) -> Iterator[dict[str, np.ndarray]]:
+        """The arrays of each shard, in order."""
+        return map(load_file, self._files)
+
+    def concatenate(
+        self, folder: Path, names: Sequence[str], *, lengths: Sequence[str] = ()
+    ) -> None:
+        """Writes the arrays of all shards into one file per name, in the order of the rows.
+
+        Args:
+            folder: Folder of the files.
+            names: Names of arrays, which are the names of the files.
+            lengths: Names of further arrays, lengths of rows. Their files contain offsets, int64: where each row
+                begins, and the end of the last one.
+        """
+        ends = dict.fromkeys(lengths, np.zeros(1, "<i8"))
+        with ExitStack() as stack:
+            files = {
+                name: stack.enter_context(open(folder / name, "wb")) for name in (*names, *lengths)
+            }
+            for name, end in ends.items():
+                end.tofile(files[name])
+            for arrays in self.read():
+                for name in names:
+                    arrays[name].tofile(files[name])
+                for name in lengths:
+                    offsets = ends[name][-1] + arrays[name].cumsum(dtype="<i8")
+                    offsets.tofile(files[name])
+                    ends[name] = offsets if len(offsets) else ends[name]
+
+
+def _computed(
+    work: Work, inputs: Iterable[tuple[int, Any]], workers: Workers
+) -> Iterator[tuple[int, Mapping[str, np.ndarray]]]:
+    """Calls ``work`` for each input; yields numbers and results in the order in which they are done."""
+    if workers == 1:
+        yield from ((number, work(given)) for number, given in inputs)
+        return
+    import joblib
+
+    # an array, since joblib and Ray store a large array once instead of sending it with each call
+    pickled, key = np.frombuffer(cloudpickle.dumps(work), np.uint8), uuid4().hex
+    calls = (joblib.delayed(_call)(pickled, key, number, given) for number, given in inputs)
+    if workers != "ray":
+        yield from joblib.Parallel(n_jobs=workers, return_as="generator_unordered")(calls)
+        return
+    with _ray_backend() as n_jobs, joblib.Parallel(n_jobs=n_jobs) as parallel:
+        while batch := [*islice(calls, RAY_ROUND * n_jobs)]:  # Ray's backend returns only lists
+            yield from parallel(batch)
+
+
+@contextmanager
+def _ray_backend() -> Iterator[int]:
+    """Makes Ray joblib's backend; provides the number of workers: one per GPU, or one per CPU if there are none."""
+    import joblib
+
+    try:
+        ray: Any = importlib.import_module("ray")
+    except ImportError as error:
+        raise ImportError("workers='ray' needs Ray: pip install 'pyterrier-graph[ray]'") from error
+    importlib.import_module("ray.util.joblib").register_ray()
+    if not ray.is_initialized():
+        ray.init()
+    resources = ray.cluster_resources()
+    gpus = int(resources.get("GPU", 0))
+    with joblib.parallel_config("ray", ray_remote_args={"num_gpus": 1} if gpus else None):
+        yield gpus or max(1, int(resources.get("CPU", 1)))
+
+
+def _call(
+    pickled: np.ndarray, key: str, number: int, given: Any
+) -> tuple[int, Mapping[str, np.ndarray]]:
+    """Works on an input in a worker, which unpickles the work once."""
+    if key not in _unpickled:
+        _unpickled.clear()
+        _unpickled[key] = cloudpickle.loads(pickled)
+    return number, _unpickled[key](given)
+
+
+_unpickled: dict[str, Work] = {}  # in a worker: the work that it was sent last, by its key
