@@ -256,7 +256,7 @@ def test_the_untrained_network_is_graph_mean(small: Any) -> None:
     """With default weights, given ones, and those that its grid search finds; saved and loaded."""
     start = mean(small, graph=small.documents)
     model = gnn(small, graph=small.documents)
-    assert model.weights == start.weights == {"titles": 0.75, "relevant": 0.5}
+    assert model.weights == start.weights == {"titles": 0.75, "relevant": 0.75}
     expected = start.vectors_of(small.docnos)
     np.testing.assert_array_equal(model.vectors_of(small.docnos), expected)
     third = {"relevant": 1 / 3, "retrieved": 0.0}

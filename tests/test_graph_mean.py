@@ -174,9 +174,9 @@ def test_default_weights(small: Any) -> None:
         for n in range(DOCUMENTS)
     ]
     untitled = MemoryGraph.from_documents(bare)
-    assert mean(small).weights == {"titles": 0.75, "relevant": 0.5}
-    assert mean(small, query_graph=small.retrieved).weights == {"titles": 0.75, "retrieved": 0.5}
-    assert mean(small, graph=untitled).weights == {"relevant": 0.5}
+    assert mean(small).weights == {"titles": 0.75, "relevant": 0.75}
+    assert mean(small, query_graph=small.retrieved).weights == {"titles": 0.75, "retrieved": 0.75}
+    assert mean(small, graph=untitled).weights == {"relevant": 0.75}
     with pytest.warns(UserWarning, match="has no titles: passages aggregate from nothing") as said:
         alone = mean(small, graph=untitled, query_graph=None)
     assert len(said) == 1

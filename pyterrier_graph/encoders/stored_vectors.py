@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import copy
 import os
+import shutil
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
@@ -179,6 +181,7 @@ def _write(
     at_once: int,
     workers: Workers,
     progress: dict[str, Any],
+    dimension: int | None = None,
 ) -> None:
     """Writes vectors of what is read for each number, and the digests of their texts, unless they are there.
 
@@ -187,7 +190,7 @@ def _write(
     if os.path.isfile(path / META):
         return
     count, one = about["doc_count"], np.arange(min(1, about["doc_count"]))
-    dimension = checked_vectors(encode(texts(one)), one, None).shape[1]
+    dimension = dimension or checked_vectors(encode(texts(one)), one, None).shape[1]
     meta = about | {"vec_size": dimension}
     with atomic_folder(path, meta) as folder:
         shards = ShardWriter(folder.parent, count, at_once, meta)
@@ -200,41 +203,48 @@ def _write(
         source, row = _copies(own, others)
         new = np.flatnonzero(source < 0)
         first = np.sort(new[np.unique(own[new], axis=0, return_index=True)[1]])
-        if len(first) < len(new):  # equal texts are encoded once, into a file of their own
-            distinct = folder.with_name("distinct")
+        if len(first) == count:  # nothing can be copied
+            read = lambda numbers: (numbers, texts(numbers))  # noqa: E731
+            shards.compute(
+                partial(_encoded, encode, dimension), read=read, workers=workers, **progress
+            )
+            shards.concatenate(folder, [VECTORS])
+            return
+        if len(first):  # new texts are encoded once, into a file of their own
+            uncopied, about = path.with_name(f"new-{path.name}"), about | {"doc_count": len(first)}
+            options: dict[str, Any] = {"at_once": at_once, "workers": workers, "progress": progress}
+            options["dimension"] = dimension
             _write(
-                distinct,
-                about | {"doc_count": len(first)},
+                uncopied,
+                about,
                 lambda numbers: texts(first[numbers]),
                 encode,
-                distinct.name,
-                at_once=at_once,
-                workers=workers,
-                progress=progress,
+                uncopied.name,
+                **options,
             )
-            others.append(distinct)
+            others.append(uncopied)
             source, row = _copies(own, others)
+        with open(folder / VECTORS, "wb") as out:
+            for numbers in blocks(count, at_once):
+                out.write(_copied(others, source[numbers], row[numbers], dimension).tobytes())
+    shutil.rmtree(path.with_name(f"new-{path.name}"), ignore_errors=True)
 
-        def read(numbers: np.ndarray) -> tuple[Any, ...]:
-            """The vectors that other files have, which ones are missing, and the texts of these."""
-            copied = np.zeros((len(numbers), dimension), dtype=FLOAT)
-            for number in np.unique(source[numbers[source[numbers] >= 0]]):
-                here = source[numbers] == number
-                stored = np.memmap(others[number] / VECTORS, dtype=FLOAT, mode="r")
-                copied[here] = stored.reshape(-1, dimension)[row[numbers[here]]]
-            missing = np.flatnonzero(source[numbers] < 0)
-            return copied, missing, numbers[missing], texts(numbers[missing])
 
-        def vectors(given: tuple[Any, ...]) -> dict[str, np.ndarray]:
-            """Vectors of some texts, shape (texts, d); needs no files."""
-            copied, missing, numbers, uncopied = given
-            if len(missing):
-                copied = copied.copy()  # workers cannot write to what they receive
-                copied[missing] = checked_vectors(encode(uncopied), numbers, dimension)
-            return {VECTORS: copied}
+def _encoded(
+    encode: Callable[[list[str]], Any], dimension: int, rows: tuple[np.ndarray, list[str]]
+) -> dict[str, np.ndarray]:
+    """Vectors of numbered texts, shape (texts, d)."""
+    numbers, texts = rows
+    return {VECTORS: checked_vectors(encode(texts), numbers, dimension)}
 
-        shards.compute(vectors, read=read, workers=workers, **progress)
-        shards.concatenate(folder, [VECTORS])
+
+def _copied(others: list[Path], source: np.ndarray, row: np.ndarray, dimension: int) -> np.ndarray:
+    """Vectors of texts that other files have, shape (texts, d)."""
+    vectors = np.empty((len(row), dimension), dtype=FLOAT)
+    for number in np.unique(source):
+        stored = np.memmap(others[number] / VECTORS, dtype=FLOAT, mode="r").reshape(-1, dimension)
+        vectors[source == number] = stored[row[source == number]]
+    return vectors
 
 
 def _copies(digests: np.ndarray, others: list[Path]) -> tuple[np.ndarray, np.ndarray]:

@@ -31,7 +31,7 @@ class GNNEncoderConfig:
     """Shape of the project's own network, which starts as a GraphMean; :meth:`paper` is the papers' network.
 
     Attributes:
-        weights: Weight by relation, such as ``{'titles': 0.75, 'relevant': 0.5}``. None takes the weights that
+        weights: Weight by relation, such as ``{'titles': 0.75, 'relevant': 0.75}``. None takes the weights that
             :class:`~pyterrier_graph.GraphMean` has by default for the graphs.
         heads: Attention heads, which divide the dimensions.
         edges: Whether passages aggregate at all. The same network without edges has the same parameters. It is the

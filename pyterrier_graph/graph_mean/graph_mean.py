@@ -23,7 +23,7 @@ from pyterrier_graph.graphs.relations import RETRIEVED, TITLE, TITLES
 from pyterrier_graph.training.grid_search import Tuning
 from pyterrier_graph.training.validation import tuning_set
 
-TITLES_WEIGHT, QUERIES_WEIGHT = 0.75, 0.5
+WEIGHT = 0.75  # of titles, and of queries
 
 
 def default_weights(
@@ -33,10 +33,10 @@ def default_weights(
     weights = {}
     if graph is not None and TITLE in graph.relations:
         if len(graph.neighbors(graph.passage_nodes, TITLE)[1]):
-            weights[TITLES] = TITLES_WEIGHT
+            weights[TITLES] = WEIGHT
     if query_graph is not None:
         names = [name for name in query_graph.edge_types if name != RETRIEVED] or [RETRIEVED]
-        weights |= dict.fromkeys(names, QUERIES_WEIGHT)
+        weights |= dict.fromkeys(names, WEIGHT)
     if graph is not None and not weights:
         problem = f"{graph!r} has no titles: passages aggregate from nothing; give weights="
         warnings.warn(problem, QualityWarning, stacklevel=4)
@@ -60,7 +60,7 @@ class GraphMean(ContextualEncoder):
             :class:`~pyterrier_graph.DualEncoder`.
         weights: The weight per relation of the document graph, or path of relations (``'title'``, ``'order'``,
             ``'title/title'``, ``'titles'`` for all titles above a passage), and per relation of the query graph
-            (``'relevant'``, ``'retrieved'``). By default 0.75 for 'titles' and 0.5 for 'relevant', or for
+            (``'relevant'``, ``'retrieved'``). By default 0.75 for 'titles' and for 'relevant', or for
             'retrieved' where no query has a relevant passage; relations that the graphs lack are left out.
         query_graph: The graph of training queries.
         vectors: The encoder's own vectors of the graph's passages. By default passages are encoded with their titles in

@@ -37,8 +37,9 @@ class ContextualVectorizer:
         states = sampler.query_vectors.copy()
         for queries in blocks(len(states), QUERIES_AT_ONCE):
             passages, edges = sampler.passages_of_queries(queries)
-            inputs = torch.from_numpy(states[queries]), passages, edges
-            aggregated = self.network.query_states(*(each.to(self.device) for each in inputs))
+            own = torch.from_numpy(states[queries]).to(self.device)
+            passages, edges = passages.to(self.device), edges.to(self.device)
+            aggregated = self.network.query_states(own, passages, edges)
             states[queries] = aggregated.float().cpu().numpy()
         return states
 
