@@ -331,7 +331,7 @@ def uninterrupted() -> DualEncoder:
     return in_stages(dual(tiny.checkpoint(), training=STAGE, pretraining=STAGE))
 
 
-@pytest.mark.parametrize("evaluation", [5, 9])
+@pytest.mark.parametrize("evaluation", [5, 10])
 def test_a_training_that_was_interrupted_goes_on(
     tmp_path: Path, evaluation: int, uninterrupted: DualEncoder
 ) -> None:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
@@ -23,12 +23,14 @@ import pytest
 import tiny
 import torch
 from sentence_transformers import SentenceTransformer
+from torch import nn
 from trainings import stop
 
 import pyterrier_graph as ptg
+from pyterrier_graph.checks import QualityWarning
 from pyterrier_graph.storage.artifact import META
 from pyterrier_graph.training.model import LearnedModel
-from pyterrier_graph.training.trainer import RankingTrainer
+from pyterrier_graph.training.trainer import RankingTrainer, TrainerOptions, train
 
 QUIET: dict[str, Any] = {"device": "cpu", "verbose": False}
 ONE: dict[str, Any] = {"epochs": 1, "patience": None}
@@ -402,11 +404,7 @@ def test_an_interrupted_training_goes_on(
     for resumed in (fit(), fit()):
         np.testing.assert_array_equal(MODELS[name].result(resumed), MODELS[name].result(whole))
         one, other = (
-            [
-                entry[measure]
-                for entry in model.training_log
-                if measure in entry and "share" not in entry
-            ]
+            [entry[measure] for entry in model.training_log if measure in entry]
             for model in (resumed, whole)
         )
         assert one == other and len(one) == 4
@@ -416,6 +414,64 @@ def test_an_interrupted_training_goes_on(
             match=r"another training \(.*(learning_rate|examples|triples|queries)",
         ):
             fit(**other)
+
+
+class OneWeight(nn.Module):
+    """A model whose weight is 0 at first, and grows by the learning rate in each step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(()))
+
+    def forward(self, example: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"loss": example.sum() - self.weight}
+
+
+@pytest.mark.parametrize(
+    ("gains", "random_start", "kept"),
+    [
+        ([0.1, 0.2, 0.3], False, 2),
+        ([0.5, 0.0, 0.0], False, 0),  # a single query differs: exactly one standard error
+        ([0.5, 0.0, 0.0], True, 2),
+        ([-0.1, -0.2, -0.3], False, 0),
+        ([-0.1, -0.2, -0.3], True, 1),
+    ],
+)
+@pytest.mark.parametrize("patience", [None, 1])
+def test_the_best_epoch_is_kept_or_a_start_that_is_as_good(
+    gains: list[float], random_start: bool, kept: int, patience: int | None, tmp_path: Path
+) -> None:
+    """Also when a training that has ended is called again."""
+    gain = np.array(gains)
+    values = [0.5 + 0 * gain, 0.5 + gain / 2, 0.5 + gain, 0 * gain]  # by epoch
+
+    def fit() -> tuple[float, list[dict[str, float]]]:
+        model = OneWeight()
+        log = train(
+            model,
+            cast(Any, [torch.zeros(1)]),
+            lambda batch: {"example": batch[0]},
+            TrainerOptions(
+                epochs=3, learning_rate=0.1, patience=patience, output_dir=str(tmp_path)
+            ),
+            rates=[([model.weight], 0.1)],
+            validate=lambda: values[round(10 * model.weight.item())],
+            identity={},
+            device=torch.device("cpu"),
+            dtype="float32",
+            verbose=False,
+            random_start=random_start,
+        )
+        return model.weight.item(), log
+
+    for _ in range(2):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            weight, log = fit()
+        assert weight == pytest.approx(kept / 10, abs=1e-6)
+        assert [entry["epoch"] for entry in log if "kept" in entry] == [kept]
+        said = [str(w.message) for w in caught if issubclass(w.category, QualityWarning)]
+        assert any("did not improve" in message for message in said) == (kept == 0)
 
 
 @pytest.mark.parametrize("name", TRAINED)

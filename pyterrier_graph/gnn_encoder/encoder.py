@@ -159,8 +159,8 @@ class GNNEncoder(ContextualEncoder):
         Args:
             topics_or_res_tr: Training queries: ``qid, query``.
             qrels_tr: Judgments for them: ``qid, docno, label``, of passages, or of documents for all their passages.
-            topics_or_res_va: Validation queries: the weights that are best on them are kept, those before training
-                included.
+            topics_or_res_va: Validation queries, which decide what weights are kept: see ``measure`` of
+                :class:`~pyterrier_graph.training.trainer.TrainerOptions`.
             qrels_va: Judgments for them.
 
         Raises:
@@ -217,6 +217,7 @@ class GNNEncoder(ContextualEncoder):
             rates=self._rates(encoder),
             validate=validate,
             verbose=self.verbose,
+            random_start=self.random_start,
         )
 
     def _learning_encoder(self) -> DualEncoder | None:

@@ -70,7 +70,7 @@ class GNNEncoderTraining(HeadOptions):
         negatives: Hard negatives per query, drawn from the passages that were retrieved for it.
         scale: Factor of similarities: None is 1, as in the papers, or 20 where vectors have unit length.
 
-    For the other attributes see :class:`~pyterrier_graph.training.trainer.TrainerOptions`.
+    For the other attributes see :class:`~pyterrier_graph.training.trainer.HeadOptions`.
     """
 
     epochs: PositiveInt = 40
@@ -308,8 +308,7 @@ class MaskedGraphModel(nn.Module):
             queries = functional.normalize(queries, dim=1)  # (queries, d)
         states = self.network(neighborhood)  # lines 8, 9: (passages, d)
         positives = batch.positives.to(device)
-        loss = in_batch_loss(queries, states, positives, scale=self.scale)  # line 10
-        return {"loss": loss}
+        return {"loss": in_batch_loss(queries, states, positives, scale=self.scale)}  # line 10
 
 
 def texts_of(sampler: NeighborSampler, passages: np.ndarray, queries: np.ndarray) -> Texts:

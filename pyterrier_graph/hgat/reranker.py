@@ -283,7 +283,8 @@ class HGATReranker(GraphReranker):
                     warnings.simplefilter("ignore", QualityWarning)
                 log = self._learn_matches(training, measure, options, identity)
             with warnings.catch_warnings():
-                if any(entry.get("share", 0) for entry in log):  # the ranking has improved
+                # the direct matches have improved the ranking
+                if any("kept" in entry and entry["step"] for entry in log):
                     warnings.simplefilter("ignore", QualityWarning)
                 if options.epochs:
                     last = {name: log[-1][name] if log else 0 for name in ("epoch", "step")}
@@ -426,7 +427,7 @@ class HGATReranker(GraphReranker):
             "device": self._device,
             "dtype": self.dtype,
             "verbose": self.verbose,
-            "interpolate_to_start": not self.random_start,
+            "random_start": self.random_start,
         }
 
     # --- representations and explanations

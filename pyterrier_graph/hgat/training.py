@@ -43,14 +43,14 @@ from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.hgat.attention import Propagation
 from pyterrier_graph.hgat.equations import HGAT, NeighborMatches
 from pyterrier_graph.hgat.negatives import NegativeSampler, Strategy
-from pyterrier_graph.training.trainer import L2SP, StartOptions, train
+from pyterrier_graph.training.trainer import HeadOptions, train
 from pyterrier_graph.training.validation import JudgedRun
 
 MAX_SCALE = 30.0  # maximum of a query's scaled MaxSim, before the factor that is learned
 
 
 @pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
-class HGATTraining(StartOptions):
+class HGATTraining(HeadOptions):
     """Options of ``HGATReranker.fit()``.
 
     The defaults suit some hundred queries with the default :class:`~pyterrier_graph.HGATConfig`; training takes minutes
@@ -71,7 +71,7 @@ class HGATTraining(StartOptions):
         frozen_encoder_layers: Number of first layers that do not learn if the encoder does; neither do its embeddings
             then.
 
-    For the other attributes see :class:`~pyterrier_graph.training.trainer.StartOptions`.
+    For the other attributes see :class:`~pyterrier_graph.training.trainer.HeadOptions`.
     """
 
     epochs: NonNegativeInt | None = None  # type: ignore[assignment]
@@ -103,7 +103,6 @@ class HGATTraining(StartOptions):
             "repeats": 1000,
             "max_triples": None,
             "scalar_learning_rate": None,
-            "l2_sp": 0.0,
         }
         return cls(**published | options)
 
@@ -213,20 +212,18 @@ class TripleCollator:
 
 
 class TripleModel(nn.Module):
-    """An HGAT with its loss on triples and its penalty, and the encoder if the encoder learns, too."""
+    """An HGAT with its loss on triples, and the encoder if the encoder learns, too."""
 
-    def __init__(
-        self, hgat: HGAT, encoder: TokenEncoder | None = None, *, l2_sp: float | None = 0.0
-    ) -> None:
+    def __init__(self, hgat: HGAT, encoder: TokenEncoder | None = None) -> None:
         super().__init__()
-        self.hgat, self.encoder, self.penalty = hgat, encoder, L2SP(hgat, l2_sp)
+        self.hgat, self.encoder = hgat, encoder
         self.network = encoder.network if encoder is not None else None
 
     def forward(self, groups: list[Group]) -> dict[str, Tensor]:
-        """Pairwise softmax cross-entropy over the scores of p+ and p-, averaged over the triples, with the penalty."""
+        """Pairwise softmax cross-entropy over the scores of p+ and p-, averaged over the triples."""
         scores = torch.cat([self._scores(group) for group in groups])  # (triples, 2)
         first = torch.zeros(len(scores), dtype=torch.long, device=scores.device)
-        return {"loss": functional.cross_entropy(scores.float(), first) + self.penalty(self.hgat)}
+        return {"loss": functional.cross_entropy(scores.float(), first)}
 
     def _encoded(self, group: Group, device: torch.device) -> tuple[TokenStates, TokenStates]:
         queries, inputs = cast(Any, group.queries), cast(Any, group.inputs)
@@ -316,14 +313,13 @@ def train_on_triples(
         (matrices, options.learning_rate),
         (scalars, options.learning_rate if scalar_rate is None else scalar_rate),
     ]
-    l2_sp = options.l2_sp if arguments["interpolate_to_start"] else 0.0
     if options.encoder_learning_rate is None:
-        model = TripleModel(hgat, l2_sp=l2_sp)
+        model = TripleModel(hgat)
         collator = TripleCollator(hgat, graphs, queries, encoder)
     else:
         learning = [p for p in encoder.network.parameters() if p.requires_grad]
         rates.append((learning, options.encoder_learning_rate))
-        model = TripleModel(hgat, encoder, l2_sp=l2_sp)
+        model = TripleModel(hgat, encoder)
         collator = TripleCollator(hgat, graphs, queries, None)
     return train(model, cast(Dataset, triples), collator, options, rates=rates, **arguments)
 

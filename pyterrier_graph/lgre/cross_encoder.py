@@ -199,6 +199,7 @@ class TextReranker(Reranker):
             device=self._device,
             dtype=self.dtype,
             verbose=self.verbose,
+            random_start=self.random_start,
         )
 
     def _rates(self) -> list[tuple[list[nn.Parameter], float]]:

@@ -145,8 +145,9 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         Args:
             topics_or_res_tr: Training queries: ``qid, query``. Other columns are ignored.
             qrels_tr: Judgments for them: ``qid, docno, label``.
-            topics_or_res_va: Validation queries. The weights with the best validation measure are kept, which may be
-                those before training. Ranked are the documents in this frame, or the miner's candidates if it has none.
+            topics_or_res_va: Validation queries. The weights with the best validation measure are kept, or those
+                before training if they are as good. Ranked are the documents in this frame, or the miner's candidates
+                if it has none.
             qrels_va: Judgments for them, of passages or, for all their passages, of documents.
             unlabeled: Queries without judgments: ``qid, query``.
 

@@ -3,6 +3,7 @@
 import hashlib
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Self
 
 import pandas as pd
@@ -137,13 +138,13 @@ def train_dual_encoder(
         prompts={name: prompts[task] for name, task in tasks.items() if prompts[task]},
     )
 
-    def load(folder: str) -> None:
+    def load(folder: Path) -> None:
         """Takes the weights of a checkpoint."""
         network.load_state_dict(load_sentence_transformer(str(folder), "cpu").state_dict())
 
     about = Run(**run)
     make = partial(make_trainer, network, examples, options, about)
-    return run_trainer(network, make, arguments, load, options, about)[0]
+    return run_trainer(network, make, arguments, load, options, about)
 
 
 def make_trainer(

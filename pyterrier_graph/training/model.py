@@ -62,15 +62,14 @@ def options_from(kind: type[Options], values: Mapping[str, Any]) -> Options:
 
 
 def training_entry(options: Any, log: list[dict[str, float]]) -> dict[str, Any]:
-    """The entry of ``pt_meta.json`` for a training: its steps, options, log and best validation measure."""
+    """The entry of ``pt_meta.json`` for a training: steps, options, log, and the validation measure of what is kept."""
     entry: dict[str, Any] = {
         "steps": max(entry["step"] for entry in log),
         "options": _stored(options),
         "log": log,
     }
-    if measured := [entry[options.measure] for entry in log if options.measure in entry]:
-        best = measured[-1] if "share" in log[-1] else max(measured)  # see StartOptions
-        entry["best"] = {options.measure: best}
+    if kept := [entry[options.measure] for entry in log if "kept" in entry]:
+        entry["best"] = {options.measure: kept[-1]}  # of the last stage, if there are several
     return entry
 
 

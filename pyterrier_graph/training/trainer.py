@@ -3,12 +3,12 @@
 import dataclasses
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import pydantic
@@ -38,11 +38,7 @@ from pyterrier_graph.encoders.checkpoints import DType, dtype_name, dtype_of, hi
 from pyterrier_graph.storage.artifact import check_identity
 from pyterrier_graph.training.validation import as_good, check_measure
 
-# the log, and the measure of each query, if it is known
-Trained = tuple[list[dict[str, float]], np.ndarray | None]
 PREFIX = "eval_"  # by which the trainer recognizes what evaluation returns
-PENALTY = 0.1
-SHARES = (0.25, 0.5, 0.75, 1.0)  # of the way from the weights before training to the trained ones
 # options that may differ when a training continues from a checkpoint
 MAY_DIFFER = {"epochs", "output_dir", "patience"}
 
@@ -56,7 +52,8 @@ class TrainerOptions:
         batch_size: Examples per step.
         learning_rate: Learning rate of the optimizer.
         measure: Name of the ir_measures measure that is computed on the validation queries. The weights with the
-            highest value are kept, the weights before training included.
+            highest value are kept. If they are not better than those before training by more than one standard error of
+            the differences per query, the latter are kept, unless they are random.
         evaluations: How often the measure is computed per epoch.
         patience: Number of evaluations without improvement after which training stops; None trains to the end.
         output_dir: Folder for checkpoints, from which a ``fit`` that was killed continues when it is called again.
@@ -93,43 +90,6 @@ class HeadOptions(TrainerOptions):
     encoder_learning_rate: NonNegativeFloat | None = None
 
 
-@pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
-class StartOptions(HeadOptions):
-    """:class:`HeadOptions` of trainings that start at a model which already ranks well, and stay close to it.
-
-    Validation queries decide how far the weights w move from the weights w0 before training: of ``w0 + share * (w -
-    w0)`` with shares 0, 0.25, 0.5, 0.75 and 1, the smallest share within one standard error of the best is kept and
-    logged. Interpolated weights often rank better than both ends, also on other data (Wortsman et al., Robust
-    fine-tuning of zero-shot models, CVPR 2022). Networks that start at random have neither penalty nor interpolation.
-
-    Attributes:
-        l2_sp: Factor of the penalty ``l2_sp / 2 * |w - w0|^2`` for leaving w0 (L2-SP: Li et al., Explicit inductive
-            bias for transfer learning with convolutional networks, ICML 2018). With 0 a network suits its training
-            queries best, and may rank worse than the untrained one on other collections. None is 0.1.
-    """
-
-    l2_sp: NonNegativeFloat | None = None
-
-
-class L2SP(nn.Module):
-    """The penalty of :class:`StartOptions` for a network whose weights w0 are its present ones."""
-
-    def __init__(self, network: nn.Module, factor: float | None) -> None:
-        super().__init__()
-        self.factor = PENALTY if factor is None else factor
-        self.register_buffer("first", self._weights(network).detach().clone(), persistent=False)
-
-    def forward(self, network: nn.Module) -> Tensor:
-        """``factor / 2 * |w - w0|^2``."""
-        first = self.get_buffer("first")
-        return self.factor / 2 * (self._weights(network).to(first.device) - first).square().sum()
-
-    @staticmethod
-    def _weights(network: nn.Module) -> Tensor:
-        weights = [weight.flatten() for weight in network.parameters()]
-        return torch.cat(weights) if weights else torch.zeros(0)
-
-
 class RankingTrainer(Trainer):
     """A Trainer that is evaluated by ``validate`` (see :func:`train`) instead of the loss."""
 
@@ -138,7 +98,6 @@ class RankingTrainer(Trainer):
     def __init__(self, *, validate: Callable[[], np.ndarray] | None, **arguments: Any) -> None:
         super().__init__(**arguments)
         self.validate = validate
-        self.measured: list[np.ndarray] = []  # the measure of each query, by evaluation
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
         """The measure on the validation queries, for early stopping."""
@@ -147,8 +106,8 @@ class RankingTrainer(Trainer):
         )  # without validation queries, the trainer has no dataset for evaluation
         self.model.eval()
         # all processes use the value of the main process, so that they stop at the same time
-        self.measured.append(_everywhere(self.validate))
-        metrics = {str(self.args.metric_for_best_model): float(self.measured[-1].mean())}
+        values = _everywhere(self.validate)
+        metrics = {str(self.args.metric_for_best_model): float(values.mean())}
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(
             self.args, self.state, self.control, metrics
@@ -223,7 +182,7 @@ class Run(NamedTuple):
     device: torch.device
     dtype: DType  # of the forward pass, unless options.arguments set it; weights stay in float32
     verbose: bool
-    interpolate_to_start: bool = False  # see StartOptions; otherwise the best weights are kept
+    random_start: bool = False  # such a start is never kept
 
 
 def train(
@@ -237,10 +196,10 @@ def train(
 ) -> list[dict[str, float]]:
     """Trains a model, whose ``forward(**batch)`` returns ``{'loss': ...}``, in place with a :class:`RankingTrainer`.
 
-    Calls ``examples.draw(epoch)`` before each epoch, if there is such a method. ``run`` has the fields of :class:`Run`,
-    and :func:`run_trainer` describes the log.
+    Calls ``examples.draw(epoch)`` before each epoch, if there is such a method. ``run`` has the fields of :class:`Run`.
+    Returns the log of :func:`run_trainer`.
     """
-    settings = Run(**run)
+    about = Run(**run)
 
     def make(arguments: TrainingArguments, callbacks: list[TrainerCallback]) -> Trainer:
         if (draw := getattr(examples, "draw", None)) is not None:
@@ -251,10 +210,10 @@ def train(
             args=arguments,
             train_dataset=examples,
             # required for validation, but evaluate() does not use it
-            eval_dataset=None if settings.validate is None else examples,
+            eval_dataset=None if about.validate is None else examples,
             data_collator=collate,
             callbacks=callbacks,
-            validate=settings.validate,
+            validate=about.validate,
             optimizers=(torch.optim.Adam(groups), None),  # the optimizer of the papers
         )
 
@@ -262,7 +221,7 @@ def train(
         TrainingArguments, lr_scheduler_type="constant", remove_unused_columns=False
     )
     load = lambda checkpoint: load_model(model, checkpoint / SAFE_WEIGHTS_NAME)  # noqa: E731
-    return run_trainer(model, make, arguments, load, options, settings)[0]
+    return run_trainer(model, make, arguments, load, options, about)
 
 
 def run_trainer(
@@ -272,16 +231,26 @@ def run_trainer(
     load: Callable[[Path], Any],
     options: TrainerOptions,
     run: Run,
-) -> Trained:
+) -> list[dict[str, float]]:
     """Trains a model in place and keeps the weights that are best on the validation queries.
 
-    A call that ends with an error, or with Ctrl-C, leaves the model with the weights that it had before. ``make`` makes
-    the trainer from its arguments and callbacks; its evaluation returns the measure with :data:`PREFIX` before its
-    name. ``load`` reads the model's weights from the folder of a checkpoint.
+    A call that ends with an error, or with Ctrl-C, restores the weights from before the call.
 
-    The log has losses, and the measure under its own name. With validation, its first entry is the measure before
-    training; if no later value is better, the weights from before training are kept. Raises ValueError if
-    ``options.output_dir`` holds checkpoints of another training, or the new weights are not finite.
+    Args:
+        model: The model.
+        make: Makes the trainer from its arguments and callbacks. Its evaluation returns the measure with
+            :data:`PREFIX` before its name.
+        arguments: Class of the trainer's arguments.
+        load: Reads the model's weights from the folder of a checkpoint.
+        options: The options.
+        run: The other parts of the training.
+
+    Returns:
+        The log: losses, and the measure under its own name. With validation, its first entry is the measure before
+        training, and the entry of the weights that are kept has ``kept``.
+
+    Raises:
+        ValueError: If ``options.output_dir`` holds checkpoints of another training, or the new weights are not finite.
     """
     with (
         tempfile.TemporaryDirectory() as scratch,
@@ -289,32 +258,41 @@ def run_trainer(
         nullcontext() if options.attention_dropout else no_attention_dropout(model),
     ):
         settings = arguments(output_dir=scratch, **trainer_arguments(options, run))
-        folder = Path(options.output_dir or broadcast_object_list([scratch])[0])
-        settings.output_dir = str(folder)
+        settings.output_dir = options.output_dir or broadcast_object_list([scratch])[0]
         with settings.main_process_first(local=False):
             identity = run.identity | {"dtype": dtype_name(run.dtype, run.device)}
-            checkpoint = _checkpoint_of(folder, options, identity)
-        selection = None
-        if run.validate is not None:
-            selection = WeightSelection(model, start, run, options.measure)
-        if selection is not None and checkpoint is not None and options.patience:
-            state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
-            if stalled(state, settings.metric_for_best_model) >= options.patience:  # it had ended
-                load(folder / f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}")
-                return selection.select(state)
-        trainer: Any = make(settings, _callbacks(options, run))
-        trainer.remove_callback(PrinterCallback)
-        _run(trainer, model, checkpoint)
-        trained: Trained = trainer.state.log_history, None
-        if selection is not None:
-            trained = selection.select(trainer.state, trainer.measured)
-        trainer.accelerator.wait_for_everyone()  # the temporary folder is removed next
+            checkpoint = _checkpoint_of(Path(settings.output_dir), options, identity)
+        before = None if run.validate is None else _measured(model, run)
+        state = None
+        if before is not None and checkpoint is not None:
+            state = _ended(checkpoint, options)
+        if state is None:
+            state = _run(make(settings, _callbacks(options, run)), model, checkpoint)
+        else:
+            load(Path(settings.output_dir, f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}"))
+        log = state.log_history
+        if before is not None:
+            log = _keep_best(model, start, before, state, options.measure, run)
         model.to(run.device).eval()
         if any(not torch.isfinite(parameter).all() for parameter in model.parameters()):
             raise ValueError(
                 "training diverged: the weights are not finite; try smaller learning rates"
             )
-    return trained
+    return log
+
+
+def _measured(model: nn.Module, run: Run) -> np.ndarray:
+    """The measure of each validation query, with the model's present weights."""
+    assert run.validate is not None
+    model.eval()
+    return _everywhere(run.validate)
+
+
+def _ended(checkpoint: Path, options: TrainerOptions) -> TrainerState | None:
+    """The state of a training that ran out of patience at its last checkpoint."""
+    state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
+    evaluations = stalled(state, PREFIX + options.measure)
+    return state if options.patience and evaluations >= options.patience else None
 
 
 def _callbacks(options: TrainerOptions, run: Run) -> list[TrainerCallback]:
@@ -324,80 +302,47 @@ def _callbacks(options: TrainerOptions, run: Run) -> list[TrainerCallback]:
     return callbacks
 
 
-def _run(trainer: Any, model: nn.Module, checkpoint: Path | None) -> None:
+def _run(trainer: Any, model: nn.Module, checkpoint: Path | None) -> TrainerState:
     """Runs a trainer from a checkpoint, or from the start."""
+    trainer.remove_callback(PrinterCallback)
     try:
         with hidden_bars():
             trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     finally:
         for name in ("forward", "_original_forward"):  # where accelerate has fixed the precision
             vars(model).pop(name, None)
+    trainer.accelerator.wait_for_everyone()  # a temporary folder is removed next
+    return trainer.state
 
 
-class WeightSelection:
-    """Chooses between initial and trained weights on the validation queries, with the one-standard-error rule.
+def _keep_best(
+    model: nn.Module,
+    start: dict[str, Tensor],
+    before: np.ndarray,
+    state: TrainerState,
+    measure: str,
+    run: Run,
+) -> list[dict[str, float]]:
+    """Restores the weights ``start`` if the model's, the best of training, are not clearly better; returns the log.
 
-    ``start`` are the weights before training, which the model still has.
+    They have to be better by more than one standard error, unless the start is random. ``before`` is the measure of
+    each query at the start.
     """
-
-    def __init__(self, model: nn.Module, start: dict[str, Tensor], run: Run, measure: str) -> None:
-        self.model, self.start, self.measure = model, start, measure
-        self.validate = cast(Callable[[], np.ndarray], run.validate)
-        self.interpolate = run.interpolate_to_start
-        self.at_start = self._measured()
-
-    def _measured(self) -> np.ndarray:
-        self.model.eval()
-        return _everywhere(self.validate)
-
-    def select(self, state: TrainerState, evaluations: Sequence[np.ndarray] = ()) -> Trained:
-        """Gives the model the selected weights; returns the log, and the measure of each query if it is known.
-
-        The model has the best weights of the training. ``evaluations`` are the measures of its queries, which lack the
-        best one if that is of an earlier call.
-        """
-        rename = {PREFIX + self.measure: self.measure}
-        log = [{self.measure: float(self.at_start.mean()), "epoch": 0.0, "step": 0}]
-        log += [{rename.get(k, k): v for k, v in entry.items()} for entry in state.log_history]
-        values = {0.0: self.at_start}  # by share of the way from the initial to the trained weights
-        best = (value for value in evaluations if float(value.mean()) == state.best_metric)
-        if (value := next(best, None)) is not None:
-            values[1.0] = value
-        share = float(state.best_metric is None or state.best_metric >= self.at_start.mean())
-        if self.interpolate:
-            share = self._best_share(values)
-            last = {name: log[-1][name] for name in ("epoch", "step")}
-            log.append({self.measure: float(values[share].mean()), "share": share} | last)
-        if not share:
-            advice = "try a smaller learning rate, more epochs or more training queries"
-            message = f"training did not improve {self.measure}: the weights from before training are kept; {advice}"
-            warnings.warn(message, QualityWarning, stacklevel=4)
-            self.model.load_state_dict(self.start)
-        return log, values.get(share)
-
-    def _best_share(self, values: dict[float, np.ndarray]) -> float:
-        """The smallest share within one standard error of the best; gives the model these weights."""
-        trained = _copied(self.model)
-        for share in SHARES:
-            self._load(trained, share)
-            if share not in values:
-                values[share] = self._measured()
-        best = max(values.values(), key=np.mean)
-        selected = min(share for share, value in values.items() if as_good(value, best))
-        self._load(trained, selected)
-        return selected
-
-    def _load(self, trained: dict[str, Tensor], share: float) -> None:
-        weights = {
-            name: self.start[name].lerp(end, share) if end.is_floating_point() else end
-            for name, end in trained.items()
-        }
-        self.model.load_state_dict(weights)
-
-
-def _copied(model: nn.Module) -> dict[str, Tensor]:
-    """A copy of a model's weights."""
-    return {name: weights.detach().cpu().clone() for name, weights in model.state_dict().items()}
+    log = [{measure: float(before.mean()), "epoch": 0.0, "step": 0}]
+    for entry in state.log_history:
+        log.append({measure if k == PREFIX + measure else k: v for k, v in entry.items()})
+    keep_start = not run.random_start and as_good(before, _measured(model, run))
+    if keep_start:
+        problem = f"training did not improve {measure} by more than one standard error"
+        advice = "try a smaller learning rate, more epochs or more training queries"
+        message = f"{problem}: the weights from before training are kept; {advice}"
+        warnings.warn(message, QualityWarning, stacklevel=4)
+        model.load_state_dict(start)
+    kept = 0 if keep_start else state.best_global_step
+    for entry in log:
+        if measure in entry and entry["step"] == kept:
+            entry["kept"] = True
+    return log
 
 
 def trainer_arguments(options: TrainerOptions, run: Run) -> dict[str, Any]:
@@ -441,8 +386,8 @@ def trainer_arguments(options: TrainerOptions, run: Run) -> dict[str, Any]:
 
 @contextmanager
 def restored_on_error(model: nn.Module) -> Iterator[dict[str, Tensor]]:
-    """A block that restores the weights of a model, which it provides, if it ends with an error, or with Ctrl-C."""
-    start = _copied(model)
+    """A block that restores the weights of a model if it ends with an error, or with Ctrl-C; yields a copy of them."""
+    start = {name: weights.detach().cpu().clone() for name, weights in model.state_dict().items()}
     try:
         yield start
     except BaseException:
