@@ -35,7 +35,12 @@ from pyterrier_graph.search import versions
 from pyterrier_graph.search.bm25 import BM25Index
 from pyterrier_graph.search.builder import IndexBuilder, contexts, is_contextual, publish
 from pyterrier_graph.search.document_evidence import DocumentEvidence
-from pyterrier_graph.search.fitting import best_settings, evidence_of, measured_parts
+from pyterrier_graph.search.fitting import (
+    best_settings,
+    default_settings,
+    evidence_of,
+    measured_parts,
+)
 from pyterrier_graph.search.hybrid import DEPTH, Frozen, Hybrid
 from pyterrier_graph.search.lexical import bm25
 from pyterrier_graph.search.results import Per, fold_results, search_results
@@ -83,6 +88,9 @@ class GraphIndex(Shown, WithSignature, BuiltArtifact):
     A :class:`~pyterrier_graph.Hybrid` combines both. No judgments are needed. With judgments, :meth:`fit` chooses the
     share of vectors, and may add a :class:`~pyterrier_graph.DocumentEvidence`. Queries without a word, such as
     ``"?!"``, have no results.
+
+    An encoder that does not know the language of the texts makes nearly equal vectors. A QualityWarning says so, and
+    BM25 counts more unless queries are judged.
 
     A change is complete or has no effect, even if the process is killed. An open index stays at its version, whose
     files exist until the second change after it; ``GraphIndex(path)`` opens the current version. One process at a time
@@ -159,7 +167,8 @@ class GraphIndex(Shown, WithSignature, BuiltArtifact):
         def read() -> dict[str, Any]:
             root = read_meta(self.path, kind_of(self))
             made = Version(self.path, root["version"]).meta
-            return made | {name: root[name] for name in ("version", "settings")}
+            settings = default_settings(made.get("mean_cosine", 0.0)) | root["settings"]
+            return made | {"version": root["version"], "settings": settings}
 
         return self._while_unchanged(read)
 
