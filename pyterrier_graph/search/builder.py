@@ -194,7 +194,8 @@ class IndexBuilder:
                 fold = Path(root) / str(len([*Path(root).iterdir()]))
                 fold.mkdir()
                 _, vectors = self._write_context(fold, graph, (topics_in_context, qrels))
-                words = index.lexical_retriever(self.meta["lexical"], fold, vectors, DEPTH)
+                files = BM25Index(fold / versions.BM25)
+                words = index.lexical_retriever(self.meta["lexical"], files, vectors, DEPTH)
                 return Hybrid(words, vectors.retriever())
 
             parts = [*left_out(hybrid, topics, qrels, verbose=index.verbose)]
