@@ -143,7 +143,6 @@ setup(
     },
     entry_points={
         "pyterrier.artifact": [
-            "contextual_index.flex = pyterrier_graph.graph_mean.contextual_index:ContextualIndex",
             "document_frequencies.hashed = pyterrier_graph.clef_ip:DocumentFrequencies",
             "dual_encoder.sbert = pyterrier_graph.pair.dual_encoder:DualEncoder.load",
             "graph_index.versions = pyterrier_graph.search.graph_index:GraphIndex",

@@ -129,7 +129,6 @@ def command_line() -> argparse.ArgumentParser:
         negatives=(8, "hard negatives of a query"),
         learning_rate=(3e-4, "of networks"),
         unmasked_learning_rate=(1e-3, "of networks without edges"),
-        l2_sp=(float, "penalty for leaving the first weights (the default of GNNEncoderTraining)"),
         encoder_learning_rate=(2e-6, "of the dual-encoder in joint training"),
         joint=(False, "train the dual-encoder with the papers' network and its ablations (001)"),
     )
@@ -358,7 +357,7 @@ class Bench:
         network, changes = ABLATIONS[system]
         rate = self.options.encoder_learning_rate if self.options.joint else None
         training = self._training(
-            seed, masked=masked, scale=self._scale, l2_sp=0.0, encoder_learning_rate=rate
+            seed, masked=masked, scale=self._scale, encoder_learning_rate=rate
         )
         training = replace(training, **changes)
         model = self._gnn(seed, k, training, config=self._config(k, **network))
@@ -368,7 +367,7 @@ class Bench:
         """The papers' network and the dual-encoder trained at once, or the dual-encoder alone."""
         rate = self.options.encoder_learning_rate
         training = self._training(
-            seed, masked=masked, scale=self._scale, encoder_learning_rate=rate, l2_sp=0.0
+            seed, masked=masked, scale=self._scale, encoder_learning_rate=rate
         )
         config = self._config(k, **({} if system == JOINT else {"average": 0.0, "edges": False}))
         return self._fit(self._gnn(seed, k, training, config=config))
@@ -411,7 +410,6 @@ class Bench:
             "epochs": options.epochs,
             "batch_size": options.batch,
             "learning_rate": options.learning_rate,
-            "l2_sp": options.l2_sp,
             "negatives": options.negatives,
             "patience": 5,
             "seed": seed,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -41,14 +41,14 @@ QUERIES, TIMED = 600, 50
 Search = Callable[[str, int], tuple[list[str], list[float]]]
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the table."""
     command = argparse.ArgumentParser(description=__doc__)
     command.add_argument("--data", type=Path, required=True)
     command.add_argument("--output", type=Path, required=True)
     command.add_argument("--collections", nargs="+", choices=FOLDERS, default=[*FOLDERS])
     command.add_argument("--engines", nargs="+", choices=ENGINES, default=[*ENGINES])
-    options = command.parse_args()
+    options = command.parse_args(arguments)
     rows = []
     for name in options.collections:
         for row in measure(name, options):
@@ -59,7 +59,7 @@ def main() -> None:
         frame = table.pivot(index="engine", columns="collection", values=value)
         frame = frame.loc[options.engines, options.collections]
         digits = 3 if value in ("nDCG@10", "ms for 10") else 1
-        print(f"\n## {value}\n\n{markdown(frame.assign(mean=frame.mean(axis=1)), digits)}")
+        print(f"\n### {value}\n\n{markdown(frame.assign(mean=frame.mean(axis=1)), digits)}")
 
 
 def measure(name: str, options: argparse.Namespace) -> Iterator[dict[str, object]]:

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pydantic
 import pyterrier as pt
 import pytest
 import tiny
@@ -67,7 +68,7 @@ def fuzz(few: int = 10) -> Callable[[Any], Any]:
 
 def is_allowed(error: BaseException) -> bool:
     """Whether an error is one that a ``raise`` statement of this package or PyTerrier made, with a message."""
-    if isinstance(error, ReaderError):
+    if isinstance(error, (ReaderError, pydantic.ValidationError)):
         return bool(str(error))
     if (
         not isinstance(error, ALLOWED)

@@ -37,8 +37,6 @@ from pyterrier_graph.graph_mean.tuning import PassageValidation, relevant_passag
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.pair.dual_encoder import DualEncoder
-from pyterrier_graph.training import trainer
-from pyterrier_graph.training.validation import as_good
 
 COUNT, TINY, FEATURES = 24, 16, 6
 QUICK: dict[str, Any] = {
@@ -499,43 +497,6 @@ def test_training(small: Any, name: str) -> None:
     assert MaskedGraphModel(model.network)(**batch)["loss"].item() < before - 0.05
     assert_equal(weights(same.fit(small.train, small.qrels)), weights(model))
     assert_equal(weights(other.fit(small.train, small.qrels)), weights(model), False)
-
-
-@pytest.mark.parametrize("name", ["papers", "relations"])
-def test_the_penalty_for_leaving_the_first_weights(small: Any, name: str) -> None:
-    """L2-SP: half the squared distance of all weights, and nothing at the start."""
-    model = gnn(small, NETWORKS[name])
-    first = weights(model)
-    plain, penalized = (MaskedGraphModel(model.network, l2_sp=strength) for strength in (0.0, 0.4))
-    batch = masked_graph(model, small.train, small.qrels)([0, 1, 41])
-    assert penalized(**batch)["loss"].item() == plain(**batch)["loss"].item()
-    moved = weights(randomized(model))
-    distance = sum(float((moved[part] - first[part]).double().square().sum()) for part in first)
-    added = (penalized(**batch)["loss"] - plain(**batch)["loss"]).item()
-    assert added == pytest.approx(0.2 * distance, rel=1e-4)
-    assert penalized.state_dict().keys() == plain.state_dict().keys()
-
-
-@pytest.mark.parametrize("penalty", [0.1, 1e4])
-def test_a_free_network(
-    small: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, penalty: float
-) -> None:
-    """A network that is tied too tightly stays as it was, so the free one is kept."""
-    monkeypatch.setattr(trainer, "PENALTY", penalty)
-    queries = small.train, small.qrels, small.train[20:], small.qrels
-    training = {"epochs": 4, "learning_rate": 0.03, "output_dir": str(tmp_path)}
-    chosen, tied, free = (
-        gnn(small, NETWORKS["relations"], training=training | changes).fit(*queries)
-        for changes in (
-            {},
-            {"l2_sp": penalty, "output_dir": None},
-            {"l2_sp": 0.0, "output_dir": None},
-        )
-    )
-    values = [PassageValidation(model, *queries[2:], "nDCG@10")() for model in (tied, free)]
-    kept = tied if as_good(*values) else free
-    assert_equal(weights(chosen), weights(kept))
-    assert measures(chosen.training_log) == measures(kept.training_log)
 
 
 @pytest.mark.parametrize("candidates", [2, 1000])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_graph.checks import check_type
 from pyterrier_graph.storage.artifact import CARD, LOAD, META, read_meta, versions, write_file
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def write_card(
     """
     from huggingface_hub import ModelCard
 
+    check_type("artifact", artifact, pt.Artifact, "an artifact, such as a graph or a model")
     if artifact.path is pt.Artifact.NO_PATH:
         raise ValueError(f"{artifact!r} has no folder: save it first")
     if results is not None and not (isinstance(results, pd.DataFrame) and results.size):

@@ -159,8 +159,8 @@ class GNNEncoder(ContextualEncoder):
         Args:
             topics_or_res_tr: Training queries: ``qid, query``.
             qrels_tr: Judgments for them: ``qid, docno, label``, of passages, or of documents for all their passages.
-            topics_or_res_va: Validation queries, which decide how far the weights leave their start: see
-                :class:`~pyterrier_graph.training.trainer.StartOptions`.
+            topics_or_res_va: Validation queries: the weights that are best on them are kept, those before training
+                included.
             qrels_va: Judgments for them.
 
         Raises:
@@ -200,9 +200,8 @@ class GNNEncoder(ContextualEncoder):
     ) -> list[dict[str, float]]:
         """Trains the network, and the encoder if there is one; returns the log."""
         options = self.training
-        l2_sp = 0.0 if self.random_start else options.l2_sp
         encoder_network = None if encoder is None else encoder.network
-        model = MaskedGraphModel(self.network, options.scale, encoder_network, l2_sp=l2_sp)
+        model = MaskedGraphModel(self.network, options.scale, encoder_network)
         examples = MaskedGraph(queries, sampler, options)
         identity = self._identity(sampler)
         start = identity.pop("network")
@@ -218,8 +217,6 @@ class GNNEncoder(ContextualEncoder):
             rates=self._rates(encoder),
             validate=validate,
             verbose=self.verbose,
-            interpolate_to_start=not self.random_start,
-            train_without_penalty=model.penalty if l2_sp is None and encoder is None else None,
         )
 
     def _learning_encoder(self) -> DualEncoder | None:

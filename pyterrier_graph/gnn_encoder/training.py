@@ -48,14 +48,14 @@ from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
 from pyterrier_graph.pair.dual_encoder import DualEncoder
 from pyterrier_graph.storage.arrays import numbers_of
 from pyterrier_graph.storage.artifact import json_sha256
-from pyterrier_graph.training.trainer import L2SP, StartOptions
+from pyterrier_graph.training.trainer import HeadOptions
 from pyterrier_graph.training.validation import checked_qrels, checked_topics
 
 RETRIEVED_PER_QUERY = 25  # for hard negatives, if there is no graph, which stores this number
 
 
 @pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
-class GNNEncoderTraining(StartOptions):
+class GNNEncoderTraining(HeadOptions):
     """Options of ``GNNEncoder.fit()``; the defaults train the network alone, in minutes for hundreds of queries.
 
     Attributes:
@@ -70,7 +70,7 @@ class GNNEncoderTraining(StartOptions):
         negatives: Hard negatives per query, drawn from the passages that were retrieved for it.
         scale: Factor of similarities: None is 1, as in the papers, or 20 where vectors have unit length.
 
-    For the other attributes see :class:`~pyterrier_graph.training.trainer.StartOptions`.
+    For the other attributes see :class:`~pyterrier_graph.training.trainer.TrainerOptions`.
     """
 
     epochs: PositiveInt = 40
@@ -86,7 +86,7 @@ class GNNEncoderTraining(StartOptions):
         """The setting of 001, Sect. 4.3, on each of four GPUs; ``changes`` replace options."""
         paper: dict[str, Any] = {"epochs": 5, "batch_size": 1024, "masked": 0.05, "negatives": 1}
         paper |= {"learning_rate": 5e-5, "encoder_learning_rate": 2e-6}
-        paper |= {"scale": 1.0, "patience": None, "l2_sp": 0.0}
+        paper |= {"scale": 1.0, "patience": None}
         return cls(**paper | changes)
 
 
@@ -282,25 +282,20 @@ def _sample(rows: CSR, count: int, random: np.random.Generator) -> np.ndarray:
 
 
 class MaskedGraphModel(nn.Module):
-    """Lines 8 to 10 of Algorithm 1: the network, with the dual-encoder if it learns, too, and their loss.
-
-    The loss has the penalty of :class:`L2SP` for leaving the network's present weights.
-    """
+    """Lines 8 to 10 of Algorithm 1: the network, with the dual-encoder if it learns, too, and their loss."""
 
     def __init__(
         self,
         network: PassageNetwork,
         scale: float | None = None,
         encoder: SentenceTransformer | None = None,
-        *,
-        l2_sp: float | None = 0.0,
     ) -> None:
         super().__init__()
-        self.network, self.encoder, self.penalty = network, encoder, L2SP(network, l2_sp)
+        self.network, self.encoder = network, encoder
         self.scale = scale_of(scale, network.normalizes)
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
-        """Eq. 12 (Eq. 11 of 000), with the penalty: ``{'loss': ...}``."""
+        """Eq. 12 (Eq. 11 of 000): ``{'loss': ...}``."""
         device = next(self.parameters()).device
         queries, neighborhood = batch.queries.to(device), batch.neighborhood.to(device)
         if self.encoder is not None and batch.texts is not None:
@@ -314,7 +309,7 @@ class MaskedGraphModel(nn.Module):
         states = self.network(neighborhood)  # lines 8, 9: (passages, d)
         positives = batch.positives.to(device)
         loss = in_batch_loss(queries, states, positives, scale=self.scale)  # line 10
-        return {"loss": loss + self.penalty(self.network)}
+        return {"loss": loss}
 
 
 def texts_of(sampler: NeighborSampler, passages: np.ndarray, queries: np.ndarray) -> Texts:

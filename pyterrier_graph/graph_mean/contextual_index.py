@@ -80,6 +80,7 @@ class ContextualIndex(Shown, WithSignature):
         graph: HeteroGraph | None = None,
         encoder: Any = None,
     ) -> None:
+        check_type("path", path, (str, os.PathLike), "the folder of an index")
         self.path, self.graph = Path(path).absolute(), graph
         if not os.path.isfile(self.path / META):
             raise FileNotFoundError(f"no index at {str(path)!r:.200}")

@@ -23,6 +23,7 @@ from pyterrier_graph.checks import (
     check_frame,
     check_number,
     check_training,
+    check_type,
     check_weights,
 )
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph, check_relations, documents_of
@@ -81,6 +82,8 @@ class DocumentEvidence(WithSignature, pt.Estimator):
     ) -> None:
         self.weight = weight
         self.relations: Mapping[str, float] = {} if relations is None else relations
+        if graph is not None:
+            check_type("graph", graph, HeteroGraph, "a DocumentGraph, such as index.graph")
         self.graph = graph
         self.training = Tuning() if training is None else training
         self._check()

@@ -105,8 +105,7 @@ class StartOptions(HeadOptions):
     Attributes:
         l2_sp: Factor of the penalty ``l2_sp / 2 * |w - w0|^2`` for leaving w0 (L2-SP: Li et al., Explicit inductive
             bias for transfer learning with convolutional networks, ICML 2018). With 0 a network suits its training
-            queries best, and may rank worse than the untrained one on other collections. None is 0.1; a GNNEncoder
-            whose encoder does not learn tries 0 as well, and keeps these weights if validation supports them.
+            queries best, and may rank worse than the untrained one on other collections. None is 0.1.
     """
 
     l2_sp: NonNegativeFloat | None = None
@@ -234,14 +233,12 @@ def train(
     options: TrainerOptions,
     *,
     rates: list[tuple[list[nn.Parameter], float]],
-    train_without_penalty: L2SP | None = None,
     **run: Any,
 ) -> list[dict[str, float]]:
     """Trains a model, whose ``forward(**batch)`` returns ``{'loss': ...}``, in place with a :class:`RankingTrainer`.
 
     Calls ``examples.draw(epoch)`` before each epoch, if there is such a method. ``run`` has the fields of :class:`Run`,
-    and :func:`run_trainer` describes the log. Given the model's penalty as ``train_without_penalty``, and validation,
-    the model is trained a second time without the penalty; these weights and their log are kept if they are better.
+    and :func:`run_trainer` describes the log.
     """
     settings = Run(**run)
 
@@ -265,20 +262,7 @@ def train(
         TrainingArguments, lr_scheduler_type="constant", remove_unused_columns=False
     )
     load = lambda checkpoint: load_model(model, checkpoint / SAFE_WEIGHTS_NAME)  # noqa: E731
-    start = _copied(model)
-    log, values = run_trainer(model, make, arguments, load, options, settings)
-    if train_without_penalty is None or settings.validate is None:
-        return log
-    penalized = _copied(model)
-    model.load_state_dict(start)
-    train_without_penalty.factor = 0.0
-    folder = options.output_dir and f"{options.output_dir}/free"
-    options = dataclasses.replace(options, output_dir=folder)
-    free_log, free_values = run_trainer(model, make, arguments, load, options, settings)
-    if not as_good(cast(Any, values), cast(Any, free_values)):
-        return free_log
-    model.load_state_dict(penalized)
-    return log
+    return run_trainer(model, make, arguments, load, options, settings)[0]
 
 
 def run_trainer(
