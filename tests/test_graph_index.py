@@ -31,6 +31,7 @@ from trainings import forks
 
 import pyterrier_graph as ptg
 from pyterrier_graph.checks import QualityWarning
+from pyterrier_graph.search import results
 from pyterrier_graph.search.bm25 import BM25Index, words
 from pyterrier_graph.search.fitting import mean_cosine
 from pyterrier_graph.search.hybrid import ALPHA
@@ -185,6 +186,17 @@ def test_search(shared: ptg.GraphIndex) -> None:
         ValueError, match="per must be one of 'passage', 'section', 'document', got 'page'"
     ):
         shared.search("alpha", per="page")  # type: ignore[arg-type]
+
+
+def test_words_are_looked_for_in_the_first_results(
+    shared: ptg.GraphIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    complete = shared.search("alpha zeta")
+    monkeypatch.setattr(results, "MATCHED", 1)
+    found = shared.search("alpha zeta")
+    assert complete["why"].str.contains("title has").sum() > 1
+    assert np.flatnonzero(found["why"].str.contains("title has")).tolist() == [0]
+    assert found.drop(columns="why").equals(complete.drop(columns="why"))  # short texts
 
 
 @pytest.mark.parametrize("question", ["", "?!", " "])

@@ -126,8 +126,8 @@ class IndexBuilder:
                 advice = "give documents a title, or queries as answered="
                 self._warn(f"the documents have no titles, so passages have no context: {advice}")
             copied = _copied_passages(graph, base, changes.unchanged)
-            queries, vectors = self._write_context(folder, graph, self.answered, base, copied)
-            own, _ = vectors.model.sampler().index.payload(return_docnos=False)
+            model, vectors = self._write_context(folder, graph, self.answered, base, copied)
+            own, _ = model.sampler().index.payload(return_docnos=False)
             self.meta["mean_cosine"] = mean_cosine(own, graph.document[graph.passage_nodes])
             _note_changes(folder, number, graph, vectors, self.present, base, copied)
             if self.answered is not None and self.newly_answered and not settings.get("judged"):
@@ -154,7 +154,7 @@ class IndexBuilder:
         answered: Answered | None,
         base: Version | None = None,
         copied: np.ndarray | None = None,
-    ) -> tuple[QueryPassageGraph | None, ContextualIndex]:
+    ) -> tuple[ContextualEncoder, ContextualIndex]:
         """Writes all that depends on the answered queries: their graph, the vectors, and what BM25 searches."""
         queries = None
         if answered is not None:
@@ -181,7 +181,7 @@ class IndexBuilder:
             )
             longest = max(map(len, ids))
             bm25(records, self.meta["lexical"], folder / versions.BM25, docno_length=longest)
-        return queries, vectors
+        return model, vectors
 
     def _settings(self, folder: Path, graph: DocumentGraph) -> dict[str, Any]:
         """The settings that answered queries support, each query ranked in an index whose context lacks it."""
