@@ -181,7 +181,8 @@ EXTRAS = (
 def test_first_program_needs_no_extra(tmp_path: Path) -> None:
     """Nor a name that is given, nor a download: it uses the packaged encoder."""
     blocked = f"import sys\nsys.modules |= dict.fromkeys({EXTRAS.split()})\n"
-    program = [sys.executable, "-c", blocked + blocks(ROOT / "README.md", "python")[0]]
+    first = next(block for block in blocks(ROOT / "README.md", "python") if "GraphIndex" in block)
+    program = [sys.executable, "-c", blocked + first]
     found = subprocess.run(
         program,
         check=True,
@@ -189,9 +190,7 @@ def test_first_program_needs_no_extra(tmp_path: Path) -> None:
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
     )
-    assert re.search(
-        r"^0 +Toaster T2 +It switches itself off after five minutes\.$", found.stdout.decode(), re.M
-    )
+    assert re.search(r"^0 +Toaster T2 +It switches itself off\.$", found.stdout.decode(), re.M)
 
 
 @pytest.mark.parametrize(

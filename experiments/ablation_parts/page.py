@@ -173,8 +173,8 @@ def elsewhere(measured: Measured, past: bool, names: Mapping[float, str]) -> tup
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """The lines of a table in Markdown."""
-    lines = [header, ["---"] * len(header), *rows]
-    return [f"| {' | '.join(line)} |" for line in lines] + [""]
+    head, *body = [f"| {' | '.join(line)} |" for line in (header, *rows)]
+    return [head, "|" + "---|" * len(header), *body, ""]
 
 
 def overview(measured: Measured, label: str) -> list[str]:
