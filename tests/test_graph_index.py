@@ -10,6 +10,8 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import warnings
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -24,10 +26,15 @@ import tiny
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from ir_measures import AP
+from pyterrier_dr import BiEncoder
 from trainings import forks
 
 import pyterrier_graph as ptg
+from pyterrier_graph.checks import QualityWarning
+from pyterrier_graph.search import results
 from pyterrier_graph.search.bm25 import BM25Index, words
+from pyterrier_graph.search.fitting import mean_cosine
+from pyterrier_graph.search.hybrid import ALPHA
 from pyterrier_graph.storage import artifact
 from pyterrier_graph.storage.artifact import META, locked
 
@@ -153,9 +160,8 @@ def test_dense_is_a_graph_mean(shared: ptg.GraphIndex, tmp_path: Path) -> None:
     mean = ptg.GraphMean(shared.graph, tiny.checkpoint(), folder=tmp_path, verbose=False)
     expected = mean.index(tmp_path / "flex").retriever()(TOPICS)
     found = shared.dense()(TOPICS)
-    pd.testing.assert_frame_equal(
-        found[["qid", "docno", "score"]], expected[["qid", "docno", "score"]]
-    )
+    columns = ["qid", "docno", "score"]
+    pd.testing.assert_frame_equal(found[columns], expected[columns], check_dtype=False)
 
 
 def test_models_share_the_vectors_of_the_index(index: ptg.GraphIndex, encoded: list[str]) -> None:
@@ -180,6 +186,17 @@ def test_search(shared: ptg.GraphIndex) -> None:
         ValueError, match="per must be one of 'passage', 'section', 'document', got 'page'"
     ):
         shared.search("alpha", per="page")  # type: ignore[arg-type]
+
+
+def test_words_are_looked_for_in_the_first_results(
+    shared: ptg.GraphIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    complete = shared.search("alpha zeta")
+    monkeypatch.setattr(results, "MATCHED", 1)
+    found = shared.search("alpha zeta")
+    assert complete["why"].str.contains("title has").sum() > 1
+    assert np.flatnonzero(found["why"].str.contains("title has")).tolist() == [0]
+    assert found.drop(columns="why").equals(complete.drop(columns="why"))  # short texts
 
 
 @pytest.mark.parametrize("question", ["", "?!", " "])
@@ -482,6 +499,51 @@ def test_documents_without_titles(tmp_path: Path) -> None:
     assert len(warned) == 1 and warned[0].filename == __file__
 
 
+class Far(BiEncoder):
+    """An encoder: random vectors, whose mean cosine is 0 at a distance of 0, and nearly 1 far from the origin."""
+
+    def __init__(self, distance: float) -> None:
+        super().__init__()
+        self.distance, self.model_name = distance, f"far {distance}"
+
+    def encode_docs(self, texts: list[str], batch_size: int | None = None) -> np.ndarray:
+        seeds = [zlib.crc32(text.encode()) for text in texts]
+        vectors = [np.random.default_rng(seed).normal(size=16) for seed in seeds]
+        return (np.reshape(vectors, (-1, 16)) + self.distance).astype(np.float32)
+
+    encode_queries = encode_docs
+
+
+MANY = [document(f"d{number}", f"{word} mu") for number, word in enumerate(tiny.WORDS * 2)]
+
+
+def test_vectors_that_are_nearly_alike_count_less(tmp_path: Path) -> None:
+    with pytest.warns(QualityWarning, match=r"alike \(mean cosine 0.9.*encoder=") as warned:
+        index = made(tmp_path / "far", MANY, encoder=Far(4))
+        index.update([document("d30", "mu")])
+    assert [warning.filename for warning in warned] == [__file__]
+    assert index.meta["settings"]["alpha"] == pytest.approx(0.3 * ALPHA)
+    assert index.explain("alpha", "d0%p0")["weight"][1] == pytest.approx(0.3 * ALPHA)
+    index.fit(TOPICS, pd.DataFrame({"qid": ["1", "2"], "docno": ["d0", "d1"], "label": 1}))
+    fitted = index.meta["settings"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", QualityWarning)
+        assert index.update([document("d31", "mu")]).meta["settings"] == fitted
+        near = made(tmp_path / "near", MANY, encoder=Far(0))
+        few = made(tmp_path / "few", MANY[:5], encoder=Far(4))
+    assert near.meta["settings"]["alpha"] == few.meta["settings"]["alpha"] == ALPHA
+    assert abs(near.meta["mean_cosine"]) < 0.1
+
+
+def test_mean_cosine_is_of_passages_from_different_documents() -> None:
+    vectors = np.random.default_rng(0).normal(size=(30, 4)) + 1
+    document = np.arange(30) // 4
+    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    other = document[:, None] != document
+    assert mean_cosine(3 * vectors, document) == pytest.approx((units @ units.T)[other].mean())
+    assert mean_cosine(vectors, np.zeros(30, dtype=int)) == 0
+
+
 def test_nothing_is_left_of_a_failed_index(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="d1"):
         made(tmp_path / "index", [DOCUMENTS[0], DOCUMENTS[0]])
@@ -578,9 +640,8 @@ def test_graph_mean_and_gnn_encoder(tmp_path: Path) -> None:
         expected = model.index(tmp_path / f"{name}.flex").retriever()(TOPICS)
         for opened in (index, ptg.GraphIndex(tmp_path / name, verbose=False)):
             found = opened.dense()(TOPICS)
-            pd.testing.assert_frame_equal(
-                found[["qid", "docno", "score"]], expected[["qid", "docno", "score"]]
-            )
+            columns = ["qid", "docno", "score"]
+            pd.testing.assert_frame_equal(found[columns], expected[columns], check_dtype=False)
         assert len(index.update([document("d5", "mu")])) == 6
 
 

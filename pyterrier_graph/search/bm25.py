@@ -112,8 +112,6 @@ class BM25Index:
         *,
         previous: BM25Index | None = None,
         copied: np.ndarray | None = None,
-        k1: float = K1,
-        b: float = B,
     ) -> BM25Index:
         """Writes the index of some passages.
 
@@ -128,7 +126,7 @@ class BM25Index:
         for name, values in counts._asdict().items():
             np.save(path / f"{name}.npy", values)
         (path / TERMS).write_text(json.dumps([*vocabulary], ensure_ascii=False), encoding="utf-8")
-        _weights(counts, len(vocabulary), k1, b).save(path, show_progress=False)
+        _weights(counts, len(vocabulary)).save(path, show_progress=False)
         return cls(path)
 
     @cached_property
@@ -180,7 +178,7 @@ def _count(texts: Iterable[str], vocabulary: dict[str, int]) -> TermCounts:
     )
 
 
-def _weights(counts: TermCounts, num_terms: int, k1: float, b: float) -> Any:
+def _weights(counts: TermCounts, num_terms: int) -> Any:
     """The index of bm25s for some counts: its own loop over passages takes ten times as long."""
     from bm25s import BM25
     from scipy.sparse import csr_matrix
@@ -192,9 +190,9 @@ def _weights(counts: TermCounts, num_terms: int, k1: float, b: float) -> Any:
     )
     passages = np.diff(table.indptr)  # of each term
     idf = np.log1p((shape[0] - passages + 0.5) / (passages + 0.5))
-    norm = k1 * (1 - b + b * lengths / max(lengths.sum() / max(shape[0], 1), 1))
+    norm = K1 * (1 - B + B * lengths / max(lengths.sum() / max(shape[0], 1), 1))
     weights = np.repeat(idf, passages) * table.data / (table.data + norm[table.indices])
-    index = BM25(k1=k1, b=b)
+    index = BM25(k1=K1, b=B)
     index.scores = {
         "data": weights.astype(np.float32),
         "indices": table.indices.astype(np.int32),

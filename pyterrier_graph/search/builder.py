@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import shutil
+import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -25,7 +26,13 @@ from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.graphs.relations import RELEVANT, TITLE
 from pyterrier_graph.search import versions
 from pyterrier_graph.search.bm25 import BM25Index
-from pyterrier_graph.search.fitting import SETTINGS, best_settings, left_out
+from pyterrier_graph.search.fitting import (
+    ALIKE,
+    best_settings,
+    default_settings,
+    left_out,
+    mean_cosine,
+)
 from pyterrier_graph.search.hybrid import DEPTH, Hybrid
 from pyterrier_graph.search.lexical import bm25
 from pyterrier_graph.search.records import RecordChanges, read_documents
@@ -41,6 +48,7 @@ from pyterrier_graph.storage.artifact import (
     kind_of,
     locked,
     meta_text,
+    read_meta,
     write_file,
 )
 from pyterrier_graph.storage.shards import Workers, check_workers
@@ -98,7 +106,8 @@ class IndexBuilder:
 
     def _build(self, changes: RecordChanges, base: Version | None) -> None:
         number = 1 if self.present is None else self.present.number + 1
-        settings = SETTINGS if self.present is None else self.index.meta["settings"]
+        kind = kind_of(self.index)
+        settings = {} if self.present is None else read_meta(self.path, kind)["settings"]
         self.meta["source"] = getattr(self.docs, "report", None) or self.meta.get("source", {})
         if base is not None and changes.is_empty(len(base.graph)) and not self.newly_answered:
             return
@@ -115,13 +124,16 @@ class IndexBuilder:
             self._save_encoder(number)
             if base is None and not len(graph.neighbors(graph.passage_nodes, TITLE)[1]):
                 advice = "give documents a title, or queries as answered="
-                message = f"the documents have no titles, so passages have no context: {advice}"
-                warnings.warn(message, QualityWarning, stacklevel=4)  # at the user's call of index
+                self._warn(f"the documents have no titles, so passages have no context: {advice}")
             copied = _copied_passages(graph, base, changes.unchanged)
-            queries, vectors = self._write_context(folder, graph, self.answered, base, copied)
+            model, vectors = self._write_context(folder, graph, self.answered, base, copied)
+            own, _ = model.sampler().index.payload(return_docnos=False)
+            self.meta["mean_cosine"] = mean_cosine(own, graph.document[graph.passage_nodes])
             _note_changes(folder, number, graph, vectors, self.present, base, copied)
             if self.answered is not None and self.newly_answered and not settings.get("judged"):
                 settings = settings | self._settings(folder, graph)
+            if "alpha" not in settings:
+                self._warn_if_alike(base)
         publish(self.index, number, settings)
         self._remove_old(number, graph.fingerprint())
 
@@ -142,7 +154,7 @@ class IndexBuilder:
         answered: Answered | None,
         base: Version | None = None,
         copied: np.ndarray | None = None,
-    ) -> tuple[QueryPassageGraph | None, ContextualIndex]:
+    ) -> tuple[ContextualEncoder, ContextualIndex]:
         """Writes all that depends on the answered queries: their graph, the vectors, and what BM25 searches."""
         queries = None
         if answered is not None:
@@ -169,7 +181,7 @@ class IndexBuilder:
             )
             longest = max(map(len, ids))
             bm25(records, self.meta["lexical"], folder / versions.BM25, docno_length=longest)
-        return queries, vectors
+        return model, vectors
 
     def _settings(self, folder: Path, graph: DocumentGraph) -> dict[str, Any]:
         """The settings that answered queries support, each query ranked in an index whose context lacks it."""
@@ -182,13 +194,32 @@ class IndexBuilder:
                 fold = Path(root) / str(len([*Path(root).iterdir()]))
                 fold.mkdir()
                 _, vectors = self._write_context(fold, graph, (topics_in_context, qrels))
-                words = index.lexical_retriever(self.meta["lexical"], fold, vectors, DEPTH)
+                files = BM25Index(fold / versions.BM25)
+                words = index.lexical_retriever(self.meta["lexical"], files, vectors, DEPTH)
                 return Hybrid(words, vectors.retriever())
 
             parts = [*left_out(hybrid, topics, qrels, verbose=index.verbose)]
         if not parts:
             return {}
-        return best_settings(parts, graph, qrels, SETTINGS, index.training, verbose=index.verbose)
+        start = default_settings(self.meta["mean_cosine"])
+        return best_settings(parts, graph, qrels, start, index.training, verbose=index.verbose)
+
+    def _warn_if_alike(self, base: Version | None) -> None:
+        """Warns if vectors count less than usual, unless the version before had the same problem."""
+        cosine = self.meta["mean_cosine"]
+        former = 0.0 if base is None else base.meta.get("mean_cosine", 0.0)
+        if former <= ALIKE < cosine:
+            self._warn(
+                f"the vectors of passages are nearly alike (mean cosine {cosine:.2f}), so BM25 counts more: does the "
+                "encoder know the language of the texts? Give another one as encoder="
+            )
+
+    def _warn(self, message: str) -> None:
+        """Warns at the line where the user changes the index."""
+        level = 1
+        while sys._getframe(level).f_globals["__name__"].startswith("pyterrier_graph."):
+            level += 1
+        warnings.warn(message, QualityWarning, stacklevel=level + 1)
 
     def _save_encoder(self, number: int) -> None:
         """Notes the encoder, and saves it in the index unless the name of a checkpoint is enough."""

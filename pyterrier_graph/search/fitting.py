@@ -17,13 +17,37 @@ from pyterrier_graph.search.hybrid import ALPHA, ALPHAS, Hybrid, weighted
 from pyterrier_graph.training.grid_search import Numbers, Tuning, coordinate_search
 from pyterrier_graph.training.validation import JudgedRun, Validation
 
-# of an index before any query is judged
+# of an index before any query is judged, if the encoder knows the language
 SETTINGS: Mapping[str, Any] = {"alpha": ALPHA, "evidence": {DOCUMENT: 0.3, ORDER: 0.3}}
 FOLDS = 5  # of answered queries
 ENOUGH = 500  # answered queries, after which no other fold is left out
 MEASURED = 100  # best results of each pipeline for a query
+ALIKE = 0.5  # mean cosine above which vectors count less
+SAMPLE, FEW = 10_000, 20  # passages whose vectors are compared, and of which no conclusion is drawn
 
 Parts = tuple[pd.DataFrame, np.ndarray]
+
+
+def mean_cosine(vectors: np.ndarray, document: np.ndarray) -> float:
+    """The mean cosine of the vectors of passages from different documents; 0 if there are few passages.
+
+    An encoder that does not know a language makes vectors of 0.65 and more. ``document`` has a number per passage.
+    """
+    rows = np.unique(np.linspace(0, len(vectors) - 1, SAMPLE).astype(int))
+    owner = np.unique(document[rows], return_inverse=True)[1]
+    units = np.asarray(vectors[rows], dtype=np.float64)  # (n, d)
+    units /= np.linalg.norm(units, axis=1, keepdims=True).clip(1e-12)
+    sums = np.zeros((owner.max() + 1, units.shape[1]))  # (documents, d)
+    np.add.at(sums, owner, units)
+    pairs = len(rows) ** 2 - (np.bincount(owner) ** 2).sum()
+    if len(rows) < FEW or not pairs:
+        return 0.0
+    return float(((sums.sum(axis=0) ** 2).sum() - (sums**2).sum()) / pairs)
+
+
+def default_settings(cosine: float) -> dict[str, Any]:
+    """The settings before any query is judged: vectors count less if :func:`mean_cosine` is high."""
+    return SETTINGS | {"alpha": ALPHA * float(np.clip(1 - (cosine - ALIKE) / 0.15, 0.3, 1))}
 
 
 def measured_parts(hybrid: Hybrid, topics: pd.DataFrame, qrels: pd.DataFrame) -> Parts:
@@ -94,4 +118,6 @@ def best_settings(
 def evidence_of(graph: HeteroGraph, weights: Mapping[str, float]) -> DocumentEvidence:
     """The evidence with weights by name, ``document`` among them."""
     relations = {name: weight for name, weight in weights.items() if name != DOCUMENT}
-    return DocumentEvidence(weights[DOCUMENT], relations=relations, graph=graph)
+    evidence = DocumentEvidence(weights[DOCUMENT])
+    evidence.relations, evidence.graph = relations, graph  # no warning of relations without effect
+    return evidence

@@ -35,7 +35,12 @@ from pyterrier_graph.search import versions
 from pyterrier_graph.search.bm25 import BM25Index
 from pyterrier_graph.search.builder import IndexBuilder, contexts, is_contextual, publish
 from pyterrier_graph.search.document_evidence import DocumentEvidence
-from pyterrier_graph.search.fitting import best_settings, evidence_of, measured_parts
+from pyterrier_graph.search.fitting import (
+    best_settings,
+    default_settings,
+    evidence_of,
+    measured_parts,
+)
 from pyterrier_graph.search.hybrid import DEPTH, Frozen, Hybrid
 from pyterrier_graph.search.lexical import bm25
 from pyterrier_graph.search.results import Per, fold_results, search_results
@@ -45,6 +50,7 @@ from pyterrier_graph.search.retrievers import (
     FilteredRetriever,
     allowed_passages,
 )
+from pyterrier_graph.search.snippets import random_questions
 from pyterrier_graph.search.versions import Answered, Version
 from pyterrier_graph.storage.artifact import (
     META,
@@ -83,6 +89,9 @@ class GraphIndex(Shown, WithSignature, BuiltArtifact):
     A :class:`~pyterrier_graph.Hybrid` combines both. No judgments are needed. With judgments, :meth:`fit` chooses the
     share of vectors, and may add a :class:`~pyterrier_graph.DocumentEvidence`. Queries without a word, such as
     ``"?!"``, have no results.
+
+    An encoder that does not know the language of the texts makes nearly equal vectors. A QualityWarning says so, and
+    BM25 counts more unless queries are judged.
 
     A change is complete or has no effect, even if the process is killed. An open index stays at its version, whose
     files exist until the second change after it; ``GraphIndex(path)`` opens the current version. One process at a time
@@ -159,7 +168,8 @@ class GraphIndex(Shown, WithSignature, BuiltArtifact):
         def read() -> dict[str, Any]:
             root = read_meta(self.path, kind_of(self))
             made = Version(self.path, root["version"]).meta
-            return made | {name: root[name] for name in ("version", "settings")}
+            settings = default_settings(made.get("mean_cosine", 0.0)) | root["settings"]
+            return made | {"version": root["version"], "settings": settings}
 
         return self._while_unchanged(read)
 
@@ -367,12 +377,12 @@ class GraphIndex(Shown, WithSignature, BuiltArtifact):
     def lexical_retriever(
         self,
         engine: str | None,
-        folder: Path,
+        files: BM25Index,
         vectors: ContextualIndex,
         num_results: int,
         allowed: np.ndarray | None = None,
     ) -> pt.Transformer:
-        """BM25 over the passages of an index of vectors, with the files of an engine in a folder."""
+        """BM25 over the passages of an index of vectors; other engines than bm25s read the same folder."""
         graph = cast(DocumentGraph, vectors.graph)
         if isinstance(self.lexical, pt.Transformer):
             pipeline = self.lexical if allowed is not None else self.lexical % num_results
@@ -380,20 +390,17 @@ class GraphIndex(Shown, WithSignature, BuiltArtifact):
         if engine is None:
             raise ValueError(f"{self!r} was made with a pipeline as lexical=: give it again")
         if engine == "bm25s":
-            index, docnos = (
-                BM25Index(folder / versions.BM25),
-                vectors.flex.payload(return_dvecs=False)[0],
-            )
-            return BM25Retriever(index, docnos, num_results, allowed, label=LABEL)
+            docnos, _ = vectors.flex.payload(return_dvecs=False)
+            return BM25Retriever(files, docnos, num_results, allowed, label=LABEL)
         depth = num_results if allowed is None else max(DEPTH, num_results)
-        retriever = bm25([], engine, folder / versions.BM25, depth)
+        retriever = bm25([], engine, files.path, depth)
         return FilteredRetriever(retriever, graph, num_results, allowed)
 
     def _lexical(self, num_results: int, within: Within) -> pt.Transformer:
         allowed = allowed_passages(self.graph, within)
-        folder = self._opened.folder
+        files = self._opened.bm25
         return self.lexical_retriever(
-            self.meta["lexical"], folder, self.contextual, num_results, allowed
+            self.meta["lexical"], files, self.contextual, num_results, allowed
         )
 
     def _dense(self, num_results: int, within: Within, exact: bool) -> pt.Transformer:
@@ -485,9 +492,10 @@ class GraphIndex(Shown, WithSignature, BuiltArtifact):
         Returns:
             A row per passage, the best first: ``title``, ``snippet`` (the part of the passage with the most words of
             the question), ``why``, ``score``, ``docno``, ``text``; of files also ``file`` and ``line``, and no copies
-            of a text. ``why`` lists what the words (BM25) and the meaning (vectors) add to the score. Warns if files
-            do not answer the question: no result has all of its words, and no passage is as similar to it as to
-            random words. ``attrs["weak"]`` then has both similarities.
+            of a text. ``why`` lists what the words (BM25) and the meaning (vectors) add to the score. After the first
+            100 results, the snippet is the beginning, and ``why`` names no titles. Warns if files do not answer the
+            question: no result has all of its words, and no passage is as similar to it as to random words.
+            ``attrs["weak"]`` then has both similarities.
         """
         check_type("question", question, str, "a string")
         check_count("num_results", num_results)
@@ -501,8 +509,6 @@ class GraphIndex(Shown, WithSignature, BuiltArtifact):
     @cached_property
     def random_similarity(self) -> float:
         """The median of the best similarities of questions without meaning: words drawn from the passages."""
-        from pyterrier_graph.search.snippets import random_questions
-
         return float(np.median(self.best_similarities(random_questions(self.graph))))
 
     def best_similarities(self, questions: list[str]) -> np.ndarray:

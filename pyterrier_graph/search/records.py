@@ -43,7 +43,6 @@ class RecordChanges:
         present: Path | None = None,
         docnos: Iterable[str] = (),
         *,
-        keep_others: bool = True,
         deleted: Iterable[str] = (),
     ) -> RecordChanges:
         """Compares documents with the records of a version, whose folder and docnos are given.
@@ -53,7 +52,7 @@ class RecordChanges:
         """
         numbers = {docno: number for number, docno in enumerate(docnos)}
         known = np.empty(0, "V16") if present is None else np.load(present / DIGESTS)
-        stays = np.full(len(numbers), keep_others)
+        stays = np.ones(len(numbers), dtype=bool)
         stays[[numbers[docno] for docno in deleted]] = False
         changes, seen = cls(file, np.empty(0, np.int64)), set[str]()
         for document, lines in documents:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Per = Literal["passage", "section", "document"]
 FOLDS = {"section": STRUCTURAL, "document": DOCUMENT}
 CANDIDATES = 100  # passages among which a search finds sections, documents, or files without copies
+MATCHED = 100  # results in which words of the question are looked for
 SHOWN = 0.005  # smallest part of a score that a reason names
 LABELS = {"lexical": "words", "dense": "meaning"}
 
@@ -90,10 +91,11 @@ def search_results(
         texts, files = run["text"].tolist(), run["file"].tolist()
         run = run.iloc[distinct(texts, around, files, num_results)]
     matcher = Matcher(query_terms(question))
-    rows = zip(run["title"], *(run[name] for name in parts), strict=True)
+    matchers = [matcher] * MATCHED + [Matcher([])] * max(0, len(run) - MATCHED)
+    rows = [dict(zip(parts, row, strict=True)) for row in run[parts].to_numpy().tolist()]
     run = run.reset_index(drop=True).assign(
-        snippet=[snippet(text, matcher) for text in run["text"]],
-        why=[_reason(title, dict(zip(parts, row, strict=True)), matcher) for title, *row in rows],
+        snippet=[*map(snippet, run["text"], matchers)],
+        why=[*map(_reason, run["title"], rows, matchers)],
     )
     files_columns = [] if lines is None else ["file", "line"]
     names = ["title", *files_columns, "snippet", "why", "score", "docno", "text"]
@@ -130,5 +132,6 @@ def _reason(title: str, parts: dict[str, float], matcher: Matcher) -> str:
         for name, value in parts.items()
         if name in LABELS or value >= SHOWN
     ]
-    shared = [word.strip(".,:;()") for word in dict.fromkeys(title.split()) if matcher[word]]
+    named = dict.fromkeys(title.split() if matcher.wanted else ())
+    shared = [word.strip(".,:;()") for word in named if matcher[word]]
     return " + ".join(shown) + (f"; title has {', '.join(shared)}" if shared else "")

@@ -34,7 +34,8 @@ def snippet(text: str, matcher: Matcher, length: int = 40) -> str:
     A stem counts once, and a hundredth more for each further occurrence.
     """
     tokens = text.split()
-    hits = [(at, stems) for at, token in enumerate(tokens) if (stems := matcher[token])]
+    seen = enumerate(tokens if matcher.wanted else ())
+    hits = [(at, stems) for at, token in seen if (stems := matcher[token])]
     best, first, last = 0.0, 0, -1
     for number, (start, _) in enumerate(hits):
         inside = [hit for hit in hits[number : number + length] if hit[0] < start + length]

@@ -96,7 +96,7 @@ class Version:
 
     @cached_property
     def bm25(self) -> BM25Index:
-        """The index of BM25, where bm25s is the engine."""
+        """The index of BM25; only its path has a use where bm25s is not the engine."""
         return BM25Index(self.opened() / BM25)
 
     @cached_property
