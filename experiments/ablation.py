@@ -97,7 +97,8 @@ def run(
         graph = collection.graph(place / "documents", passage_words=words, verbose=False)
         corpus = Corpus(collection, graph, place / "bm25", *stores)
         if options.other_letters:
-            corpus = Corpus(collection, graph, place / "bm25", *map(enciphered, stores))
+            passages, queries = map(enciphered, stores)
+            corpus = Corpus(collection, graph, place / "bm25", passages, queries)
             name = f"{name}, other letters"
         values = measured(corpus, options).assign(collection=name, encoder=label, size=size)
         file = options.output / "values" / f"{label}-{size}-{name}.csv.gz"

@@ -195,9 +195,11 @@ def contextualizing(options: argparse.Namespace, folder: Path) -> pd.DataFrame:
         }
         for name, config in HGATS.items():
             model = ptg.HGATReranker(graph, encoder, config=config, verbose=False, **shared)
-            programs[f"HGAT, {name}"] = lambda model=model: model.contextualize(
-                folder / f"{next(paths)}"
-            )
+
+            def contextualize(model: Any = model) -> Any:
+                return model.contextualize(folder / f"{next(paths)}")
+
+            programs[f"HGAT, {name}"] = contextualize
         task = f"{dtype}: {length} passages in {'one section' if flat else 'sections'}"
         tasks[task], counts[task] = programs, len(texts)
     return compare(tasks, options.rounds, counts)

@@ -432,7 +432,7 @@ class Bench:
         """s(p+, q) and the mean s(p+, p-) over the 100 best passages of each test query (Fig. 4)."""
         docnos, vectors, _ = index.payload()
         relevant = self.test.qrels[self.test.qrels["label"] > 0].groupby("qid")["docno"].agg(list)
-        rows = []
+        rows: list[tuple[Any, ...]] = []
         for qid, best in run[run["rank"] < 100].head(100 * SIMILARITIES).groupby("qid"):
             others = best.loc[~best["docno"].isin(relevant[qid]), "docno"].tolist()
             positives = vectors[docnos.inv[relevant[qid]]]

@@ -15,6 +15,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -122,7 +123,7 @@ def own(rows: list[dict[str, str]], path: Path) -> Search:
 
     def search(query: str, count: int) -> tuple[list[str], list[float]]:
         numbers, scores = index.search(query, count)
-        return docnos[numbers], scores
+        return docnos[numbers].tolist(), scores.tolist()
 
     return search
 
@@ -188,8 +189,8 @@ def pisa(rows: list[dict[str, str]], path: Path) -> Search:
     engines = {count: bm25([], "pisa", path / "index", count) for count in (10, 1000)}
 
     def search(query: str, count: int) -> tuple[list[str], list[float]]:
-        run = engines[count](pd.DataFrame({"qid": ["1"], "query": [query]}))
-        return run["docno"].to_numpy(object), run["score"].to_numpy()
+        run: Any = engines[count](pd.DataFrame({"qid": ["1"], "query": [query]}))
+        return run["docno"].tolist(), run["score"].tolist()
 
     return search
 
@@ -207,7 +208,8 @@ def lance(rows: list[dict[str, str]], path: Path) -> Search:
     table.create_index("text", config=FTS(language="English", stem=True, remove_stop_words=True))
 
     def search(query: str, count: int) -> tuple[list[str], list[float]]:
-        request = table.search(MatchQuery(query, "text"), query_type="fts")
+        match: Any = MatchQuery
+        request = table.search(match(query, "text"), query_type="fts")
         found = request.select(["docno", "_score"]).limit(count).to_arrow()
         return found["docno"].to_pylist(), found["_score"].to_pylist()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -14,13 +14,13 @@ import numpy as np
 import pandas as pd
 from scipy.sparse import csr_array
 
-from experiments.ablation_parts.encoding import Store
 from experiments.harness.collection import ALL, Collection, Queries, Record
 from experiments.harness.first_stage import bm25
 from experiments.harness.judgments import relevant_passages
 from pyterrier_graph import DocumentGraph
 from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, judged_ids
 
+Encode = Callable[[Sequence[str]], np.ndarray]  # texts to vectors, shape (texts, d)
 FOLDS = 5
 SENTENCE, SENTENCE_LENGTH = re.compile(r"(?<=[.!?])\s"), 200
 WINDOW_WORDS, WINDOWS = 170, 5  # about 256 tokens; windows of a passage
@@ -51,8 +51,8 @@ class Corpus:
         collection: Collection,
         graph: DocumentGraph,
         folder: Path,
-        passages: Store,
-        queries: Store,
+        passages: Encode,
+        queries: Encode,
     ) -> None:
         self.collection, self.graph, self.folder = collection, graph, folder
         self._encode, self.encode_queries = passages, queries

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from experiments.ablation_parts.systems import Search, Vector
 
@@ -15,7 +16,7 @@ RIVAL_FITTED, CHOSEN_FITTED, TODAY_FITTED = (f"{name}, fitted" for name in (RIVA
 DEFAULT, DEFAULT_FITTED = "new default", "new default, fitted"
 CHOSEN_VECTOR = Vector(title=0.75, past=0.75)
 TODAY_VECTOR = Vector(text="mixed", title=1.0, past=1.0, per_query=True, isolated="added")
-EVIDENCE = {"document": 0.3, "near": 0.3}
+EVIDENCE: dict[str, Any] = {"document": 0.3, "near": 0.3}
 System = tuple[Vector, Search | None]
 
 

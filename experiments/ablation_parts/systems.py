@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -289,7 +290,8 @@ def coordinate_search(
     """Moves numbers one after the other, twice, to the best, or only as far as one standard error supports it."""
     present = start
     for name, numbers in [*grid.items()] * 2:
-        trials = [present, *(replace(present, **{name: number}) for number in numbers)]
+        changes: list[dict[str, Any]] = [{name: number} for number in numbers]
+        trials = [present, *(replace(present, **change) for change in changes)]
         top = max((value(trial) for trial in trials), key=np.mean)
 
         def as_good(trial: Search, top: np.ndarray = top) -> bool:

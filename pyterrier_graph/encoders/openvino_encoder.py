@@ -55,10 +55,10 @@ def load_encoder(name: str, *, device: str | None = None, dtype: Any = "auto") -
 
     encoder = SentenceEncoder(name, device=device, dtype=dtype, verbose=False)
     if wanted and encoder.network.device.type == "cpu":
-        if folder := _converted(encoder):
+        if converted := _converted(encoder):
             with suppress(OSError):  # the home may be read-only
                 _note(name).write_text(encoder.model_name, encoding="utf-8")
-            return OpenVINOEncoder(name, folder, read_meta(folder, KIND))
+            return OpenVINOEncoder(name, converted, read_meta(converted, KIND))
     return encoder
 
 
@@ -98,7 +98,7 @@ class OpenVINOEncoder(WithSignature, pt.Transformer):
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Adds ``query_vec`` to ``qid, query``."""
         inp = check_frame(inp, self, texts=("query",))
-        pt.validate.query_frame(inp, extra_columns=["query"], context=self)  # type: ignore[arg-type]
+        pt.validate.query_frame(inp, extra_columns=["query"], context=self)
         return inp.assign(query_vec=[*self.encode_queries(inp["query"].tolist())])
 
     def query_encoder(self) -> pt.Transformer:

@@ -173,8 +173,8 @@ def best_matches(
     """
     edges = [work.graph.neighbors(passages, relation) for relation in relations]
     groups = [passages if own else passages[:0], *(neighbor for _, neighbor in edges)]
-    nodes, index = np.unique(np.concatenate(groups), return_inverse=True)
-    index = torch.from_numpy(index).to(vectors.device)
+    nodes, rows = np.unique(np.concatenate(groups), return_inverse=True)
+    index = torch.from_numpy(rows).to(vectors.device)
     own_rows, *neighbors = index.split([*map(len, groups)])
     states = work.tokens._as_stored(nodes, vectors.device)
     maxima = token_maxima(vectors, states)  # (nodes, query tokens)

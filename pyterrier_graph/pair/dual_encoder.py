@@ -309,7 +309,7 @@ def with_separate_encoders(network: SentenceTransformer) -> SentenceTransformer:
     return SentenceTransformer(
         modules=[Router.for_query_document(copy.deepcopy(modules), modules)],
         device=str(network.device),
-        prompts=dict(network.prompts),
+        prompts={name: prompt for name, prompt in network.prompts.items() if prompt is not None},
         default_prompt_name=network.default_prompt_name,
         similarity_fn_name=network.similarity_fn_name,
         truncate_dim=network.truncate_dim,

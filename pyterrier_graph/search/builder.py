@@ -165,13 +165,15 @@ class IndexBuilder:
         vectors = model.index(folder / versions.VECTORS, workers=self.workers)
         self.meta["lexical"] = self.index.engine(self.meta)
         if self.meta["lexical"] == "bm25s":
-            use = base is not None and not self.newly_answered and base.meta["lexical"] == "bm25s"
-            numbers = np.arange(len(graph.passage_nodes)) if not use else np.flatnonzero(copied < 0)
+            previous, numbers = None, np.arange(len(graph.passage_nodes))
+            if base is not None and copied is not None and not self.newly_answered:
+                if base.meta["lexical"] == "bm25s":
+                    previous, numbers = base.bm25, np.flatnonzero(copied < 0)
             BM25Index.build(
                 folder / versions.BM25,
                 contexts(graph, queries, numbers),
-                previous=base.bm25 if use else None,
-                copied=copied if use else None,
+                previous=previous,
+                copied=None if previous is None else copied,
             )
         elif self.meta["lexical"] is not None:
             ids = graph.ids_of(graph.passage_nodes)
@@ -185,6 +187,7 @@ class IndexBuilder:
 
     def _settings(self, folder: Path, graph: DocumentGraph) -> dict[str, Any]:
         """The settings that answered queries support, each query ranked in an index whose context lacks it."""
+        assert self.answered is not None
         topics, qrels = self.answered
         qrels = graph.passage_qrels(qrels)
         index = self.index

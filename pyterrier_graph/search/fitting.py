@@ -47,7 +47,7 @@ def mean_cosine(vectors: np.ndarray, document: np.ndarray) -> float:
 
 def default_settings(cosine: float) -> dict[str, Any]:
     """The settings before any query is judged: vectors count less if :func:`mean_cosine` is high."""
-    return SETTINGS | {"alpha": ALPHA * float(np.clip(1 - (cosine - ALIKE) / 0.15, 0.3, 1))}
+    return {**SETTINGS, "alpha": ALPHA * float(np.clip(1 - (cosine - ALIKE) / 0.15, 0.3, 1))}
 
 
 def measured_parts(hybrid: Hybrid, topics: pd.DataFrame, qrels: pd.DataFrame) -> Parts:

@@ -50,8 +50,10 @@ def right_legend(ax: Axes, colors: Mapping[str, str] | None = None, handles: Any
 def label(ax: Axes, text: str, place: tuple[float, float], right: float = 0, **style: Any) -> None:
     """A text to the right of a place, by ``right`` points."""
     points: dict[str, Any] = {"xytext": (right, 0), "textcoords": "offset points"}
-    style = {"va": "center", "fontsize": TEXT, "parse_math": False} | points | style
-    ax.annotate(text, place, **style)
+    options: dict[str, Any] = (
+        {"va": "center", "fontsize": TEXT, "parse_math": False} | points | style
+    )
+    ax.annotate(text, place, **options)
 
 
 def titled(ax: Axes, title: str) -> None:

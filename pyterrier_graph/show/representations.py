@@ -45,8 +45,16 @@ def representations(
     ax = new_axes(7, 5) if ax is None else ax
     for (name, group), color in zip(groups.items(), COLORS, strict=False):
         if len(group):
-            ax.scatter(*group.T, s=12, color=color, alpha=0.6, label=f"{name} ({len(group)})")
-            ax.scatter(*group.mean(0), s=160, color=color, marker="*", edgecolors="black")
+            ax.scatter(
+                group[:, 0],
+                group[:, 1],
+                s=12,
+                color=color,
+                alpha=0.6,
+                label=f"{name} ({len(group)})",
+            )
+            x, y = group.mean(0)
+            ax.scatter(x, y, s=160, color=color, marker="*", edgecolors="black")
     ax.set_xticks([])
     ax.set_yticks([])
     right_legend(ax)

@@ -176,8 +176,8 @@ def assemble(
         for piece in merge(pieces, min_words, max_words):
             add(PASSAGE, piece.text, above[-1][1], piece.line, piece.marks)
     marks[-1] = marks[-1] + rest
-    for node in with_title_passage(draft.nodes)[len(draft.nodes) :]:
-        add(*node, draft.lines[0], [])
+    for titled in with_title_passage(draft.nodes)[len(draft.nodes) :]:
+        add(*titled, draft.lines[0], [])
     _connect(draft, marks)
     return draft
 

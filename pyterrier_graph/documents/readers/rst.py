@@ -66,7 +66,7 @@ def to_html(data: bytes, name: str) -> Page:
         (_LABEL, rf"\g<0>\1.. _{LABEL} \2:\n"),
         (_ROLE, _role),
     ):
-        text = pattern.sub(replacement, text)  # type: ignore[arg-type]
+        text = pattern.sub(replacement, text)
     settings = _SETTINGS | {"warning_stream": StringIO()}
     parts = publish_parts(text, writer=Writer(), settings_overrides=settings)
     return Page(links + parts["html_body"])

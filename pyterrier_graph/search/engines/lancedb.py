@@ -62,7 +62,8 @@ class LanceDBEngine(Engine):
 
     def find_words(self, query: str, num_results: int) -> Hits:
         """The passages with the highest BM25 scores."""
-        search = self.table.search(MatchQuery(" ".join(words(query)), "context"), query_type="fts")
+        match: Any = MatchQuery
+        search = self.table.search(match(" ".join(words(query)), "context"), query_type="fts")
         rows = search.select([*COLUMNS, "_score"]).limit(num_results).to_list()
         return [(row["docno"], row["_score"], row["text"]) for row in rows]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Self
 from uuid import NAMESPACE_URL, uuid5
 from zlib import crc32
@@ -67,7 +67,8 @@ class QdrantEngine(Engine):
 
     def _find(self, query: list[float] | models.SparseVector, using: str, limit: int) -> Hits:
         response = self.client.query_points(self.collection, query, using=using, limit=limit)
-        return [(hit.payload["docno"], hit.score, hit.payload["text"]) for hit in response.points]
+        hits = [(hit.payload or {}, hit.score) for hit in response.points]
+        return [(payload["docno"], score, payload["text"]) for payload, score in hits]
 
 
 def _point_id(docno: str) -> str:
@@ -77,7 +78,7 @@ def _point_id(docno: str) -> str:
 def _sparse(counts: Counter[str]) -> models.SparseVector:
     """The BM25 weights of a passage's terms without the inverse document frequency, which Qdrant multiplies."""
     norm = K1 * (1 - B + B * counts.total() / LENGTH)
-    weights = Counter[int]()
+    weights: defaultdict[int, float] = defaultdict(float)
     for term, count in counts.items():
         weights[crc32(term.encode())] += count / (count + norm)
     return models.SparseVector(indices=[*weights], values=[*weights.values()])
