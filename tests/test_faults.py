@@ -25,7 +25,7 @@ from pyterrier_graph.graph_maxsim.reranker import GraphMaxSim
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.training.trainer import RankingTrainer
 
-COMPUTED = ("_last", "_warned_of", "_temporary", "_idf", "_frequencies", "_drawn")
+COMPUTED = ("_cached_sampler", "_warned_of", "_temporary", "_idf", "_frequencies")
 
 
 def stopping(after: int, function: Callable[..., Any]) -> Callable[..., Any]:

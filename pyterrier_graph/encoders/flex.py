@@ -52,7 +52,9 @@ class Flex:
 
     @cached_property
     def _docnos(self) -> Lookup:
-        return Lookup(self.index_path / DOCNOS)
+        if not (file := self.index_path / DOCNOS).is_file():
+            raise FileNotFoundError(f"{str(file)!r} was removed after it had been opened")
+        return Lookup(file)
 
 
 def _open_flex(path: Path) -> Any:

@@ -79,9 +79,14 @@ class ContextualEncoder(LearnedModel):
         self._dimension = int(np.asarray(self.encoder.encode_queries(["dimension"])).shape[1])  # d
 
     def __getstate__(self) -> dict[str, Any]:
-        return {
+        state = {
             name: value for name, value in vars(self).items() if name not in self._of_this_process
         }
+        if (
+            self.vectors is not None
+        ):  # a FlexIndex would be pickled with the vectors that it has read
+            state["vectors"] = FlexIndex(str(self.vectors.index_path), verbose=False)
+        return state
 
     def _check_types(self) -> None:
         for name, kind, example in (
