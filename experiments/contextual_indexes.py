@@ -82,7 +82,6 @@ START = {
     "structural": 1.0,
     "structural/structural": 1.0,
 }
-ISOLATED_NORM = 1.1
 K, MASKED = 25, 0.05  # the papers'
 QUERY_TOKENS = 32
 PASSAGES = dict.fromkeys(
@@ -392,7 +391,7 @@ class Bench:
         **network: Any,
     ) -> ptg.GNNEncoder:
         """An untrained network: by a configuration, or ours with options, which starts at the weights of START."""
-        ours = {"heads": self.options.heads, "isolated_norm": ISOLATED_NORM} | network
+        ours = {"heads": self.options.heads} | network
         config = config or ptg.GNNEncoderConfig(self._start, **ours)
         config = replace(config, seed=seed)
         return ptg.GNNEncoder(
