@@ -261,7 +261,8 @@ def attention(options: argparse.Namespace, folder: Path) -> pd.DataFrame:
 
     @torch.inference_mode()
     def ours() -> Tensor:
-        return layers[1](p, layers[0](q, p, to_queries), to_passages)
+        hop = layers[0]((p, q), to_queries)
+        return layers[1]((hop, p), to_passages)
 
     @torch.inference_mode()
     def theirs() -> Tensor:

@@ -6,6 +6,7 @@ has no more than 256 steps between two powers of two, and scores would tie.
 """
 
 import json
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -94,14 +95,18 @@ def positions_of(config: Any) -> int | None:
 
 @contextmanager
 def hidden_bars() -> Iterator[None]:
-    """A block in which transformers shows no bar for loading or writing weights; warnings and downloads are shown."""
+    """A block in which transformers shows no bar for weights, and does not say how it orders checkpoints."""
     from transformers.utils.logging import set_tqdm_hook
 
     previous = set_tqdm_hook(lambda bar, args, options: bar(*args, **options | {"disable": True}))
+    logger = logging.getLogger("transformers.trainer_utils")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
     try:
         yield
     finally:
         set_tqdm_hook(previous)
+        logger.setLevel(level)
 
 
 @contextmanager
