@@ -70,7 +70,7 @@ class Hybrid(WithSignature, pt.Estimator):
     a query, the ranking is that of the other one. A Hybrid may be one of the pipelines of another Hybrid.
 
     PyTerrier's ``fit`` of a pipeline trains a Hybrid in it and does not run it. To train a model behind a Hybrid, use
-    :class:`~pyterrier_graph.search.hybrid.Frozen`, or ``model.fit(hybrid(topics), qrels)``.
+    ``Frozen``, or ``model.fit(hybrid(topics), qrels)``.
 
     Args:
         lexical: The first pipeline: ``qid, query`` to ``qid, docno, score``.

@@ -54,8 +54,8 @@ class ShardWriter:
     """Computes rows in numbered shards, which stay until the artifact is complete.
 
     Args:
-        workspace: The folder around the files of an :func:`~pyterrier_graph.storage.artifact.atomic_folder`, or that
-            of :func:`~pyterrier_graph.storage.artifact.workspace`.
+        workspace: The folder around the files of an ``atomic_folder``, or that
+            of ``workspace``.
         rows: Number of rows.
         rows_per_shard: Rows per shard, the last one excepted. It must not depend on the number of workers.
         identity: All inputs that the rows depend on, for JSON, such as digests of the encoder and the graph.
