@@ -38,6 +38,7 @@ from experiments.harness.command import Named, add_options, show_progress
 from experiments.harness.judgments import judged_ranking, relevant_passages
 from experiments.harness.results import Results, claim, write
 from pyterrier_graph.encoders.names import DEFAULT
+from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 
 WHOLE = ("cranfield", "vaswani")  # collections of abstracts, each of which is one passage
 NO_LIMIT, PASSAGE_WORDS = 1_000_000, 120
@@ -95,7 +96,7 @@ def run(
 ) -> dict[str, pd.DataFrame]:
     """Compares the systems. Returns the table of each collection."""
     claim(options.output, options, ("collections", "values", "untrained"))
-    encoder = ptg.SentenceEncoder(
+    encoder = SentenceEncoder(
         options.encoder,
         max_passage_tokens=options.max_tokens,
         max_query_tokens=options.max_query_tokens,
