@@ -1,4 +1,4 @@
-r"""The graph in retrieval next to what anyone can build, on collections that nobody tuned on, with the package's defaults.
+r"""The graph in retrieval, with the defaults of the package, next to what anyone can build.
 
     python -m experiments.transfer qasper=PATH cacm=PATH cranfield=PATH vaswani=PATH trec-car=PATH medquad=PATH \
         numpydoc-numpy numpydoc-numpy-see-also html=/usr/share/doc/postgresql-doc-15/html \
@@ -12,6 +12,8 @@ the fusion, the evidence of other results and what is fitted are the same on bot
 Training queries are the past queries in an index, and train networks; validation queries fit the settings. Queries
 without splits are divided into five folds. All queries are tested once.
 
+``--rerankers`` adds GraphMaxSim, HGAT, a cross-encoder and LGRe behind the GraphIndex with past queries.
+
 Runs are stored in OUTPUT: a second call makes only the missing ones. ``--values`` is the folder for a table per
 collection: nDCG@10, a row per query and a column per system.
 """
@@ -19,8 +21,10 @@ collection: nDCG@10, a row per query and a column per system.
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import shutil
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -32,12 +36,31 @@ import pyterrier as pt
 from ir_measures import nDCG
 
 import pyterrier_graph as ptg
+from experiments.ablation_parts.samples import sampled
 from experiments.collections import open_collection
 from experiments.harness.collection import ALL, Collection, Queries, joined
 from experiments.harness.command import Named, add_options, show_progress
 from experiments.harness.judgments import judged_ranking, relevant_passages
 from experiments.harness.results import Results, claim, write
-from pyterrier_graph.encoders.names import DEFAULT
+from experiments.report import (
+    BM25,
+    CROSS,
+    DENSE,
+    FITTED,
+    GNN,
+    HGAT,
+    INDEX,
+    LGRE,
+    MAXSIM,
+    MEAN,
+    MEAN_HYBRID,
+    NETWORK,
+    PAST,
+    RIVAL,
+    RIVAL_EVIDENCE,
+    TRAINED,
+)
+from pyterrier_graph.encoders.names import DEFAULT, resolve
 from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 
 WHOLE = ("cranfield", "vaswani")  # collections of abstracts, each of which is one passage
@@ -46,12 +69,7 @@ FOLDS = 5  # of a collection's own queries
 DEPTH = 300  # passages of a run; a document counts by its best passage
 MEASURE = nDCG @ 10
 
-BM25, DENSE, MEAN = "BM25", "dense", "GraphMean"
-RIVAL, RIVAL_EVIDENCE = "BM25 + dense", "BM25 + dense + evidence"
-MEAN_HYBRID, INDEX = "BM25 + GraphMean", "GraphIndex"
-PAST, FITTED = ", past queries", ", past queries, fitted"
-NETWORK, GNN = "network without edges", "GNNEncoder"
-TRAINED = ", past queries, trained"
+PAIR_TOKENS = 128  # of a query and a passage
 
 Make = Callable[[], pt.Transformer]
 
@@ -68,12 +86,15 @@ def command_line() -> argparse.ArgumentParser:
         command,
         "sizes",
         passages=(4000, "size of the sample of MedQuAD"),
+        words=(int, "words of a sample of each collection (all of it)"),
         dev_queries=(300, "validation queries, drawn at random"),
         queries=(int, "test queries, drawn at random (all)"),
         encoder=(DEFAULT, "a checkpoint"),
         max_tokens=(256, "tokens of a passage"),
         max_query_tokens=(128, "tokens of a query"),
         untrained=(False, "leave out the networks that are trained"),
+        rerankers=(False, "add rerankers"),
+        cross_encoder=(DEFAULT, "the checkpoint that the cross-encoder and LGRe start at"),
     )
     return command
 
@@ -82,12 +103,10 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, pd.DataFrame]:
     """Runs the comparison. Returns the table of each collection."""
     show_progress()
     options = command_line().parse_args(arguments)
-    collections = {
-        name: open_collection(
-            argparse.Namespace(collection=name, path=path, passages=options.passages)
-        )
-        for name, path in options.collections
-    }
+    collections = {}
+    for name, path in options.collections:
+        about = argparse.Namespace(collection=name, path=path, passages=options.passages)
+        collections[name] = sampled(open_collection(about), options.words)
     return run(collections, options)
 
 
@@ -95,7 +114,7 @@ def run(
     collections: Mapping[str, Collection], options: argparse.Namespace
 ) -> dict[str, pd.DataFrame]:
     """Compares the systems. Returns the table of each collection."""
-    claim(options.output, options, ("collections", "values", "untrained"))
+    claim(options.output, options, ("collections", "values", "untrained", "rerankers"))
     encoder = SentenceEncoder(
         options.encoder,
         max_passage_tokens=options.max_tokens,
@@ -108,7 +127,21 @@ def run(
         print(f"{name}\n{tables[name].mean().round(3).to_string()}", flush=True)
         if options.values is not None:
             write(tables[name].round(4).reset_index(), options.values / f"{name}.csv")
+            (options.values / "about.json").write_text(json.dumps(about(options), indent=1) + "\n")
     return tables
+
+
+def about(options: argparse.Namespace) -> dict[str, Any]:
+    """What was measured: the version, the last commit that changed the package, and the encoder."""
+    command = ["git", "log", "-1", "--format=%h", "--", "pyterrier_graph"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    return {
+        "version": ptg.__version__,
+        "commit": found.stdout.strip() or "unknown",
+        "encoder": options.encoder,
+        "max_tokens": options.max_tokens,
+        "max_query_tokens": options.max_query_tokens,
+    }
 
 
 def measured(corpus: Corpus) -> pd.DataFrame:
@@ -157,10 +190,22 @@ class Corpus:
         without = ptg.GraphMean(None, self.encoder, {}, verbose=False)
         rival = ptg.GraphIndex(self.output / "rival", encoder=without)
         if not rival.built():  # texts are not encoded twice
-            shutil.copytree(
-                self.index.path / "encoded", rival.path / "encoded", dirs_exist_ok=True
-            )
+            shutil.copytree(self.index.path / "encoded", rival.path / "encoded", dirs_exist_ok=True)
         return self._built(rival)
+
+    @cached_property
+    def maxsim(self) -> ptg.GraphMaxSim:
+        """GraphMaxSim over stored token vectors."""
+        options = self.options
+        encoder = ptg.TokenEncoder(
+            resolve(options.encoder),
+            max_passage_tokens=options.max_tokens,
+            max_query_tokens=options.max_query_tokens,
+        )
+        tokens = ptg.TokenStore(self.output / "tokens")
+        if not tokens.built():
+            tokens.build(self.index.graph, encoder, titles=True)
+        return ptg.GraphMaxSim(self.index.graph, encoder, tokens=tokens, verbose=False)
 
     def _built(self, index: ptg.GraphIndex) -> ptg.GraphIndex:
         if index.built():
@@ -213,6 +258,11 @@ class Fold:
         if not corpus.options.untrained:
             systems[NETWORK + TRAINED] = partial(self._network, edges=False)
             systems[GNN + TRAINED] = partial(self._network, edges=True)
+        if corpus.options.rerankers:
+            systems[MAXSIM] = lambda: self._first(100) >> corpus.maxsim
+            systems[HGAT] = self._hgat
+            systems[CROSS] = partial(self._text_reranker, ptg.CrossEncoderReranker)
+            systems[LGRE] = partial(self._text_reranker, ptg.LGReReranker)
         return systems
 
     def ranking(self, make: Make) -> pd.DataFrame:
@@ -241,6 +291,24 @@ class Fold:
         )
         gnn.fit(*self.train, *self.dev)
         return gnn.index(self.folder / f"edges-{edges}.flex").retriever(DEPTH)
+
+    def _first(self, depth: int) -> pt.Transformer:
+        """The passages that are reranked."""
+        return self.index_with_past().hybrid(depth)
+
+    def _hgat(self) -> pt.Transformer:
+        """HGAT with the token vectors of GraphMaxSim, trained."""
+        start = self.corpus.maxsim
+        hgat = ptg.HGATReranker(start.graph, start.encoder, tokens=start.tokens, verbose=False)
+        pipeline: Any = self._first(100) >> hgat
+        return pipeline.fit(*self.train, *self.dev)
+
+    def _text_reranker(self, kind: Any) -> pt.Transformer:
+        """A cross-encoder or LGRe, trained; both start at the same checkpoint."""
+        checkpoint = resolve(self.corpus.options.cross_encoder)
+        tokens = min(PAIR_TOKENS, self.corpus.options.max_tokens)
+        pipeline: Any = self._first(20) >> kind(checkpoint, max_tokens=tokens, verbose=False)
+        return pipeline.fit(*self.train, *self.dev)
 
 
 def hybrid(index: ptg.GraphIndex) -> ptg.Hybrid:

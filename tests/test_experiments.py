@@ -27,7 +27,7 @@ from experiments import (
     scale,
     text_rerankers,
 )
-from experiments.harness import command, systems
+from experiments.harness import command
 
 # a high probability for documents that have the query's first word
 TEACHER = pt.apply.doc_score(
@@ -85,15 +85,12 @@ RUNS = {
         "papers' network, k = 3, 50% masked; joint training; joint training, k = 3; joint training, 50% masked; "
         "joint training, k = 3, 50% masked",
     ),
-    "transfer": Run(
-        f"medquad numpydoc --max-tokens 32 --cross-encoder {cross_encoder()}", pages, "; ".join(systems.NAMES)
-    ),
 }  # fmt: skip
 
 
 def patched(module: Any, collection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Has an experiment open a miniature collection, and search it without an index."""
-    for place in (module, command, systems):
+    for place in (module, command):
         if hasattr(place, "open_collection"):
             monkeypatch.setattr(place, "open_collection", lambda _: collection())
         if hasattr(place, "bm25"):
