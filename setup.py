@@ -67,7 +67,7 @@ QDRANT = ["qdrant-client>=1.12"]
 LANCEDB = ["lancedb>=0.40"]
 # Runs encoders; those of sentence-transformers need an older transformers. There are no wheels for Macs with Intel.
 OPENVINO = ["openvino>=2026.1; platform_system != 'Darwin' or platform_machine == 'arm64'"]
-DOCS = ["sphinx>=7.4", "myst-nb>=1.2"]
+DOCS = ["sphinx>=7.4", "myst-nb>=1.2", "furo>=2024.8.6"]
 TESTS = [
     "faiss-cpu>=1.9.0.post1",
     "hypothesis>=6.100",
