@@ -24,7 +24,8 @@ import argparse
 import itertools
 import logging
 import shutil
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -50,6 +51,7 @@ from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.sentence_encoder import scale_of
 from pyterrier_graph.encoders.stored_vectors import base_vectors
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
+from pyterrier_graph.storage.arrays import ids_of
 from pyterrier_graph.storage.artifact import META
 
 MEASURES = ["nDCG@10", "RR@10", "R@5", "R@20", "R@100"]
@@ -92,6 +94,7 @@ START = {
 }
 K, MASKED = 25, 0.05  # the papers'
 QUERY_TOKENS = 32
+TIMED = 1000  # documents whose encoding is timed
 PASSAGES = dict.fromkeys(
     ("numpydoc", "numpydoc-numpy", "medquad", "trec-car"), {"passage_words": 120}
 )
@@ -121,7 +124,7 @@ def command_line() -> argparse.ArgumentParser:
         max_tokens=(160, "tokens of a passage"),
         heads=(4, "attention heads"),
         baseline=(str, "what the others are tested against (dual-encoder)", [*CHOICES]),
-        measures=(MEASURES, "Success@k is the papers' Recall@k"),
+        measures=(MEASURES, "AnswerRecall@k or Success@k is the papers' Recall@k"),
     )
     add_options(
         command,
@@ -142,6 +145,7 @@ def command_line() -> argparse.ArgumentParser:
         passage_batch=(512, "passages at a time, with --preprint"),
         retraining_learning_rate=(2e-5, "of the query encoder, with --preprint"),
         teacher=(str, "a trained cross-encoder that denoises examples (they are not denoised)"),
+        times=(False, "write times.csv as well: how long a document and a question take"),
     )
     return command
 
@@ -216,7 +220,8 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
 def evaluated(bench: Bench, options: argparse.Namespace) -> pd.DataFrame:
     """The measures of all systems on the test queries of a fold."""
     bench.output.mkdir(parents=True, exist_ok=True)
-    results = Results(bench.output, bench.test, [parse_measure(name) for name in options.measures])
+    measures = [parse_measure(name) for name in options.measures]
+    results = Results(bench.output, bench.test, measures, bench.texts)
     for seed, chosen, k, masked in itertools.product(
         options.seeds, options.systems, options.k, options.masked
     ):
@@ -243,6 +248,13 @@ def evaluated(bench: Bench, options: argparse.Namespace) -> pd.DataFrame:
             **swept,
         )
     return results.per_query
+
+
+def milliseconds(work: Callable[[], Any], count: int) -> float:
+    """How long a piece of work takes per unit, of which it has ``count``."""
+    start = time.perf_counter()
+    work()
+    return round(1000 * (time.perf_counter() - start) / count, 3)
 
 
 class Bench:
@@ -405,7 +417,7 @@ class Bench:
             length = self.options.max_tokens + QUERY_TOKENS
             teacher = ptg.CrossEncoderReranker(checkpoint, max_tokens=length, probabilities=True)
         miner = ptg.HardNegativeMiner(
-            self.encoder.query_encoder() >> self.index.np_retriever(num_results=KEPT),
+            self._retriever(self.index),
             self.texts,
             teacher=teacher,
             config=ptg.MiningConfig(hard_negatives=self.options.negatives),
@@ -504,10 +516,32 @@ class Bench:
                 queries = model.query_encoder()(self.test.topics)
             if self.options.preprint and system in {*ABLATIONS} - {WITHOUT_RETRAINING}:
                 queries = self.retrained(index, seed).query_encoder()(self.test.topics)
+            if self.options.times:
+                self.write_times(system, model, index)
         depth = max(DEPTH, self.options.results)
         run = index.np_retriever(num_results=depth, drop_query_vec=True)(queries)
         shutil.rmtree(path, ignore_errors=True)
         return judged_ranking(run, self.test.qrels, self.options.results)
+
+    def write_times(self, system: str, model: Any, index: FlexIndex) -> None:
+        """Adds milliseconds per document and per question to ``times.csv``, also the dual-encoder's (Table 4 of 001)."""
+        topics, (lookup, _, meta) = self.test.topics, index.payload()
+        docnos = ids_of(lookup, np.arange(min(TIMED, meta["doc_count"])))
+        texts = self.texts(pd.DataFrame({"docno": docnos}))["text"].tolist()
+        encoding = milliseconds(partial(self.encoder.encode_docs, texts), len(texts))
+        own = milliseconds(partial(model.vectors_of, docnos), len(docnos))
+        rows = [(DUAL, encoding, self.index), (system, encoding + own, index)]
+        table = [
+            (name, document, milliseconds(partial(self._retriever(flex), topics), len(topics)))
+            for name, document, flex in rows
+        ]
+        file = self.options.output / "times.csv"
+        before = pd.read_csv(file) if file.exists() else pd.DataFrame()
+        times = pd.DataFrame(table, columns=["system", "document", "question"])
+        pd.concat([before, times]).drop_duplicates("system").to_csv(file, index=False)
+
+    def _retriever(self, index: FlexIndex) -> pt.Transformer:
+        return self.encoder.query_encoder() >> index.np_retriever(num_results=KEPT)
 
     def _system(self, system: str, seed: int, k: int, masked: float) -> Any:
         if system == MEAN:
