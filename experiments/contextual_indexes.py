@@ -524,7 +524,7 @@ class Bench:
         return judged_ranking(run, self.test.qrels, self.options.results)
 
     def write_times(self, system: str, model: Any, index: FlexIndex) -> None:
-        """Adds milliseconds per document and per question to ``times.csv``, also the dual-encoder's (Table 4 of 001)."""
+        """Adds milliseconds per document and question, also the dual-encoder's, to ``times.csv`` (Table 4 of 001)."""
         topics, (lookup, _, meta) = self.test.topics, index.payload()
         docnos = ids_of(lookup, np.arange(min(TIMED, meta["doc_count"])))
         texts = self.texts(pd.DataFrame({"docno": docnos}))["text"].tolist()

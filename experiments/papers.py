@@ -2,10 +2,12 @@ r"""The tables of the papers: one command for each, with the published values be
 
     python -m experiments.papers
     python -m experiments.papers pair table3 --needs
+    python -m experiments.papers pair --page
     python -m experiments.papers pair table3 --output OUTPUT
     python -m experiments.papers pair table3 --collection medquad PATH --output OUTPUT
 
-Without arguments, this lists the tables; ``--needs`` prints what a table needs and the program that computes it. With
+Without arguments, this lists the tables; ``--needs`` prints what a table needs and the program that computes it, and
+``--page`` the part of ``docs/papers`` with all tables of a paper. With
 ``--collection``, the same systems run on another collection, for which the programs have smaller defaults. Further
 arguments go to the program. ``papers.toml`` has the tables.
 """
@@ -51,9 +53,13 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame | None:
     command.add_argument("paper", nargs="?", choices=papers)
     command.add_argument("table", nargs="?", help="its name in the list of tables")
     command.add_argument("--needs", action="store_true", help="print what the table needs")
+    command.add_argument("--page", action="store_true", help="print the tables as Markdown")
     command.add_argument("--collection", nargs="+", metavar=("NAME", "PATH"))
     command.add_argument("--output", type=Path, help="folder for indexes, models and tables")
     options, more = command.parse_known_args(arguments)
+    if options.page:
+        print(page(options.paper))
+        return None
     if options.table is None:
         for paper, table in ((p, t) for p in papers for t in papers[p]):
             print(f"{paper} {table}: {papers[paper][table]['title']}")
@@ -71,6 +77,22 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame | None:
     module: Any = importlib.import_module(f"experiments.{program}")
     ours = module.main([*given, *more, "--output", str(options.output)])
     return beside(about, ours, options.output)
+
+
+def page(paper: str) -> str:
+    """The tables of a paper as Markdown: what they need, their commands, and the published values."""
+    about, data = tables()[paper], read()["data"]
+    used = dict.fromkeys(name for table in about.values() for name in table["data"])
+    lines = ["| files | license | disk |", "|---|---|---|"]
+    lines += [f"| {data[n]['files']} | {data[n]['license']} | {data[n]['disk']} |" for n in used]
+    for name, table in about.items():
+        published = pd.read_csv(io.StringIO(table["published"]), dtype=str, keep_default_na=False)
+        command = f"`python -m experiments.papers {paper} {name} --output OUTPUT`"
+        lines += ["", f"**{table['title']}.** {command}", ""]
+        lines += [f"Models: {table['models']}. GPU: {table['hours']} {ON_ONE_GPU}.", ""]
+        rows = [[*published.columns], ["---"] * published.shape[1], *published.to_numpy().tolist()]
+        lines += [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join(lines)
 
 
 def needs(about: dict[str, Any]) -> str:

@@ -211,11 +211,11 @@ def test_recall_of_answers(tmp_path: Path) -> None:
     results = Results(tmp_path / "answers", queries, measures[:2], texts)
     results.add("found", lambda: pt.model.add_ranks(run))
     means = results.per_query.groupby("measure")["value"].sum()
-    assert means.to_dict() == {AnswerRecall @ 1: 0.0, AnswerRecall @ 2: 1.0}
+    assert means.to_dict() == {"AnswerRecall@1": 0.0, "AnswerRecall@2": 1.0}
     judged = Queries(queries.topics, pd.DataFrame({"qid": ["0"], "docno": ["b"], "label": [1]}))
     results = Results(tmp_path / "judged", judged, measures, texts)
     results.add("found", lambda: pt.model.add_ranks(run))
-    assert results.per_query.set_index(["measure", "qid"])["value"][RR @ 10, "0"] == 0.5
+    assert results.per_query.set_index(["measure", "qid"])["value"]["RR@10", "0"] == 0.5
 
 
 # --- the papers' tables
@@ -243,6 +243,13 @@ def test_a_table_of_a_paper(paper: str, table: str, capsys: pytest.CaptureFixtur
     assert f"command: python -m experiments.{program}" in said
     for field in ("files", "license", "disk", "models", "GPU"):
         assert f"\n{field}: " in said
+
+
+@pytest.mark.parametrize("paper", papers.tables())
+def test_the_page_of_a_paper_has_its_tables(paper: str) -> None:
+    """Made by ``python -m experiments.papers PAPER --page``."""
+    file = Path("docs/papers", f"{paper.removesuffix('-preprint')}.md")
+    assert papers.page(paper) in file.read_text("utf-8")
 
 
 COMPUTED = {
