@@ -561,6 +561,9 @@ def test_the_papers_options() -> None:
         and DualEncoderTraining.paper().batch_size == 512
     )
     assert DualEncoderTraining.paper().first_stage() == DualEncoderTraining.paper(alpha=0.1)
+    initial, last = (DualEncoderTraining.paper(name) for name in ("gnn-encoder", "query-encoder"))
+    assert (initial.epochs, initial.batch_size, initial.learning_rate) == (10, 2048, 2e-5)
+    assert (last.batch_size, last.learning_rate) == (1536, 5e-6)
 
 
 # --- several processes

@@ -317,6 +317,15 @@ def test_patents(
     assert np.isnan(alpha["std_NO_LB"]) and 0 < alpha["late_NO_LB_NS"] < 1
     np.testing.assert_allclose(relations["mean"].groupby(level="layer").sum(), 1)
     assert (tmp_path / "boxplots.svg").exists()
+    for name, model in (("table4", ""), ("table5", "late_NO_LB_NS"), ("table6", "std_NO_LB")):
+        about = papers.tables()["hgat"][name]
+        beside = papers.beside(about, table, tmp_path)  # the paper's rows and columns
+        assert len(beside) == len(pd.read_csv(io.StringIO(about["published"])))
+        if model:
+            assert beside[model].notna().all() or name == "table5"
+            assert beside[model].notna().any() and beside[f"{model} (published)"].notna().any()
+        else:
+            assert beside.dropna()["model"].tolist() == ["std_NO_LB", "late_NO_LB_NS"]
     assert (values["Recall@100"] > 0.3).all()  # the first stage is a real one
     tested = {topic.tid for topic in miniature.split_topics("2013/test") if topic.language == "EN"}
     for file in (tmp_path / "runs").iterdir():
