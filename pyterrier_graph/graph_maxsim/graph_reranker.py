@@ -24,12 +24,11 @@ from torch import Tensor
 from pyterrier_graph.checks import View, check_frame, check_type, progress, query_texts
 from pyterrier_graph.encoders.checkpoints import DType, full_precision
 from pyterrier_graph.encoders.token_cache import TokenCache, cached_states, token_cache
-from pyterrier_graph.encoders.token_encoder import TokenEncoder, TokenStates, open_encoder
+from pyterrier_graph.encoders.token_encoder import LENGTHS, TokenEncoder, TokenStates, open_encoder
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph, vectors_folder
 from pyterrier_graph.training.model import Reranker
 
-LENGTHS = ("max_passage_tokens", "max_query_tokens")
 TOKENS_AT_ONCE = 1024  # that are compared with a query
 
 
