@@ -31,5 +31,6 @@ autodoc_inherit_docstrings = False
 nitpicky = True
 nitpick_ignore_regex = [("py:.*", r"(?!pyterrier_graph\.).*")]
 
+smartquotes = False  # options such as --seeds keep their hyphens
 nb_execution_mode = "off"  # the outputs are stored
 nb_merge_streams = True
