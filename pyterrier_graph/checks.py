@@ -10,10 +10,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-from pyterrier_graph.html import HtmlCard as View  # noqa: F401
-from pyterrier_graph.html import HtmlDisplay as Shown  # noqa: F401
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,20 +36,6 @@ class QualityWarning(PyTerrierGraphWarning):
 
 class SpeedWarning(PyTerrierGraphWarning):
     """A computation takes longer than necessary."""
-
-
-class Found(NamedTuple):
-    """Results of queries, as arrays with a value per result: one query after the other, and the best first."""
-
-    row: "np.ndarray"  # of the query in its frame
-    docno: "np.ndarray"
-    score: "np.ndarray"
-    others: dict[str, Any]  # columns that the results have in addition
-
-    def at(self, places: "np.ndarray") -> "Found":
-        """Some of the results."""
-        others = {name: column.take(places) for name, column in self.others.items()}
-        return Found(self.row[places], self.docno[places], self.score[places], others)
 
 
 def positions(groups: "np.ndarray") -> "np.ndarray":

@@ -14,8 +14,6 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_graph.checks import (
-    Shown,
-    View,
     WithSignature,
     check_count,
     check_frame,
@@ -37,6 +35,7 @@ from pyterrier_graph.encoders.stored_vectors import (
 from pyterrier_graph.graph_mean.nearest import largest, nearest
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.relations import OWN
+from pyterrier_graph.html import HtmlCard, HtmlDisplay
 from pyterrier_graph.storage.arrays import DOCNOS, ids_of
 from pyterrier_graph.storage.artifact import META, atomic_folder, file_sha256, read_meta, verify
 from pyterrier_graph.storage.shards import ShardWriter
@@ -51,7 +50,7 @@ LARGE = 1_000_000  # passages from which on an index has codes
 REPLACED = {"query_vec", "docno", "score", "rank", "text"}  # columns of topics that results lack
 
 
-class ContextualIndex(Shown, WithSignature):
+class ContextualIndex(HtmlDisplay, WithSignature):
     """Opens an index that ``GraphMean.index`` or ``GNNEncoder.index`` has written, for search with texts.
 
     The index itself is an ordinary ``FlexIndex``, :attr:`flex`, which any dense retriever can search::
@@ -111,9 +110,9 @@ class ContextualIndex(Shown, WithSignature):
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_codes"}
 
-    def _view(self) -> View:
+    def _view(self) -> HtmlCard:
         sizes = {"passages": len(self), "encoder": repr(self.encoder), "texts": repr(self.graph)}
-        return View(sizes, title=repr(self))
+        return HtmlCard(sizes, title=repr(self))
 
     @property
     def flex(self) -> FlexIndex:

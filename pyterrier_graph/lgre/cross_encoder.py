@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
 from pyterrier_graph.checks import (
-    View,
     check_count,
     check_frame,
     check_type,
@@ -33,6 +32,7 @@ from pyterrier_graph.encoders.checkpoints import (
     score_in_full_precision,
 )
 from pyterrier_graph.encoders.names import checkpoint_name, resolve
+from pyterrier_graph.html import HtmlCard
 from pyterrier_graph.lgre.training import (
     Batch,
     CrossEncoderTraining,
@@ -107,12 +107,12 @@ class TextReranker(Reranker):
         """The options that distinguish this network from others with the same checkpoint."""
         return {}
 
-    def _view(self) -> View:
+    def _view(self) -> HtmlCard:
         sizes = {
             "checkpoint": checkpoint_name(self.encoder),
             "reads": f"{self.max_tokens} tokens of query and {self.text_field!r} together",
         }
-        return View(sizes | self._training_facts())
+        return HtmlCard(sizes | self._training_facts())
 
     def _checked(self, run: pd.DataFrame) -> pd.DataFrame:
         run = check_frame(run, self, numbers=("rank",))

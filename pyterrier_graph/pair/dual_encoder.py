@@ -18,10 +18,11 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Router
 from sentence_transformers.sentence_transformer.modules import Pooling
 
-from pyterrier_graph.checks import DataWarning, View, check_frame, check_type, query_texts
+from pyterrier_graph.checks import DataWarning, check_frame, check_type, query_texts
 from pyterrier_graph.encoders.checkpoints import DType
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
+from pyterrier_graph.html import HtmlCard
 from pyterrier_graph.pair.mining import HardNegativeMiner, TrainingExamples
 from pyterrier_graph.pair.training import DualEncoderTraining, check_examples, train_dual_encoder
 from pyterrier_graph.storage.artifact import weights_sha256
@@ -125,8 +126,8 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         super()._check()
         self._limit()
 
-    def _view(self) -> View:
-        return View({**super()._view().facts, **self._training_facts()})
+    def _view(self) -> HtmlCard:
+        return HtmlCard({**super()._view().facts, **self._training_facts()})
 
     def fit(
         self,

@@ -15,8 +15,6 @@ import pyterrier as pt
 
 from pyterrier_graph.checks import (
     QualityWarning,
-    Shown,
-    View,
     WithSignature,
     check_choice,
     check_count,
@@ -30,7 +28,7 @@ from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, encoder
 from pyterrier_graph.graphs.builder import DocumentOf
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
-from pyterrier_graph.html import schematic
+from pyterrier_graph.html import HtmlCard, HtmlDisplay, schematic
 from pyterrier_graph.search import versions
 from pyterrier_graph.search.bm25 import BM25Index
 from pyterrier_graph.search.builder import IndexBuilder, contexts, is_contextual, publish
@@ -75,7 +73,7 @@ ROWS_AT_ONCE = 4096
 LABEL = "BM25 with context"
 
 
-class GraphIndex(Shown, WithSignature, BuiltArtifact):
+class GraphIndex(HtmlDisplay, WithSignature, BuiltArtifact):
     """Ranks passages using their own text and related text: titles, and queries that they have answered.
 
     ::
@@ -576,9 +574,9 @@ class GraphIndex(Shown, WithSignature, BuiltArtifact):
 
     # --- display and sharing
 
-    def _view(self) -> View:
+    def _view(self) -> HtmlCard:
         if not self.built():
-            return View({"documents": "not built yet"})
+            return HtmlCard({"documents": "not built yet"})
         broken = self.meta["source"].get("broken", ())
         sizes = {
             "documents": len(self.graph),
@@ -586,7 +584,7 @@ class GraphIndex(Shown, WithSignature, BuiltArtifact):
             "encoder": self.meta["encoder"]["name"],
             "BM25": self.meta["lexical"] or str(self.lexical),
         } | ({"files not read": len(broken)} if broken else {})
-        return View(sizes, schematic(self.hybrid()))
+        return HtmlCard(sizes, schematic(self.hybrid()))
 
     def _package_files(self) -> Iterator[tuple[str, str]]:
         """The files of the current version, for ``to_hf`` and others."""

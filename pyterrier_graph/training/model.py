@@ -21,7 +21,6 @@ from torch import nn
 
 from pyterrier_graph.checks import (
     QualityWarning,
-    Shown,
     WithSignature,
     check_count,
     check_training,
@@ -29,6 +28,7 @@ from pyterrier_graph.checks import (
 )
 from pyterrier_graph.encoders.checkpoints import DType, device_of, dtype_name, dtype_of, hidden_bars
 from pyterrier_graph.encoders.names import checkpoint_name
+from pyterrier_graph.html import HtmlDisplay
 from pyterrier_graph.storage.artifact import (
     OwnArtifact,
     atomic_folder,
@@ -80,7 +80,7 @@ def _stored(options: Any) -> dict[str, Any]:
     )
 
 
-class LearnedModel(Shown, WithSignature, OwnArtifact, pt.Estimator):
+class LearnedModel(HtmlDisplay, WithSignature, OwnArtifact, pt.Estimator):
     """Base of the Estimators that are artifacts: weights in safetensors, configuration in JSON.
 
     A subclass calls :meth:`_check` at the end of its constructor, :meth:`_start_fit` in ``fit``, and
