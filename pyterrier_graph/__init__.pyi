@@ -18,7 +18,6 @@ from .evaluation.significance import summarize as summarize
 from .gnn_encoder.encoder import GNNEncoder as GNNEncoder
 from .gnn_encoder.network import GNNEncoderConfig as GNNEncoderConfig
 from .gnn_encoder.training import GNNEncoderTraining as GNNEncoderTraining
-from .graph_maxsim.index import LateInteractionIndex as LateInteractionIndex
 from .graph_maxsim.reranker import GraphMaxSim as GraphMaxSim
 from .graph_mean.contextual_index import ContextualIndex as ContextualIndex
 from .graph_mean.graph_mean import GraphMean as GraphMean

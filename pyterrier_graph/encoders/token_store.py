@@ -163,10 +163,6 @@ class TokenStore(WithSignature, BuiltArtifact):
         values = torch.from_numpy(np.take(self._tokens, rows, axis=0)).to(device)
         return TokenStates(values, torch.from_numpy(offsets).to(device))
 
-    def nodes_of_tokens(self, tokens: np.ndarray) -> np.ndarray:
-        """Nodes of token vectors, which are numbered from 0 over all nodes."""
-        return np.searchsorted(self._offsets, tokens, side="right") - 1
-
     @cached_property
     def _tokens(self) -> np.ndarray:
         """Stored vectors: shape (tokens, d), memory-mapped."""

@@ -126,12 +126,6 @@ class GraphMaxSim(GraphReranker):
         if self.graph is not None:
             check_relations(self.graph, self.weights)
 
-    def searched_tokens(self) -> TokenStore:
-        """Returns the stored token vectors, for a :class:`~pyterrier_graph.LateInteractionIndex`."""
-        if self.tokens is None:
-            raise ValueError(f"{self!r} has no stored tokens to search: give it tokens=")
-        return self.tokens
-
     def _score(self, work: QueryPassages) -> np.ndarray:
         scores = np.zeros(len(work.rows))
         for rows, own, context in self._matches(work):

@@ -103,10 +103,6 @@ class CSR:
         is_numpy = isinstance(elements, np.ndarray)
         return row, elements.astype(np.int64) if is_numpy else elements.long()
 
-    def extended(self, count: int) -> CSR:
-        """The same rows (numpy arrays), followed by empty ones up to ``count``."""
-        return CSR(np.pad(self.indptr, (0, count - len(self)), "edge"), self.indices, self.data)
-
     def filter(self, mask: Array) -> CSR:
         """The same rows with only the elements whose ``mask``, shape (elements,), is True."""
         data = {name: values[mask] for name, values in self.data.items()}

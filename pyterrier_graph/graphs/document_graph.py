@@ -14,7 +14,7 @@ import pandas as pd
 import pyterrier as pt
 from npids.lookup import Lookup
 
-from pyterrier_graph.checks import View, WithSignature, check_count, check_type
+from pyterrier_graph.checks import WithSignature, check_count, check_type
 from pyterrier_graph.documents.document import StructuredDocument
 from pyterrier_graph.graphs.builder import (
     CODES,
@@ -26,7 +26,7 @@ from pyterrier_graph.graphs.builder import (
 from pyterrier_graph.graphs.context import records
 from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph, Kind, check_relations
 from pyterrier_graph.graphs.passages import ExpandContext, Fold, GraphTextLoader, Passages
-from pyterrier_graph.graphs.pseudo_queries import pseudo_queries
+from pyterrier_graph.html import HtmlCard
 from pyterrier_graph.storage.arrays import DOCNOS, StoredGraph, write_ids
 from pyterrier_graph.storage.artifact import META, atomic_folder, content_sha256, kind_of
 
@@ -64,14 +64,14 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         state = {"verbose": self.verbose, "vectors_folder": self.vectors_folder}
         return type(self), (self.path,), state
 
-    def _view(self) -> View:
+    def _view(self) -> HtmlCard:
         try:
             assert self.meta
             return super()._view()
         except FileNotFoundError:
-            return View({"documents": "not built yet"})
+            return HtmlCard({"documents": "not built yet"})
         except (OSError, ValueError) as error:
-            return View({"not readable": error})
+            return HtmlCard({"not readable": error})
 
     def index(
         self,
@@ -212,39 +212,6 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         return iter(
             pt.tqdm(rows, desc=kind, unit=kind[:-1], total=total, delay=1, disable=not self.verbose)
         )
-
-    def pseudo_queries(
-        self,
-        kinds: Sequence[str] | str = ("title", "question", "sentence"),
-        *,
-        count: int = 10_000,
-        seed: int = 0,
-    ) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Makes queries and judgments for any ``fit`` from the structure of the documents, where nobody has judged any.
-
-        * ``'title'``: the title of a section after those above it; relevant are the passages right below.
-        * ``'question'``: a title that ends with a question mark, by itself; relevant likewise.
-        * ``'sentence'``: a sentence of 5 to 40 words; relevant are the other passages of its section (the inverse cloze
-          task of Lee et al., Latent retrieval for weakly supervised open domain question answering, ACL 2019).
-
-        A query must not stand in the text that is indexed, or a model learns to find copies. A passage that has the
-        query as a sentence or a line is not judged; the text that the query is from is still in the graph, as
-        ``source``. Train with titles only what does not read them, neither in the text nor along a relation; remove the
-        source from the candidates for a sentence: ``run[run["docno"] != run["source"]]``.
-
-        Args:
-            kinds: One kind, or several.
-            count: Maximum number of queries of each kind, drawn at random.
-            seed: Seed of the draws.
-
-        Returns:
-            Topics ``qid, query, kind, source``, where source is the id of the section or passage that contains the
-            query, and judgments ``qid, docno, label`` of passages.
-
-        Raises:
-            ValueError: If a kind is unknown, or the draws of all kinds have no passage to be found.
-        """
-        return pseudo_queries(self, kinds, count, seed)
 
     def corpus_graph(
         self, relations: str | Sequence[str], k: int, path: str | os.PathLike[str]

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from npids.lookup import Lookup
 
-from pyterrier_graph.checks import DataWarning, Shown, View, check_frame, check_type
+from pyterrier_graph.checks import DataWarning, check_frame, check_type
 from pyterrier_graph.documents.document import (
     PASSAGE_SEPARATOR,
     SECTION_SEPARATOR,
@@ -35,6 +35,7 @@ from pyterrier_graph.graphs.relations import (
     inverse_path,
     relation_names,
 )
+from pyterrier_graph.html import HtmlCard, HtmlDisplay
 from pyterrier_graph.storage.arrays import IDS_AT_ONCE, blocks, ids_of, numbers_of, some
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def _stored_array(name: str, meaning: str) -> Any:
     return property(lambda graph: graph._array(name), doc=meaning)
 
 
-class HeteroGraph(Shown, ABC):
+class HeteroGraph(HtmlDisplay, ABC):
     """A graph of sections and passages with typed edges (Albarede et al. 2023, Sect. 3.1).
 
     Along an edge i -> j, node i aggregates from its neighbor j (paper: ``e_ij``, Eq. 1). Row i of a relation's
@@ -404,7 +405,7 @@ class HeteroGraph(Shown, ABC):
             "unresolved": dict(self.unresolved),
         }
 
-    def _view(self) -> View:
+    def _view(self) -> HtmlCard:
         from pyterrier_graph.html import in_words
 
         summary = self.summary()
@@ -416,7 +417,7 @@ class HeteroGraph(Shown, ABC):
             facts[f"{name} edges"] = (
                 f"{summary['edges'][name]:,}{words}{f' ({lost:,} unresolved)' if lost else ''}"
             )
-        return View(facts)
+        return HtmlCard(facts)
 
 
 def paper_relations(graph: HeteroGraph) -> tuple[str, ...]:

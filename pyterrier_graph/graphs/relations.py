@@ -9,15 +9,10 @@ import numpy as np
 
 ORDER, STRUCTURAL, TITLE = "order", "structural", "title"
 TITLES = "titles"  # all titles above a node: title, title/title, ...
-RETRIEVED, RELEVANT, GENERATED = "retrieved", "relevant", "generated"
-QUERY_RELATIONS = {
-    RETRIEVED: "a retriever",
-    RELEVANT: "qrels=",
-    GENERATED: "generated=",
-}  # of a query graph, and the argument of build() that makes its edges
-DOCUMENT = (
-    "document"  # not a relation of a graph; in folds, it leads from a passage to its document
-)
+RETRIEVED, RELEVANT = "retrieved", "relevant"
+# relations of a query graph, and the argument of QueryPassageGraph.build() that makes their edges
+QUERY_RELATIONS = {RETRIEVED: "a retriever", RELEVANT: "qrels="}
+DOCUMENT = "document"  # not a relation of a graph: folds passages into documents
 SELF = "SELF"  # the relation of a node to itself in Albarede et al. 2023
 OWN = "own"  # in explanations, the passage whose score is explained
 INVERSE = "_i"

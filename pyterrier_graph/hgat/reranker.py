@@ -201,22 +201,6 @@ class HGATReranker(GraphReranker):
             )
         return out
 
-    @property
-    def weights(self) -> dict[str, float]:  # type: ignore[override]
-        """Weights of the relations whose neighbors are matched directly, before the query changes them."""
-        matches = self.network.matches
-        if matches is None:
-            return {}
-        return dict(zip(matches.relations, matches.weights.tolist(), strict=True))
-
-    def searched_tokens(self) -> TokenStore:
-        """Returns what an index can contain: the tokens, or the representations if neighbors are not matched."""
-        name = "tokens" if self.config.matches else "contextualized"
-        store = getattr(self, name)
-        if store is None:
-            raise ValueError(f"{self!r} has nothing stored to search: give it {name}=")
-        return store
-
     def _score(self, work: QueryPassages) -> np.ndarray:
         scores = np.zeros(len(work.rows))
         for rows, vectors, *represented in self._represented(work):
