@@ -13,7 +13,6 @@ from .encoders.token_store import TokenStore as TokenStore
 from .evaluation import measures as measures
 from .evaluation.cross_validation import cross_validate as cross_validate
 from .evaluation.cross_validation import query_folds as query_folds
-from .evaluation.model_card import write_card as write_card
 from .evaluation.significance import summarize as summarize
 from .gnn_encoder.encoder import GNNEncoder as GNNEncoder
 from .gnn_encoder.network import GNNEncoderConfig as GNNEncoderConfig

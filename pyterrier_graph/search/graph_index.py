@@ -592,7 +592,7 @@ class GraphIndex(HtmlDisplay, WithSignature, BuiltArtifact):
         if saved := self.meta["encoder"].get("folder"):
             folders.append(self.path / saved)
         files = [file for folder in folders for file in folder.rglob("*") if file.is_file()]
-        for file in [self.path / META, self.path / "README.md", *files]:
+        for file in [self.path / META, *files]:
             if file.is_file():
                 yield file.relative_to(self.path).as_posix(), str(file)
 
