@@ -16,7 +16,6 @@ from accelerate import PartialState
 from pyterrier_dr import BiEncoder, FlexIndex
 from safetensors.torch import load_model, save_model
 
-from pyterrier_graph.checks import check_type
 from pyterrier_graph.encoders.checkpoints import DType
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.gnn_encoder.equations import PaperGNNEncoderConfig, PaperGNNEncoderNetwork
@@ -110,7 +109,6 @@ class GNNEncoder(ContextualEncoder):
         super().__init__(graph, encoder, query_graph, vectors, folder, device, dtype, verbose)
         self.training = GNNEncoderTraining() if training is None else training
         config = GNNEncoderConfig() if config is None else config
-        check_type("config", config, tuple(NETWORKS), "a GNNEncoderConfig")
         if isinstance(config, GNNEncoderConfig) and config.weights is None:
             config = dataclasses.replace(config, weights=default_weights(graph, query_graph))
         self.config = config

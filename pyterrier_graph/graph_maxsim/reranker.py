@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from pyterrier_graph.checks import check_weights, progress
+from pyterrier_graph.checks import progress
+from pyterrier_graph.configuration import checked_weights
 from pyterrier_graph.encoders.checkpoints import DType
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.token_store import TokenStore
@@ -122,7 +123,7 @@ class GraphMaxSim(GraphReranker):
 
     def _check(self) -> None:
         super()._check()
-        self.weights = check_weights(self.weights)
+        self.weights = checked_weights(self.weights)
         if self.graph is not None:
             check_relations(self.graph, self.weights)
 

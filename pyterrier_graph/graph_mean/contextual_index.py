@@ -15,9 +15,7 @@ import pyterrier as pt
 
 from pyterrier_graph.checks import (
     WithSignature,
-    check_count,
     check_frame,
-    check_type,
     positions,
 )
 from pyterrier_graph.encoders.flex import Flex
@@ -79,7 +77,6 @@ class ContextualIndex(HtmlDisplay, WithSignature):
         graph: HeteroGraph | None = None,
         encoder: Any = None,
     ) -> None:
-        check_type("path", path, (str, os.PathLike), "the folder of an index")
         self.path, self.graph = Path(path).absolute(), graph
         if not os.path.isfile(self.path / META):
             raise FileNotFoundError(f"no index at {str(path)!r:.200}")
@@ -194,8 +191,6 @@ class ContextualRetriever(WithSignature, pt.Transformer):
     def __init__(
         self, index: ContextualIndex, num_results: int = 1000, *, exact: bool = False
     ) -> None:
-        check_count("num_results", num_results)
-        check_type("exact", exact, bool, "True or False")
         self.index, self.num_results, self.exact = index, num_results, exact
 
     def __repr__(self) -> str:
@@ -290,7 +285,9 @@ def encoder_of(encoder: Any, *, device: str | None = None, dtype: DType = "auto"
     if isinstance(encoder, (str, os.PathLike)):
         return load_encoder(os.fspath(encoder), device=device, dtype=dtype)
     methods = ("encode_queries", "encode_docs")
-    if isinstance(encoder, type) or not all(hasattr(encoder, name) for name in methods):
-        expected = "the name of a checkpoint, or a bi-encoder such as ptg.DualEncoder(name)"
-        check_type("encoder", encoder, str, expected)
+    if not all(hasattr(encoder, name) for name in methods):
+        raise TypeError(
+            "encoder must be the name of a checkpoint, or a bi-encoder such as "
+            f"ptg.DualEncoder(name), got {encoder!r:.60}"
+        )
     return encoder

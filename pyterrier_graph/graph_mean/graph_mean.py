@@ -11,7 +11,8 @@ from typing import Any, Self
 import pandas as pd
 from pyterrier_dr import BiEncoder, FlexIndex
 
-from pyterrier_graph.checks import QualityWarning, check_training, check_weights
+from pyterrier_graph.checks import QualityWarning, check_training
+from pyterrier_graph.configuration import checked_weights
 from pyterrier_graph.encoders.checkpoints import DType
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.graph_mean.contextual_encoder import ContextualEncoder
@@ -108,7 +109,7 @@ class GraphMean(ContextualEncoder):
 
     @weights.setter
     def weights(self, weights: Mapping[str, float]) -> None:
-        self._weights = check_weights(weights)
+        self._weights = checked_weights(weights)
         self._check()
 
     @property

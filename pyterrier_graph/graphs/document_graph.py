@@ -14,7 +14,7 @@ import pandas as pd
 import pyterrier as pt
 from npids.lookup import Lookup
 
-from pyterrier_graph.checks import WithSignature, check_count, check_type
+from pyterrier_graph.checks import WithSignature
 from pyterrier_graph.documents.document import StructuredDocument
 from pyterrier_graph.graphs.builder import (
     CODES,
@@ -104,7 +104,6 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
             TypeError: If ``corpus_iter`` is not an iterable.
             ValueError: If a document is malformed, a docno comes twice, or there are no documents.
         """
-        check_count("passage_words", passage_words)
         documents = (made for made, _ in structured_documents(corpus_iter, document, passage_words))
         replaced = os.path.isfile(self.path / META)
         if replaced and not overwrite:
@@ -188,16 +187,15 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         Without ``context``, records have ``docno``, ``title`` and ``text``. The title of a passage joins the titles of
         all sections around it; the text of a document joins all titles and passages except the document's title.
 
-        With ``context``, records have ``docno`` and ``text``: the texts of the neighbors (for a document, the neighbors
-        of its nodes), then the text of the passage or document, each distinct text once and on its own line. A title or
-        passage of the document itself that is among the neighbors moves to the context. A relation contributes at most
-        100 texts to a record: the first in document order, or the queries with the highest labels or scores.
+        With ``context``, records have ``docno`` and ``text``: the texts of the neighbors, then the text of the passage,
+        each distinct text once and on its own line. A relation contributes at most 100 texts to a record: the first in
+        document order, or the queries with the highest labels or scores.
 
-        With ``fields=True``, ``text`` is the own text only, and each relation of the context becomes a field, for
+        With ``fields=True``, ``text`` is the passage only, and each relation of the context becomes a field, for
         indexes that weight fields (in Terrier ``text_attrs=["text", "title", "relevant"], fields=True``, BM25F).
 
         Args:
-            kind: ``'passages'`` or ``'documents'``: one record for each.
+            kind: ``'passages'`` or ``'documents'``: one record for each. Documents have no context.
             context: Relations of this graph, or paths of them (``'title'``, ``'order'``, ``'title/title'``), and
                 relations of the query graph (``'relevant'``, ``'retrieved'``), whose queries are a passage's context.
                 The relation ``'title'`` leads to the nearest title.
@@ -236,7 +234,6 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         from pyterrier_adaptive import NpTopKCorpusGraph
 
         relations = check_relations(self, relations)
-        check_count("k", k)
         neighbors = self._first_neighbors(relations, k)
         passages = len(self.passage_nodes)
         table = np.repeat(np.arange(passages, dtype="<u4")[:, None], k, axis=1)  # (passages, k)
@@ -281,8 +278,6 @@ def structured_documents(
     if isinstance(corpus_iter, str | Mapping) or not isinstance(corpus_iter, Iterable):
         raise TypeError(f"corpus_iter must be {DOCUMENTS}, got {corpus_iter!r:.60}")
     if document is not None:
-        if not callable(document):
-            check_type("document", document, str, "the name of a field, or a function of a row")
         return ((made, None) for made in documents_of_rows(corpus_iter, document))
     return (
         (

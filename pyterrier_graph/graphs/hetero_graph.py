@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from npids.lookup import Lookup
 
-from pyterrier_graph.checks import DataWarning, check_frame, check_type
+from pyterrier_graph.checks import DataWarning, check_frame
 from pyterrier_graph.documents.document import (
     PASSAGE_SEPARATOR,
     SECTION_SEPARATOR,
@@ -427,10 +427,8 @@ def paper_relations(graph: HeteroGraph) -> tuple[str, ...]:
 
 def check_relations(graph: HeteroGraph, relations: Iterable[str] | str) -> list[str]:
     """Relations or paths (``'title/title'``) as a list; raises ValueError if the graph does not have one of them."""
-    check_type("relations", relations, Iterable, "names of relations, such as 'title'")
     paths = [relations] if isinstance(relations, str) else [*relations]
     for path in paths:
-        check_type("a relation", path, str, "a name such as 'title'")
         for relation in _steps(path):
             if relation not in graph.relations:
                 within = "" if relation == path else f" of the path {path!r}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -18,10 +17,10 @@ from accelerate.utils import send_to_device
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from pyterrier_graph.checks import QualityWarning, SpeedWarning, check_type, progress
+from pyterrier_graph.checks import progress
 from pyterrier_graph.encoders.checkpoints import DType, dtype_name, precision
 from pyterrier_graph.encoders.names import DEFAULT
-from pyterrier_graph.encoders.token_encoder import TokenEncoder, TokenStates
+from pyterrier_graph.encoders.token_encoder import TokenStates
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graph_maxsim.graph_reranker import (
     GraphReranker,
@@ -53,11 +52,11 @@ from pyterrier_graph.hgat.training import (
 from pyterrier_graph.storage.artifact import weights_sha256
 from pyterrier_graph.storage.shards import Workers
 from pyterrier_graph.training.model import ranked
+from pyterrier_graph.training.trainer import restored_on_error
 from pyterrier_graph.training.validation import JudgedRun, Validation
 
 WEIGHTS = "hgat.safetensors"
 EPOCHS = 2  # of training the layers, by default
-MANY_PASSAGES = 50  # from which on computing instead of looking up is worth a warning
 
 
 class HGATReranker(GraphReranker):
@@ -124,7 +123,6 @@ class HGATReranker(GraphReranker):
         verbose: bool = True,
     ) -> None:
         config = HGATConfig() if config is None else config
-        check_type("config", config, HGATConfig, "an HGATConfig, such as HGATConfig.paper()")
         options: dict[str, Any] = {"device": device, "dtype": dtype, "verbose": verbose}
         super().__init__(graph, encoder, tokens=tokens, titles=config.titles, **options)
         relations = config.relations
@@ -163,9 +161,6 @@ class HGATReranker(GraphReranker):
     @contextualized.setter
     def contextualized(self, store: TokenStore | None) -> None:
         if store is not None:
-            check_type(
-                "contextualized", store, TokenStore, "what reranker.contextualize(path) returns"
-            )
             self._check_passages(store)
             model = self._digest(), self._with_titles
             if (store.meta.get("model_sha256"), store.meta.get("titles")) != model:
@@ -186,20 +181,6 @@ class HGATReranker(GraphReranker):
             check_relations(self.graph, (*self.relations, *(self.config.matches or ())))
         if self.contextualized is not None:
             self._check_passages(self.contextualized)
-
-    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Scores passages, as ``GraphMaxSim.transform``; warns if looking up representations would be much faster."""
-        out = super().transform(inp)
-        passages = out["docno"].nunique()
-        computed = self.contextualized is None and not self.network.unchanged()
-        if self.graph is not None and computed and passages > MANY_PASSAGES:
-            self._warn_once(
-                "speed",
-                f"HGATReranker computed the representations of {passages} passages to score them, which can be 80 "
-                "times slower than looking them up: reranker.contextualized = reranker.contextualize(path) stores them",
-                SpeedWarning,
-            )
-        return out
 
     def _score(self, work: QueryPassages) -> np.ndarray:
         scores = np.zeros(len(work.rows))
@@ -253,31 +234,20 @@ class HGATReranker(GraphReranker):
     def _learn(self, training: JudgedRun, validation: JudgedRun | None) -> None:
         options = self.training
         if options.epochs is None:
-            layers = self.network.matches is None or options.encoder_learning_rate is not None
-            options = replace(options, epochs=EPOCHS if layers else 0)
+            train_layers = self.network.matches is None or options.encoder_learning_rate is not None
+            options = replace(options, epochs=EPOCHS if train_layers else 0)
         measure = None if validation is None else Validation(validation, options.measure)
-        start = {name: value.clone() for name, value in self.network.state_dict().items()}
         identity = {  # of this training, for checkpoints
             "config": json.loads(json.dumps(asdict(self.config))),
             "weights at the start": self._digest() if self.training_log else "untrained",
         }
-        try:
-            with warnings.catch_warnings():
-                if options.epochs:  # the layers may still improve the ranking
-                    warnings.simplefilter("ignore", QualityWarning)
-                log = self._learn_matches(training, measure, options, identity)
-            with warnings.catch_warnings():
-                # the direct matches have improved the ranking
-                if any("kept" in entry and entry["step"] for entry in log):
-                    warnings.simplefilter("ignore", QualityWarning)
-                if options.epochs:
-                    last = {name: log[-1][name] if log else 0 for name in ("epoch", "step")}
-                    for entry in self._learn_layers(training, measure, options, identity):
-                        log.append(entry | {name: entry[name] + last[name] for name in last})
-            self.training_log, self.contextualized = log, None  # a store has the old weights
-        except BaseException:
-            self.network.load_state_dict(start)
-            raise
+        with restored_on_error(self.network):
+            log = self._learn_matches(training, measure, options, identity)
+            if options.epochs:
+                last = {name: log[-1][name] if log else 0 for name in ("epoch", "step")}
+                for entry in self._learn_layers(training, measure, options, identity):
+                    log.append(entry | {name: entry[name] + last[name] for name in last})
+        self.training_log, self.contextualized = log, None  # a store has the old weights
 
     def _learn_matches(
         self,
@@ -366,8 +336,9 @@ class HGATReranker(GraphReranker):
         names = ("encoder", "config", "titles", "tokens", "_contextualized")
         before = {name: getattr(self, name) for name in names}
         self.contextualized = None  # of the weights that now change
-        if learned:
-            self._use_copy(encoder)
+        if learned:  # stored tokens are those of the original encoder
+            self.encoder, self.titles, self.tokens = encoder, self._with_titles, None
+            self.config = replace(self.config, titles=self.titles)
         try:
             self._keep_tokens = not learned
             tokens = [(graph, self._tokens_of(graph)) for graph in graphs]
@@ -388,18 +359,6 @@ class HGATReranker(GraphReranker):
             return measure.per_query(ranked(measure.run, scores, self)["score"])
 
         return measured
-
-    def _use_copy(self, encoder: TokenEncoder) -> None:
-        """Takes the copy of the encoder that learns, which stored tokens do not fit."""
-        if self.tokens is not None:
-            warnings.warn(
-                f"fit trains a copy of the encoder: the vectors in {self.tokens!r} are not used any more. To "
-                "store new ones: reranker.tokens = TokenStore(path).build(graph, reranker.encoder)",
-                SpeedWarning,
-                stacklevel=5,
-            )
-        self.encoder, self.titles, self.tokens = encoder, self._with_titles, None
-        self.config = replace(self.config, titles=self.titles)
 
     def _run(
         self, validate: Callable[[], np.ndarray] | None, identity: dict[str, Any]
@@ -434,19 +393,11 @@ class HGATReranker(GraphReranker):
             raise ValueError(
                 "only the passages of a document graph can be contextualized in advance"
             )
-        graph, tokens = self.graph, self.tokens
-
-        def prepare(folder: Path) -> None:
-            nonlocal tokens
-            if tokens is None:  # every node is encoded once, and none is kept in memory
-                tokens = TokenStore(folder / "tokens", verbose=self.verbose)
-                if not tokens.built():
-                    tokens.build(graph, self.encoder, titles=self.titles, workers=workers)
+        graph, tokens = self.graph, self._tokens_of(self.graph)
 
         def states_of(nodes: np.ndarray) -> TokenStates:
             is_passage = graph.node_type[nodes] == PASSAGE_TYPE
             passages = nodes[is_passage]
-            assert tokens is not None
             with torch.inference_mode(), precision(self.dtype, self._device):
                 chunks = np.array_split(passages, max(1, -(-len(passages) // self.batch_size)))
                 states = [self._in_context(graph, tokens, chunk)[1] for chunk in chunks]
@@ -471,7 +422,6 @@ class HGATReranker(GraphReranker):
                 "encoder_sha256": self.encoder.fingerprint(),
                 "batch_size": self.batch_size,
             },
-            prepare=prepare,
             task="contextualizing",
             workers=workers,
         )

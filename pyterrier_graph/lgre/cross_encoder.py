@@ -16,9 +16,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
 from pyterrier_graph.checks import (
-    check_count,
     check_frame,
-    check_type,
     is_unicode,
     progress,
     query_texts,
@@ -70,12 +68,6 @@ class TextReranker(Reranker):
         verbose: bool,
     ) -> None:
         pt.Artifact.__init__(self, pt.Artifact.NO_PATH)
-        name = (
-            "the name or the folder of a checkpoint, such as 'cross-encoder/ms-marco-MiniLM-L6-v2'"
-        )
-        check_type("encoder", encoder, (str, os.PathLike), name)
-        check_type("text_field", text_field, str, "the name of a column")
-        check_count("max_tokens", max_tokens, 4)
         self.encoder = os.fspath(encoder)
         self.checkpoint = resolve(encoder)
         self.training = self.TRAINING() if training is None else training

@@ -16,10 +16,7 @@ import pyterrier as pt
 from pyterrier_graph.checks import (
     QualityWarning,
     WithSignature,
-    check_choice,
-    check_count,
     check_training,
-    check_type,
 )
 from pyterrier_graph.documents.document import StructuredDocument
 from pyterrier_graph.encoders.names import checkpoint_name
@@ -125,8 +122,10 @@ class GraphIndex(HtmlDisplay, WithSignature, BuiltArtifact):
     ) -> None:
         super().__init__(path, verbose=verbose)
         self.training: Tuning = check_training(training, Tuning)
-        if lexical is not None and not isinstance(lexical, pt.Transformer):
-            check_choice("lexical, unless it is a pipeline,", lexical, get_args(Lexical))
+        if isinstance(lexical, str) and lexical not in get_args(Lexical):
+            raise ValueError(
+                f"lexical must be a pipeline or one of {get_args(Lexical)}, got {lexical!r}"
+            )
         self.lexical = lexical
         self.encoder: Any = encoder
         if isinstance(encoder, (str, os.PathLike)):
@@ -285,8 +284,6 @@ class GraphIndex(HtmlDisplay, WithSignature, BuiltArtifact):
             FileExistsError: If there is an index at the path and ``overwrite`` is False, or other files.
             ValueError: If a document is malformed, a docno comes twice, or there are no documents.
         """
-        check_count("passage_words", passage_words)
-        check_type("overwrite", overwrite, bool, "True or False")
         if self.built() and not overwrite:
             advice = f"{self!r} opens it, update(docs) changes documents, index(..., overwrite=True) replaces all"
             raise FileExistsError(f"{str(self.path)!r} exists already: {advice}")
@@ -329,7 +326,6 @@ class GraphIndex(HtmlDisplay, WithSignature, BuiltArtifact):
             KeyError: If a document is not in the index.
             ValueError: If no document would be left.
         """
-        check_type("docnos", docnos, Iterable, "ids of documents")
         IndexBuilder(self, deleted=[docnos] if isinstance(docnos, str) else [*docnos]).build()
         return self
 
@@ -435,7 +431,6 @@ class GraphIndex(HtmlDisplay, WithSignature, BuiltArtifact):
                 then the ``docno``, and the passage is in the column ``passage``.
             within: Searches these documents only: docnos, or what docnos begin with.
         """
-        check_count("num_results", num_results)
         return self._with_texts(self._lexical(num_results, within), per)
 
     def dense(
@@ -465,7 +460,6 @@ class GraphIndex(HtmlDisplay, WithSignature, BuiltArtifact):
 
         The first results do not depend on ``num_results``. In a pipeline that is trained, the hybrid stays as it is.
         """
-        check_count("num_results", num_results)
         fusion, evidence = self._fusion(within, exact), self._evidence
         pipeline = fusion if evidence is None else fusion >> evidence
         return self._with_texts(Frozen(pipeline) % num_results, per)
@@ -495,8 +489,6 @@ class GraphIndex(HtmlDisplay, WithSignature, BuiltArtifact):
             question: no result has all of its words, and no passage is as similar to it as to random words.
             ``attrs["weak"]`` then has both similarities.
         """
-        check_type("question", question, str, "a string")
-        check_count("num_results", num_results)
         lines = self._opened.lines
         per = per or ("passage" if lines is None else "section")
         ranking = self._fusion(within).contributions(
@@ -605,7 +597,6 @@ def _checked(answered: Any) -> Answered | None:
     """Topics and judgments with ids as strings."""
     if answered is None:
         return None
-    check_type("answered", answered, tuple, "a pair of topics and qrels")
     topics, qrels = answered
     qrels = checked_qrels(qrels, "answered")
     return checked_topics(topics, "answered"), qrels[["qid", "docno", "label"]]

@@ -31,8 +31,6 @@ from weakref import WeakKeyDictionary
 
 import pyterrier as pt
 
-from pyterrier_graph.checks import check_type
-
 if TYPE_CHECKING:
     import pandas as pd
     from torch import nn
@@ -443,7 +441,6 @@ class BuiltArtifact(OwnArtifact):
     _folder_id: tuple[int, int] | None = None
 
     def __init__(self, path: str | os.PathLike[str], *, verbose: bool = True) -> None:
-        check_type("path", path, (str, os.PathLike), "the path of a folder")
         if "://" in os.fspath(path):  # not shown, since it may contain credentials
             raise ValueError(f"{type(self).__name__} needs the path of a folder, not a URL")
         super().__init__(Path(path).absolute())  # files are opened later, perhaps from elsewhere

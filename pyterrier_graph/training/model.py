@@ -22,7 +22,6 @@ from torch import nn
 from pyterrier_graph.checks import (
     QualityWarning,
     WithSignature,
-    check_count,
     check_training,
     positions,
 )
@@ -117,7 +116,6 @@ class LearnedModel(HtmlDisplay, WithSignature, OwnArtifact, pt.Estimator):
         """
         if self.TRAINING is not None:
             check_training(self.training, self.TRAINING)
-        check_count("batch_size", getattr(self, "batch_size", 1))
         dtype_of(self.dtype, self._device)
 
     @property
