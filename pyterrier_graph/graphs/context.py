@@ -78,11 +78,14 @@ def _check_passages(graph: HeteroGraph, query_graph: QueryPassageGraph) -> None:
 
 
 def _documents(graph: HeteroGraph) -> Iterator[dict[str, str]]:
-    """A record per document, whose first node is its root section."""
+    """A record per document, with the title of its root section."""
     for numbers in blocks(len(graph), BLOCK):
-        starts, ends = graph.node_offsets[numbers], graph.node_offsets[numbers + 1]
-        for docno, start, end in zip(graph.docnos_of(numbers), starts, ends, strict=True):
-            title, *texts = graph.texts(np.arange(start, end))
+        roots = graph.roots[numbers]
+        bounds = zip(graph.node_offsets[numbers], graph.node_offsets[numbers + 1], strict=True)
+        rows = zip(graph.docnos_of(numbers), graph.texts(roots), roots, bounds, strict=True)
+        for docno, title, root, (start, end) in rows:
+            nodes = np.arange(start, end)
+            texts = graph.texts(nodes[nodes != root])
             yield {"docno": docno, "title": title, "text": "\n".join(filter(None, texts))}
 
 

@@ -40,7 +40,7 @@ DOCUMENTS = "documents: records with 'docno' and 'text', or dataset.get_corpus_i
 
 
 class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
-    """The graph of a corpus: the sections and passages of its documents and their relations, stored and memory-mapped.
+    """The graph of a corpus on disk, memory-mapped: the sections and passages of its documents, and their relations.
 
     ::
 
@@ -50,7 +50,7 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
     :class:`~pyterrier_graph.graphs.hetero_graph.HeteroGraph` lists the relations and their directions.
 
     Args:
-        path: Folder of the graph; it may not exist yet, see :meth:`index`. Nothing is read before it is needed.
+        path: Folder of the graph. It need not exist before :meth:`index`; nothing is read before it is needed.
         verbose: Whether to show progress.
     """
 
@@ -83,9 +83,9 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
     ) -> Self:
         """Builds the graph.
 
-        Documents are read once; only their docnos stay in memory. References may lead to later documents. References to
-        documents or passages that are not in the corpus are left out and counted in ``unresolved``. The graph appears
-        under its path when it is complete: if building fails or is killed, there is no graph, or the previous one.
+        Documents are read once; memory holds their docnos, codes and edges. References may lead to later documents.
+        References out of the corpus are left out and counted in ``unresolved``. The graph appears under its path when
+        it is complete: if building fails or is killed, there is no graph, or the previous one.
 
         Args:
             corpus_iter: Structured documents, or records (or a DataFrame of them) as
@@ -93,16 +93,16 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
                 ``references``, ``codes``), or with ``docno`` and ``text`` (``title``), which is split into passages, or
                 with sections, paragraphs or headings as the datasets of ir_datasets have them. For documents in another
                 format, pass ``map(read, documents)`` with a function that returns such records.
-            document: For a corpus of passages, the document of a row: the name of a field, or a function of the row.
-                See :func:`~pyterrier_graph.graphs.builder.documents_of_rows`: passages keep their docnos, and the
-                rows of a document must follow one another.
-            passage_words: Words per passage where texts are split.
-            overwrite: Whether to replace a graph that exists at this path.
+            document: For a corpus of passages: the field that names the document of a row, or a function of the row.
+                Passages keep their docnos, and the rows of a document must follow one another. See
+                :func:`~pyterrier_graph.graphs.builder.documents_of_rows`.
+            passage_words: Maximum number of words per passage where texts are split.
+            overwrite: Whether to replace an existing graph.
 
         Raises:
-            FileExistsError: If there is a graph at its path and ``overwrite`` is False, or other files.
+            FileExistsError: If the path has other files, or a graph and ``overwrite`` is False.
             TypeError: If ``corpus_iter`` is not an iterable.
-            ValueError: If a document is malformed, a docno comes twice, or there are no documents.
+            ValueError: If a document is malformed, a docno is repeated, or there are no documents.
         """
         documents = (made for made, _ in structured_documents(corpus_iter, document, passage_words))
         replaced = os.path.isfile(self.path / META)
@@ -145,7 +145,7 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         return self._open(lambda folder: Lookup(folder / PASSAGES))
 
     def summary(self) -> dict[str, Any]:
-        """The numbers of any graph, and under ``source`` the report of the reader whose documents were indexed."""
+        """Counts, as for any graph, and under ``source`` the report of the reader of the documents."""
         source = {"source": self.meta["source"]} if "source" in self.meta else {}
         return super().summary() | source
 
@@ -178,7 +178,7 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         query_graph: QueryPassageGraph | None = None,
         fields: bool = False,
     ) -> Iterator[dict[str, str]]:
-        """Records that any index can be built from, with the texts of neighbors as asked for.
+        """Yields records for any indexer, with the texts of neighbors on request.
 
         ::
 
@@ -216,20 +216,19 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
     ) -> NpTopKCorpusGraph:
         """Writes relations as a corpus graph with k neighbors each, for adaptive retrieval by ``pyterrier_adaptive``.
 
-        Passages have the order of ``graph.get_corpus_iter()``. Every edge has weight 1. Where there are fewer than k
-        neighbors, the passage itself fills the row, with weight 0. Where there are more, the first relations win, then
-        the order of the graph.
+        Passages are in the order of ``graph.get_corpus_iter()``. Every edge has weight 1. If there are fewer than k
+        neighbors, the passage itself fills the row, with weight 0. If there are more, the first relations win, then the
+        order of the graph.
 
         Args:
-            relations: One relation or path, or several, such as ``['order', 'order_i']`` for the next and previous
-                passage.
-            k: Neighbors per passage.
+            relations: Relations or paths, such as ``['order', 'order_i']`` for the next and previous passage.
+            k: Number of neighbors per passage.
             path: Folder of the corpus graph, which must not exist yet.
 
         Raises:
             ImportError: If ``pyterrier_adaptive`` is not installed.
-            FileExistsError: If there is something at ``path``.
-            ValueError: If the graph has no such relation, or k is less than 1.
+            FileExistsError: If something exists at ``path``.
+            ValueError: If the graph has no such relation.
         """
         from pyterrier_adaptive import NpTopKCorpusGraph
 
@@ -272,7 +271,7 @@ def structured_documents(
     document: str | DocumentOf | None,
     passage_words: int,
 ) -> Iterator[tuple[StructuredDocument, Any]]:
-    """The documents of a corpus, as in :meth:`DocumentGraph.index`, each with the lines of its nodes or None."""
+    """Documents of a corpus, as in :meth:`DocumentGraph.index`, each with the lines of its nodes or None."""
     if isinstance(corpus_iter, pd.DataFrame):
         corpus_iter = corpus_iter.astype(object).where(corpus_iter.notna(), None).to_dict("records")
     if isinstance(corpus_iter, str | Mapping) or not isinstance(corpus_iter, Iterable):

@@ -1,4 +1,4 @@
-"""Transformers of a graph: documents to passages, and passages to texts, sections or documents."""
+"""Transformers that need a graph: documents to passages, and passages to texts, sections or documents."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -24,7 +24,7 @@ FIELDS = ("text", "title")
 
 
 class Step(WithSignature, pt.Transformer):
-    """Base of transformers that learn nothing: their ``repr`` is their name and arguments."""
+    """Base of transformers without training. Their ``repr`` shows their name and arguments."""
 
     __repr__ = pta.transformer_repr
 
@@ -35,20 +35,19 @@ class Step(WithSignature, pt.Transformer):
 
 
 class Passages(Step):
-    """Replaces each document with all its passages, in document order, because graph models rank passages.
+    """Replaces each document with its passages, because graph models rank passages.
 
-    A passage has the score of its document. Ranks keep the order of the documents, and of the passages in a document.
-    A run of passages keeps its rows and gets their texts.
+    Passages have the score of their document, and are ranked in the order of the documents, then of the text. A run of
+    passages keeps its rows and gets their texts.
 
     Columns in: ``docno`` (of documents), and any others. Columns out: ``docno`` (of passages, ``docno%pN`` or their own
-    ids), ``text``, ``rank`` where there are ``qid`` and ``score``, and the other columns unchanged. The column
-    ``docid`` is left out, because it belongs to the document.
+    ids), ``text``, ``rank`` if there are ``qid`` and ``score``, and the other columns unchanged. The column ``docid``
+    is dropped, because it belongs to the document.
 
     Args:
         graph: The graph that contains the documents.
         titles: Whether texts begin with the titles of a passage's sections: ``"title - section: passage"``. Rerankers
-            that take token vectors from a store or the graph ignore texts.
-
+            that read a graph or stored vectors ignore texts.
     """
 
     def __init__(self, graph: HeteroGraph, *, titles: bool = False) -> None:
@@ -189,26 +188,25 @@ class ExpandContext(Step):
 
 
 class Fold(Step):
-    """Ranks sections, documents, or other nodes by the best passages that lead to them along a relation.
+    """Ranks sections, documents or other nodes by their best passages.
 
     ::
 
         sections = bm25 >> graph.fold("structural") >> pt.text.get_text(graph)
 
-    A node has the score of its best passage. Ties keep the order of the passages' ranks, or of the rows if there are no
-    ranks. A passage that leads to several nodes gives its score to each of them. A passage that leads to no node stays
-    as it is, for example with ``'title'`` a passage under no title; so does a section. With ``'document'``, sections
-    lead to their documents, and a document stays as it is.
+    A passage gives its score to each node that it leads to along a relation, and a node keeps the best score. Ties keep
+    the order of the ranks, or of the rows without ranks. A passage that leads nowhere stays in the run, for example
+    with ``'title'`` a passage under no title; so does a section. With ``'document'``, sections lead to their documents,
+    and documents stay in the run.
 
     Columns in: ``qid, docno, score``, of passages, and any others. Columns out: ``docno`` (the id of the node, such as
-    ``docno%sN`` for a section), ``score``, ``rank``, ``passage`` (the ``docno`` of the best passage), and all other
-    columns with the values of the best passage; ``docid`` is left out, because it belongs to the passage.
+    ``docno%sN`` for a section), ``score``, ``rank``, ``passage`` (the ``docno`` of the best passage), and the other
+    columns of the best passage except ``docid``.
 
     Args:
         graph: The graph that contains the passages.
-        relation: What to fold passages into: a relation of the graph, a path of relations
-            (``'structural/structural'``), or ``'document'`` for their documents, whose ids are docnos. In contrast to
-            ``pt.text.max_passage()``, the graph determines the document of a passage.
+        relation: A relation of the graph, a path (``'structural/structural'``), or ``'document'``. In contrast to
+            ``pt.text.max_passage()``, the graph determines the document of a passage, not its id.
     """
 
     def __init__(self, graph: HeteroGraph, relation: str = "structural") -> None:

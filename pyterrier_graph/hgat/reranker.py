@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -56,7 +56,17 @@ from pyterrier_graph.training.trainer import restored_on_error
 from pyterrier_graph.training.validation import JudgedRun, Validation
 
 WEIGHTS = "hgat.safetensors"
-EPOCHS = 2  # of training the layers, by default
+EPOCHS = 2  # default for training the layers
+
+
+class PassageBatch(NamedTuple):
+    """Passages of one query, as :meth:`HGAT.score` needs them."""
+
+    rows: np.ndarray  # rows of the run, shape (passages,)
+    query: Tensor  # token vectors of the query, shape (query tokens, d)
+    content: TokenStates  # token vectors of the passages as encoded, E_p
+    in_context: TokenStates  # token vectors of the passages after the last layer, h_p
+    neighbors: Tensor | None  # best matches in neighbors, shape (passages, relations, query tokens)
 
 
 class HGATReranker(GraphReranker):
@@ -67,37 +77,37 @@ class HGATReranker(GraphReranker):
             Journal 26, 2023.
         :link: https://doi.org/10.1007/s10791-023-09424-3
 
-    A passage is encoded into one vector per token. In the layers of the network, its tokens attend to the tokens of its
-    neighbors in the graph: titles, the previous and next passage, a claim it refers to, a document it cites. MaxSim
-    compares the resulting vectors with the query's. With the default configuration, the untrained network equals
-    :class:`~pyterrier_graph.GraphMaxSim` with default weights, and :meth:`fit` moves away from this start as far as
+    Every passage is encoded into one vector per token. In the layers of the network, the tokens of a passage attend to
+    the tokens of its neighbors in the graph: titles, the previous and next passage, a claim it refers to, a document it
+    cites. MaxSim compares the resulting vectors with the query's. With the default configuration, the untrained network
+    equals :class:`~pyterrier_graph.GraphMaxSim` with default weights; :meth:`fit` leaves this start only where
     validation queries support it. ``config=HGATConfig.paper(), training=HGATTraining.paper()`` is the paper's setting.
 
-    By default, the tokens of neighbors are also matched directly, and ``fit`` learns how much each query token counts,
-    and how much each relation counts for it, from all candidates of a query
-    (:class:`~pyterrier_graph.hgat.equations.NeighborMatches`). ``training=HGATTraining(epochs=2)`` trains the layers as
-    well, with pairwise softmax cross-entropy on triples <q, p+, p-> (Sect. 5.2.3), which changed nothing on eight
-    collections and takes three to ten times as long. For ``negatives='shared_codes'`` or ``'mixed'`` the training
-    queries may have a column ``codes``. An encoder that learns is a copy: the caller's stays unchanged.
+    By default, query tokens are also matched directly with the tokens of neighbors. From all candidates of a query,
+    ``fit`` learns the importance of each query token, and of each relation for this token
+    (:class:`~pyterrier_graph.hgat.equations.NeighborMatches`). ``training=HGATTraining(epochs=2)`` also trains the
+    layers, with pairwise softmax cross-entropy on triples <q, p+, p-> (Sect. 5.2.3); on eight collections this changed
+    nothing and took three to ten times as long. For ``negatives='shared_codes'`` or ``'mixed'``, the training queries
+    may have a column ``codes``. An encoder that learns is a copy: the caller's encoder stays unchanged, and stored
+    tokens are no longer used.
 
     Args:
-        graph: The document graph; None to use the graph in the ``graph`` column (see ``CandidateGraph``).
+        graph: The document graph; by default the graphs in the column ``graph`` (see ``CandidateGraph``).
         encoder: A :class:`~pyterrier_graph.encoders.token_encoder.TokenEncoder`, or the name of a checkpoint for one.
         config: Variant and shape of the network, its relations, and the seed of its initial weights.
         tokens: Stored token vectors of the graph's nodes; without them see :class:`~pyterrier_graph.GraphMaxSim`.
-        contextualized: The store that :meth:`contextualize` returned for these weights: reranking is then a look-up
-            and a MaxSim. Untrained layers change nothing, so there is nothing to store.
+        contextualized: The store that :meth:`contextualize` returned for these weights. Reranking then looks vectors up
+            and computes MaxSim. Untrained layers change nothing, so they need no store.
         training: Options of :meth:`fit`.
-        batch_size: Number of passages represented at once.
+        batch_size: Number of passages that the network represents at once.
         device, dtype, verbose: See :class:`~pyterrier_graph.GraphMaxSim`, which also lists the columns.
 
     Attributes:
         relations: The relations along which passages aggregate.
 
     Raises:
-        TypeError: If an argument is of another type.
-        ValueError: If the graph does not have a relation, the heads do not divide the dimension, ``tokens`` belong to
-            another encoder, or ``contextualized`` to other weights.
+        ValueError: If the graph lacks a relation, the heads do not divide the dimension, ``tokens`` belong to another
+            encoder, or ``contextualized`` belongs to other weights.
     """
 
     schematic = {"label": "HGAT", "help_url": "https://pypi.org/project/pyterrier-graph/"}
@@ -155,7 +165,7 @@ class HGATReranker(GraphReranker):
 
     @property
     def contextualized(self) -> TokenStore | None:
-        """Stored representations of all passages; representations of other passages or weights raise ValueError."""
+        """Stored representations of all passages. Setting a store of other passages or weights raises ValueError."""
         return self._contextualized
 
     @contextualized.setter
@@ -184,43 +194,41 @@ class HGATReranker(GraphReranker):
 
     def _score(self, work: QueryPassages) -> np.ndarray:
         scores = np.zeros(len(work.rows))
-        for rows, vectors, *represented in self._represented(work):
+        for batch in self._batches(work):
             with torch.inference_mode(), precision(self.dtype, self._device):
-                scores[rows] = self.network.score(vectors, *represented).cpu().numpy()
+                scores[batch.rows] = self.network.score(*batch[1:]).cpu().numpy()
         return scores
 
-    def _represented(
-        self, work: QueryPassages
-    ) -> Iterator[tuple[np.ndarray, Tensor, TokenStates, TokenStates, Tensor | None]]:
-        """Rows of one query, its vectors, and what ``HGAT.score`` needs of their passages."""
+    def _batches(self, work: QueryPassages) -> Iterator[PassageBatch]:
+        """Represents the passages in their context, in batches of one query each."""
         queries = work.queries.to(self._device)
         if self.contextualized is not None or self.network.unchanged():
-            batches = rows_of_each(work.query)
+            groups = rows_of_each(work.query)
         else:  # each representation is computed once, for all queries
             _, position = np.unique(work.node, return_inverse=True)
-            batches = rows_of_each(position // self.batch_size)
+            groups = rows_of_each(position // self.batch_size)
         matches = self.network.matches
-        for batch in progress(batches, len(batches), "batch", verbose=self.verbose):
-            nodes, position = np.unique(work.node[batch], return_inverse=True)
+        for group in progress(groups, len(groups), "batch", verbose=self.verbose):
+            nodes, position = np.unique(work.node[group], return_inverse=True)
             with torch.inference_mode(), precision(self.dtype, self._device):
                 content, in_context = self._in_context(work.graph, work.tokens, nodes)
-            for members in rows_of_each(work.query[batch]):
-                rows, passages = batch[members], position[members]
-                vectors, neighbors = queries[work.query[rows[0]]], None
-                selected = torch.from_numpy(passages).to(self._device)
+            for members in rows_of_each(work.query[group]):
+                rows, passages = group[members], position[members]
+                query, neighbors = queries[work.query[rows[0]]], None
+                index = torch.from_numpy(passages).to(self._device)
                 with torch.inference_mode():
                     if matches is not None:
                         _, neighbors = best_matches(
-                            work, vectors, nodes[passages], matches.relations, own=False
+                            work, query, nodes[passages], matches.relations, own=False
                         )
-                    states = content.select(selected), in_context.select(selected)
+                    states = content.select(index), in_context.select(index)
                 # outside of inference mode, which would last beyond the yield
-                yield rows, vectors, *states, neighbors
+                yield PassageBatch(rows, query, *states, neighbors)
 
     def _in_context(
         self, graph: HeteroGraph, tokens: TokenStore | GraphTokens, nodes: np.ndarray
     ) -> tuple[TokenStates, TokenStates]:
-        """Passages as encoded (if they are stored, only the late framework loads these), and in context."""
+        """Token vectors of passages as encoded, which only the late framework needs, and in context."""
         if self.contextualized is None:
             propagation = send_to_device(self.network.plan(graph, nodes), self._device)
             inputs = tokens.states(propagation.nodes, self._device)
@@ -279,10 +287,10 @@ class HGATReranker(GraphReranker):
             "training candidates": hashlib.sha256(texts + labels.tobytes()).hexdigest(),
         }
         validate = None if measure is None else self._measured_matches(measure)
-        return train_matches(matches, lists, options, **self._run(validate, identity))
+        return train_matches(matches, lists, options, **self._trainer_arguments(validate, identity))
 
     def _measured_matches(self, measure: Validation) -> Callable[[], np.ndarray]:
-        """A function that measures the present weights of direct matches."""
+        """Returns a function that measures the present weights of direct matches."""
         matches, candidates = self.network.matches, self._candidates(measure.run)
 
         def measured() -> np.ndarray:
@@ -296,21 +304,21 @@ class HGATReranker(GraphReranker):
         return measured
 
     def _candidates(self, run: pd.DataFrame) -> list[Candidates]:
-        """The best matches of each query's candidates, which do not depend on the weights of direct matches."""
+        """The best matches of each query's candidates; the weights of direct matches do not change them."""
         candidates = []
         for work in self._work(run):
             batches: dict[int, list[Candidates]] = {}
-            for rows, vectors, _, in_context, neighbors in self._represented(work):
+            for batch in self._batches(work):
                 with torch.inference_mode():
-                    own = token_maxima(vectors, in_context)
-                assert neighbors is not None
-                tensors = (tensor.cpu().clone() for tensor in (vectors, own, neighbors))
-                batch = Candidates(work.rows[rows], *tensors)
-                batches.setdefault(work.query[rows[0]], []).append(batch)
+                    own = token_maxima(batch.query, batch.in_context)
+                assert batch.neighbors is not None
+                tensors = (tensor.cpu().clone() for tensor in (batch.query, own, batch.neighbors))
+                matches = Candidates(work.rows[batch.rows], *tensors)
+                batches.setdefault(work.query[batch.rows[0]], []).append(matches)
             for of_query in batches.values():
-                rows, (vectors, *_), own, neighbors = zip(*of_query, strict=True)
+                rows, (query, *_), own, neighbors = zip(*of_query, strict=True)
                 candidates.append(
-                    Candidates(np.concatenate(rows), vectors, torch.cat(own), torch.cat(neighbors))
+                    Candidates(np.concatenate(rows), query, torch.cat(own), torch.cat(neighbors))
                 )
         return candidates
 
@@ -342,7 +350,7 @@ class HGATReranker(GraphReranker):
         try:
             self._keep_tokens = not learned
             tokens = [(graph, self._tokens_of(graph)) for graph in graphs]
-            run = self._run(validate, identity)
+            run = self._trainer_arguments(validate, identity)
             return train_on_triples(self.network, encoder, tokens, queries, triples, options, **run)
         except BaseException:  # the trainer has given the network its weights back
             self.__dict__.update(before)
@@ -351,7 +359,7 @@ class HGATReranker(GraphReranker):
             del self._keep_tokens  # the class attribute is True
 
     def _measured_layers(self, measure: Validation, *, learned: bool) -> Callable[[], np.ndarray]:
-        """A function that measures the present network; queries are encoded once, unless the encoder learns."""
+        """Returns a function that measures the present network. Queries are encoded once, unless the encoder learns."""
         work = None if learned else [*self._work(measure.run)]
 
         def measured() -> np.ndarray:
@@ -360,10 +368,10 @@ class HGATReranker(GraphReranker):
 
         return measured
 
-    def _run(
+    def _trainer_arguments(
         self, validate: Callable[[], np.ndarray] | None, identity: dict[str, Any]
     ) -> dict[str, Any]:
-        """The arguments of a training besides its options."""
+        """Arguments of the trainer besides the options."""
         return {
             "validate": validate,
             "identity": identity,
@@ -376,9 +384,9 @@ class HGATReranker(GraphReranker):
     # --- representations and explanations
 
     def contextualize(self, path: str | os.PathLike[str], *, workers: Workers = 1) -> TokenStore:
-        """Computes the representations of all passages once, so that reranking is a look-up and a MaxSim (Sect. 5.2.2).
+        """Stores the representations of all passages, so that reranking is a look-up and a MaxSim (Sect. 5.2.2).
 
-        Give the store to :class:`HGATReranker` as ``contextualized`` (or set that attribute). An interrupted call
+        Pass the store to :class:`HGATReranker` as ``contextualized``, or set this attribute. An interrupted call
         continues when it is repeated, with any number of workers.
 
         Args:
@@ -435,8 +443,8 @@ class HGATReranker(GraphReranker):
     def explain(self, query: str, docno: str, *, graph: HeteroGraph | None = None) -> pd.DataFrame:
         """Explains a score: the nodes and tokens that it came from.
 
-        Given the attention weights and the lengths of vectors, a score is a sum over the tokens of all texts that the
-        passage aggregates from, directly or through other nodes (plus biases, which belong to no token).
+        With attention weights and lengths of vectors taken as constants, a score is a sum over the tokens of all
+        texts that the passage aggregates from, directly or through other nodes (plus biases, which belong to no token).
 
         Args:
             query: The query.
@@ -444,10 +452,10 @@ class HGATReranker(GraphReranker):
             graph: The graph; by default the graph of the reranker.
 
         Returns:
-            A row per token, the largest shares of the score first, with ``relation`` (of the passage to the node;
-            ``'own'`` for the passage, ``''`` for a node that it aggregates from through others), ``source`` (id of the
-            node), ``text`` (the token), ``weight`` (NaN: attention has none per token), ``score`` (the token's share:
-            gradient times input), ``position`` (of the token in its node).
+            A row per token, with the largest shares of the score first: ``relation`` (from the passage to the node;
+            ``'own'`` for the passage, ``''`` for a node that it reaches through others), ``source`` (id of the node),
+            ``text`` (the token), ``weight`` (NaN: attention has none per token), ``score`` (the token's share: gradient
+            times input), ``position`` (of the token in its node).
         """
         graph, target, tokens = self._explained(docno, graph)
         propagation = send_to_device(self.network.plan(graph, target, complete=True), self._device)
@@ -475,7 +483,7 @@ class HGATReranker(GraphReranker):
         return frame.sort_values("score", ascending=False, kind="stable", ignore_index=True)
 
     def _linear_score(self, query: str, states: TokenStates, propagation: Propagation) -> Tensor:
-        """Score of the target, shape (1,), whose gradients take attention weights for constants."""
+        """Score of the target, shape (1,); its gradients take attention weights as constants."""
         in_context = self.network(states, propagation, linear=True)
         vectors = self.encoder.encode_queries([query]).to(self._device)[0]
         matches = self.network.matches
