@@ -147,7 +147,6 @@ setup(
             "dual_encoder.sbert = pyterrier_graph.pair.dual_encoder:DualEncoder.load",
             "graph_index.versions = pyterrier_graph.search.graph_index:GraphIndex",
             "gnn_encoder.safetensors = pyterrier_graph.gnn_encoder.encoder:GNNEncoder.load",
-            "late_interaction_index.faiss = pyterrier_graph.graph_maxsim.index:LateInteractionIndex",
             "passage_graph.csr = pyterrier_graph.graphs.document_graph:DocumentGraph",
             "query_passage_graph.csr = pyterrier_graph.graphs.query_passage_graph:QueryPassageGraph",
             "reranker.cross_encoder = pyterrier_graph.lgre.cross_encoder:CrossEncoderReranker.load",

@@ -475,7 +475,6 @@ def test_name_that_is_no_text(tmp_path: Path):
         ("no such folder", {}, FileNotFoundError, "no file"),
         (["no such file"], {}, FileNotFoundError, "no file"),
         ([], {}, ValueError, "empty list"),
-        (3, {}, TypeError, "files"),
     ],
 )
 def test_bad_arguments(files: Any, options: dict[str, Any], error: type[Exception], message: str):

@@ -38,7 +38,6 @@ from pyterrier_graph.search.lexical import bm25
 from pyterrier_graph.search.records import RecordChanges, read_documents
 from pyterrier_graph.search.versions import KIND, Answered, Version
 from pyterrier_graph.storage.artifact import (
-    CARD,
     DIGESTS,
     LOCK,
     META,
@@ -57,7 +56,7 @@ if TYPE_CHECKING:
     from pyterrier_graph.graph_mean.contextual_encoder import ContextualEncoder
     from pyterrier_graph.search.graph_index import GraphIndex
 
-OWN_FILES = {versions.ENCODED, LOCK, META, CARD}
+OWN_FILES = {versions.ENCODED, LOCK, META}
 TEXTS_AT_ONCE = 4096
 
 

@@ -18,11 +18,8 @@ import pyterrier as pt
 
 from pyterrier_graph.checks import (
     WithSignature,
-    check_count,
     check_frame,
-    check_number,
     check_training,
-    check_type,
 )
 from pyterrier_graph.documents.document import split_passage_id
 from pyterrier_graph.html import pipeline_name
@@ -107,12 +104,6 @@ class Hybrid(WithSignature, pt.Estimator):
         training: Tuning | None = None,
         verbose: bool = True,
     ) -> None:
-        for name, pipeline in zip(SIDES, (lexical, dense), strict=True):
-            expected = "a pipeline that retrieves, such as bm25 or index.retriever()"
-            check_type(name, pipeline, pt.Transformer, expected)
-        check_number("alpha", alpha, 0, 1)
-        check_count("depth", depth)
-        check_count("num_results", num_results)
         self.lexical, self.dense = lexical, dense
         self.alpha, self.depth, self.num_results = alpha, depth, num_results
         self.training: Tuning = check_training(training, Tuning)

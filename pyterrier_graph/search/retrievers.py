@@ -10,7 +10,7 @@ import pandas as pd
 import pyterrier as pt
 from npids.lookup import Lookup
 
-from pyterrier_graph.checks import WithSignature, check_count, check_frame, check_type
+from pyterrier_graph.checks import WithSignature, check_frame
 from pyterrier_graph.graph_mean.contextual_index import ContextualIndex
 from pyterrier_graph.graph_mean.nearest import nearest
 from pyterrier_graph.graphs.document_graph import DocumentGraph
@@ -34,7 +34,6 @@ class PassageRetriever(WithSignature, pt.Transformer):
     """
 
     def __init__(self, num_results: int = 1000, allowed: np.ndarray | None = None) -> None:
-        check_count("num_results", num_results)
         self.num_results, self.allowed = num_results, allowed
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
@@ -225,7 +224,6 @@ def allowed_passages(graph: DocumentGraph, within: Iterable[str] | str | None) -
     """
     if within is None:
         return None
-    check_type("within", within, (str, Iterable), "docnos, or their beginnings")
     entries = [within] if isinstance(within, str) else [*within]
     docnos = graph.docnos_of(np.arange(len(graph)))
     known = {docno: number for number, docno in enumerate(docnos)}
