@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 
 import numpy as np
 import pandas as pd
@@ -19,6 +19,7 @@ from pyterrier_graph.checks import (
     check_training,
 )
 from pyterrier_graph.documents.document import StructuredDocument
+from pyterrier_graph.encoders.flex import Flex
 from pyterrier_graph.encoders.names import checkpoint_name
 from pyterrier_graph.encoders.stored_vectors import encoder_name
 from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, encoder_of
@@ -372,19 +373,19 @@ class GraphIndex(HtmlDisplay, WithSignature, BuiltArtifact):
         self,
         engine: str | None,
         files: BM25Index,
-        vectors: ContextualIndex,
+        graph: DocumentGraph,
+        flex: Flex,
         num_results: int,
         allowed: np.ndarray | None = None,
     ) -> pt.Transformer:
         """BM25 over the passages of an index of vectors; other engines than bm25s read the same folder."""
-        graph = cast(DocumentGraph, vectors.graph)
         if isinstance(self.lexical, pt.Transformer):
             pipeline = self.lexical if allowed is not None else self.lexical % num_results
             return FilteredRetriever(pipeline, graph, num_results, allowed)
         if engine is None:
             raise ValueError(f"{self!r} was made with a pipeline as lexical=: give it again")
         if engine == "bm25s":
-            docnos, _ = vectors.flex.payload(return_dvecs=False)
+            docnos, _ = flex.payload(return_dvecs=False)
             return BM25Retriever(files, docnos, num_results, allowed, label=LABEL)
         depth = num_results if allowed is None else max(DEPTH, num_results)
         retriever = bm25([], engine, files.path, depth)
@@ -392,9 +393,9 @@ class GraphIndex(HtmlDisplay, WithSignature, BuiltArtifact):
 
     def _lexical(self, num_results: int, within: Within) -> pt.Transformer:
         allowed = allowed_passages(self.graph, within)
-        files = self._opened.bm25
+        version = self._opened
         return self.lexical_retriever(
-            self.meta["lexical"], files, self.contextual, num_results, allowed
+            self.meta["lexical"], version.bm25, version.graph, version.flex, num_results, allowed
         )
 
     def _dense(self, num_results: int, within: Within, exact: bool) -> pt.Transformer:
@@ -545,7 +546,7 @@ class GraphIndex(HtmlDisplay, WithSignature, BuiltArtifact):
         """
         version = self._opened
         numbers = np.arange(len(self)) if since is None else np.flatnonzero(version.changed > since)
-        vectors, _ = self.contextual.flex.payload(return_docnos=False)
+        vectors, _ = version.flex.payload(return_docnos=False)
         for start in range(0, len(numbers), ROWS_AT_ONCE):
             batch = numbers[start : start + ROWS_AT_ONCE]
             nodes = version.graph.passage_nodes[batch]

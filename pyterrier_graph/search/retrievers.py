@@ -139,7 +139,7 @@ class DenseRetriever(PassageRetriever):
 
     def retrieve(self, topics: pd.DataFrame) -> pd.DataFrame:
         """Finds passages for queries that have words."""
-        docnos, vectors, _ = self.index.flex.payload()
+        docnos, vectors, _ = self.index.files.payload()
         if "query_vec" not in topics and len(topics):
             topics = self.index.query_encoder().transform(topics)
         queries = np.array([*topics.get("query_vec", ())], np.float32).reshape(-1, vectors.shape[1])
