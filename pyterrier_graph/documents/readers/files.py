@@ -368,7 +368,8 @@ def read_rst(files: Files, **options: Any) -> DocumentFiles:
 def read_office(files: Files, **options: Any) -> DocumentFiles:
     """Reads ``.docx``, ``.pptx``, ``.pdf`` and ``.ipynb`` files as :func:`read_markdown` reads Markdown.
 
-    Slides and pages become sections. Pictures, equations, macros, scanned pages and outputs of notebooks are ignored.
+    Slides and pages become sections. Pictures, equations, comments, macros, scanned pages, automatic numbers and
+    outputs of notebooks are ignored.
     Needs the extra ``[office]``.
     """
     return DocumentFiles(files, ["office"], **options)
