@@ -264,7 +264,9 @@ def test_newswire_in_bytes(encoding: str):
 
 @pytest.mark.parametrize("missing", [None, float("nan"), pd.NA])
 def test_missing_titles(missing: Any):
-    record = {"docno": "d", "title": missing, "text": "Text.", "codes": missing}
+    record = {"docno": "d", "title": missing, "text": "Text."}
+    assert outline(read_record(record)) == ("", ["Text."])
+    record |= {"codes": missing, "nodes": missing}  # in a frame whose other rows have them
     assert outline(read_record(record)) == ("", ["Text."])
 
 

@@ -174,7 +174,7 @@ class _Package:
             target = self._look_up(module_name, first)
             if rest and isinstance(target, str):
                 target = self._resolve(target, rest)
-            elif rest and target is not None:
+            elif rest and isinstance(target, _Definition):
                 target = target.members.get(rest)
             self._resolved[key] = target
         return self._resolved[key]

@@ -70,17 +70,17 @@ def is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
 
 
-def level_mismatch(found: Iterable[str], judged: Iterable[str]) -> str | None:
+def level_mismatch(run: Iterable[str], judged: Iterable[str]) -> str | None:
     """Explains how to evaluate a run whose ids are of another level than the judged ids, such as passages.
 
-    Returns None if the run (``found``) has a judged id, or if both have ids of the same level.
+    Returns None if the run has a judged id, or if both have ids of the same level.
     """
-    found, judged = set(found), set(judged)
-    run_level, judged_level = _level(found), _level(judged)
-    if not found or not judged or found & judged or run_level == judged_level:
+    run, judged = set(run), set(judged)
+    run_level, judged_level = _level(run), _level(judged)
+    if not run or not judged or run & judged or run_level == judged_level:
         return None
     return (
-        f"no judged docno is in the run, so every measure is 0: the run has {run_level}, such as {min(found)!r}, the "
+        f"no judged docno is in the run, so every measure is 0: the run has {run_level}, such as {min(run)!r}, the "
         f"judgments have {judged_level}, such as {min(judged)!r}. Add pt.text.max_passage() or graph.fold(relation) to "
         "the pipeline, or use pyterrier_graph.measures.on_documents(nDCG @ 10)"
     )
@@ -178,7 +178,7 @@ class StructuredDocument:
                 f"a document needs a non-empty string as 'docno', got {docno!r} (fields: {sorted(record)})"
             )
         codes = _strings(record, "codes")
-        if record.get("nodes") is not None:
+        if not is_missing(record.get("nodes")):
             return cls(
                 docno,
                 _rows(record, "nodes", Node),

@@ -65,7 +65,7 @@ def read_record(record: Record, *, passage_words: int = 120) -> StructuredDocume
     if (
         not isinstance(record, Mapping)
         or not isinstance(record.get("docno"), str)
-        or record.get("nodes") is not None
+        or not is_missing(record.get("nodes"))
     ):
         return StructuredDocument.from_record(record)
     fields = next((fields for fields in RECORD_TYPES if record.keys() >= {*fields}), None)
