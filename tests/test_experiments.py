@@ -29,8 +29,9 @@ from experiments import (
     text_rerankers,
 )
 from experiments.collections.ir_datasets import read_questions
-from experiments.harness import command, systems
+from experiments.harness import command
 from experiments.harness.collection import Queries
+from experiments.harness.results import Results
 from pyterrier_graph.evaluation.measures import AnswerRecall
 
 # a high probability for documents that have the query's first word

@@ -465,8 +465,9 @@ def states_of(
     """
     judged = (documents["source"] == RELEVANT).to_numpy()
     again = documents.duplicated(["qid", "docno"]).to_numpy() & ~judged  # relevant ones come first
-    blank = (documents["text"].str.strip() == "").to_numpy()
-    repeated = documents.duplicated(["qid", "text"]).to_numpy()
+    text = documents["text"].str.split().str.join(" ")
+    blank = (text == "").to_numpy()
+    repeated = documents.assign(text=text).duplicated(["qid", "text"]).to_numpy()
     reasons = ["judged relevant", "no text", "same text as another", RELEVANT]
     state = np.select([again, blank, repeated, judged], reasons, default=NOT_USED).astype(object)
     candidate = state == NOT_USED

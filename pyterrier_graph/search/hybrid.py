@@ -106,8 +106,15 @@ class Hybrid(WithSignature, pt.Estimator):
     ) -> None:
         self.lexical, self.dense = lexical, dense
         self.alpha, self.depth, self.num_results = alpha, depth, num_results
+        self._check()
         self.training: Tuning = check_training(training, Tuning)
         self.verbose = verbose
+
+    def _check(self) -> None:
+        """Raises ValueError if a number, which may be set later, is out of range."""
+        check_number("alpha", self.alpha, 0, 1)
+        check_count("depth", self.depth)
+        check_count("num_results", self.num_results)
 
     def __repr__(self) -> str:
         options = f"alpha={self.alpha}, depth={self.depth}, num_results={self.num_results}"
@@ -207,6 +214,7 @@ class Hybrid(WithSignature, pt.Estimator):
 
         A score is NaN where the pipeline retrieved nothing for the query.
         """
+        self._check()
         topics = check_frame(topics, self, texts=("query",))
         pt.validate.query_frame(topics, extra_columns=["query"], context=self)
         topics = topics.assign(qid=topics["qid"].astype("str")).drop_duplicates("qid")

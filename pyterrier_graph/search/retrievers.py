@@ -38,6 +38,7 @@ class PassageRetriever(WithSignature, pt.Transformer):
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Finds passages."""
+        check_count("num_results", self.num_results)
         inp = check_frame(inp, self, texts=("query",))
         pt.validate.query_frame(inp, extra_columns=["query"], context=self)
         has_word = np.array([bool(words(query)) for query in inp["query"]], dtype=bool)
@@ -229,11 +230,12 @@ def allowed_passages(graph: DocumentGraph, within: Iterable[str] | str | None) -
     known = {docno: number for number, docno in enumerate(docnos)}
     documents = np.zeros(len(docnos), dtype=bool)
     for entry in entries:
+        check_type("an entry of within", entry, str, "a docno, or its beginning")
         if entry in known:
             documents[known[entry]] = True
             continue
         begins = [docno.startswith(entry) for docno in docnos]
-        if not any(begins):
+        if not entry or not any(begins):
             raise KeyError(
                 f"no document in {graph!r} has the docno {entry!r}, or one that begins so"
             )

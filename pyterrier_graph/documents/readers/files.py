@@ -58,8 +58,7 @@ class DocumentFiles:
     Attributes:
         report: A report of the last complete iteration: numbers of ``files`` and ``documents``, the reasons of
             ``broken`` files and folders by name, the names of ``empty`` files, the numbers of ``skipped`` files by the
-            endings of their names, and the first ``links_to_nowhere``. The summary of a graph contains it as
-            ``source``.
+            endings of their names. The summary of a graph contains it as ``source``.
     """
 
     def __init__(
@@ -85,7 +84,7 @@ class DocumentFiles:
         self.report: dict[str, Any] = {}
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        broken, empty, nowhere = {**self.unreadable}, list[str](), list[str]()
+        broken, empty = {**self.unreadable}, list[str]()
         ids: dict[str, str] = {}  # of documents and passages, by the names that links use
         documents = 0
         with TemporaryFile("w+", encoding="utf-8") as drafts:
@@ -101,14 +100,13 @@ class DocumentFiles:
                     documents += 1
             drafts.seek(0)
             for line in drafts:
-                yield self._record(json.loads(line), ids, nowhere)
+                yield self._record(json.loads(line), ids)
         self.report = {
             "files": len(self.paths),
             "documents": documents,
             "broken": broken,
             "empty": empty,
             "skipped": dict(self.skipped.most_common(EXAMPLES)),
-            "links_to_nowhere": nowhere[:EXAMPLES],
         }
         if broken:
             name, reason = next(iter(broken.items()))
@@ -138,15 +136,12 @@ class DocumentFiles:
         )
         yield from zip(self.paths, results, strict=True)
 
-    def _record(
-        self, draft: dict[str, Any], ids: Mapping[str, str], nowhere: list[str]
-    ) -> dict[str, Any]:
+    def _record(self, draft: dict[str, Any], ids: Mapping[str, str]) -> dict[str, Any]:
         """Returns the document of a draft with resolved references."""
         references = []
         for node, address, names in draft["references"]:
             target = next((ids[name] for name in names if name in ids), "")
-            if not target and address and not any((self.root / name).exists() for name in names):
-                nowhere.append(f"{draft['docno']}: {address}")
+            if not target and not any((self.root / name).exists() for name in names):
                 target = address  # the graph counts it as unresolved
             if target:
                 references.append(Reference("external", node, target))
@@ -362,7 +357,8 @@ def read_rst(files: Files, **options: Any) -> DocumentFiles:
 def read_office(files: Files, **options: Any) -> DocumentFiles:
     """Reads ``.docx``, ``.pptx``, ``.pdf`` and ``.ipynb`` files as :func:`read_markdown` reads Markdown.
 
-    Slides and pages become sections. Pictures, equations, macros, scanned pages and outputs of notebooks are ignored.
+    Slides and pages become sections. Pictures, equations, comments, macros, scanned pages, automatic numbers and
+    outputs of notebooks are ignored.
     Needs the extra ``[office]``.
     """
     return DocumentFiles(files, ["office"], **options)
