@@ -112,9 +112,12 @@ class Hybrid(WithSignature, pt.Estimator):
 
     def _check(self) -> None:
         """Raises ValueError if a number, which may be set later, is out of range."""
-        check_number("alpha", self.alpha, 0, 1)
-        check_count("depth", self.depth)
-        check_count("num_results", self.num_results)
+        if not 0 <= self.alpha <= 1:
+            raise ValueError(f"alpha must be from 0 to 1, got {self.alpha!r}")
+        if self.depth < 1 or self.num_results < 1:
+            raise ValueError(
+                f"depth and num_results must be 1 or more, got {self.depth!r} and {self.num_results!r}"
+            )
 
     def __repr__(self) -> str:
         options = f"alpha={self.alpha}, depth={self.depth}, num_results={self.num_results}"

@@ -38,7 +38,8 @@ class PassageRetriever(WithSignature, pt.Transformer):
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Finds passages."""
-        check_count("num_results", self.num_results)
+        if self.num_results < 1:
+            raise ValueError(f"num_results must be 1 or more, got {self.num_results!r}")
         inp = check_frame(inp, self, texts=("query",))
         pt.validate.query_frame(inp, extra_columns=["query"], context=self)
         has_word = np.array([bool(words(query)) for query in inp["query"]], dtype=bool)
@@ -230,7 +231,6 @@ def allowed_passages(graph: DocumentGraph, within: Iterable[str] | str | None) -
     known = {docno: number for number, docno in enumerate(docnos)}
     documents = np.zeros(len(docnos), dtype=bool)
     for entry in entries:
-        check_type("an entry of within", entry, str, "a docno, or its beginning")
         if entry in known:
             documents[known[entry]] = True
             continue
