@@ -71,7 +71,6 @@ SLOW = (
     "index",
     "patents",
     "terrier",
-    "which-model-when",
 )  # their code encodes and trains
 SPLITS = {"train": "", "dev": " mu", "test": " kappa"}  # and what their queries end with
 
@@ -213,11 +212,6 @@ def test_code_runs(page: Path, home: Path, tmp_path: Path, monkeypatch: pytest.M
         if "pyterrier_rag" in block and namespace["language_model"] is None:
             continue  # it is not a dependency
         exec(compile(block, page, "exec"), namespace)
-    assert (
-        code
-        or page.parent.name in ("docs", "experiments", "results")
-        or page.stem.startswith(("api-", "from-", "glossary"))
-    )
 
 
 def test_lines_of_first_programs_are_short() -> None:
@@ -356,7 +350,6 @@ def test_links_lead_to_files(page: Path) -> None:
 
 # --- numbers
 
-DATASETS = ("numpydoc-numpy", "medquad", "trec-car-test200")
 DECIMAL = r"(?<![\w.])\d+\.\d{1,3}(?![\w.])"
 NUMBER = r"(?<![\w.@])\d+(?:,\d{3})*(?:\.\d+)?(?:e-?\d+)?"
 VERSION = r"(?:Python|Apache) \d\.\d+(?: to \d\.\d+)?"
@@ -403,19 +396,6 @@ def test_conclusions_are_those_of_the_tables() -> None:
             checked += len(numbers)
         assert not re.findall(NUMBER, rest), f"no link follows the numbers of {rest!r}"
     assert checked > 50
-
-
-def test_tables_are_those_of_the_results() -> None:
-    tables = measured()
-    number = r"(0\.\d{3})\W+"
-    page = (PT_DOCS / "which-model-when.rst").read_text("utf-8")
-    rows = re.findall(rf"^.*?{number * 2}(0\.\d{{3}})\W*?$", page, re.MULTILINE)
-    assert rows
-    for row in rows:
-        for value, dataset in zip(row, DATASETS, strict=True):
-            assert value in tables[f"graph_rerankers.md#{dataset}"], (
-                f"{row}: {dataset} has no {value}"
-            )
 
 
 @pytest.mark.parametrize(
