@@ -13,6 +13,7 @@ import tiny
 
 import pyterrier_graph as ptg
 from pyterrier_graph import demo
+from pyterrier_graph.demo import systems
 from pyterrier_graph.documents.document import PASSAGE, SECTION, Link, Node, Reference
 
 SYSTEMS = [
@@ -36,17 +37,17 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a demo that was run."""
     folder = tmp_path_factory.mktemp("demo")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(demo, "reduced_encoder", lambda graph: tiny.encoder())
-        patch.setattr(demo, "cross_encoder", tiny.checkpoint)
-        patch.setattr(demo, "PAIR_TOKENS", 24)
+        patch.setattr(systems, "reduced_encoder", lambda graph: tiny.encoder())
+        patch.setattr(systems, "cross_encoder", tiny.checkpoint)
+        patch.setattr(systems, "PAIR_TOKENS", 24)
         table = demo.run(data(folder), folder)
     assert [*table.index] == [*pd.read_csv(folder / "results.csv", index_col=0).index]
     return folder
 
 
-def data(folder: Path) -> demo.Data:
+def data(folder: Path) -> systems.Data:
     """The tiny corpus; the training queries have other ids and words than those that validate and test."""
-    known = demo.Queries(
+    known = systems.Queries(
         *(frame.assign(qid="k" + frame["qid"]) for frame in (tiny.topics(), tiny.qrels()))
     )
     encoder = ptg.DualEncoder(tiny.checkpoint(), max_passage_tokens=24)
@@ -54,10 +55,10 @@ def data(folder: Path) -> demo.Data:
     index = ptg.GraphIndex(folder / "index", encoder=encoder).index(
         docs, answered=(known.topics, known.qrels)
     )
-    asked = demo.Queries(
+    asked = systems.Queries(
         tiny.topics().assign(query=lambda topics: topics["query"] + " iota"), tiny.qrels()
     )
-    return demo.Data(docs, index, known, asked, asked)
+    return systems.Data(docs, index, known, asked, asked)
 
 
 @pytest.mark.slow
@@ -105,7 +106,7 @@ def test_a_document_ends_with_its_third_passage() -> None:
     links = [Link("internal", 1, 2), Link("internal", 1, 5)]
     references = [Reference("external", 3, "other"), Reference("external", 5, "other")]
     doc = {"docno": "x", "nodes": nodes, "links": links, "references": references}
-    cut = demo.beginning(doc)
+    cut = systems.beginning(doc)
     assert cut["nodes"] == nodes[:4]
     assert cut["text"] == "a\n\nb\n\nc"
     assert cut["links"] == links[:1] and cut["references"] == references[:1]
@@ -115,5 +116,5 @@ def test_judgments_of_documents_have_the_highest_label() -> None:
     qrels = pd.DataFrame(
         {"qid": ["1", "1", "1"], "docno": ["d%p0", "d%p4", "e%p0"], "label": [1, 2, 0]}
     )
-    documents = demo.Queries(pd.DataFrame(), qrels).document_qrels
+    documents = systems.Queries(pd.DataFrame(), qrels).document_qrels
     assert documents.to_dict("list") == {"qid": ["1", "1"], "docno": ["d", "e"], "label": [2, 0]}

@@ -17,22 +17,20 @@ import pyterrier as pt
 from matplotlib.figure import Figure
 from scipy.stats import ttest_rel
 
-from pyterrier_graph.demo import (
+from pyterrier_graph.demo.measures import MEASURE, MEASURES, as_text
+from pyterrier_graph.demo.systems import (
     BM25,
     DENSE,
     GNN,
     HGAT,
     LGRE,
     MAXSIM,
-    MEASURE,
-    MEASURES,
     NETWORK,
     PASSAGES,
     RERANKED,
     RIVALS,
     Data,
     Systems,
-    as_text,
 )
 from pyterrier_graph.evaluation.significance import values_of
 from pyterrier_graph.graphs.relations import OWN
