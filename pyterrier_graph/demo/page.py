@@ -6,7 +6,7 @@ import io
 from collections.abc import Mapping
 from html import escape
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import matplotlib
@@ -14,7 +14,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pyterrier as pt
-from matplotlib.figure import Figure
+from matplotlib.axes import Axes
 from scipy.stats import ttest_rel
 
 from pyterrier_graph.demo.measures import MEASURE, MEASURES, as_text
@@ -131,8 +131,9 @@ def per_query(runs: Mapping[str, pd.DataFrame], data: Data) -> pd.DataFrame:
     )
 
 
-def picture(figure: Figure) -> str:
-    """A figure as SVG."""
+def picture(axes: Axes) -> str:
+    """The figure of some axes as SVG."""
+    figure: Any = axes.figure
     file = io.StringIO()
     with matplotlib.rc_context({"svg.fonttype": "none"}):
         figure.savefig(file, format="svg")
@@ -172,7 +173,7 @@ def corpus(data: Data, docno: str) -> str:
     return (
         f"<p>{len(graph):,} docstrings of numpy, each cut after {PASSAGES} passages: {len(nodes):,} passages. A query "
         f"is the summary line of an object, such as “{escape(query)}”, which no docstring contains. Relevant are the "
-        f"passages of the object, most of all its description. {sizes}</p>{picture(axes.figure)}"
+        f"passages of the object, most of all its description. {sizes}</p>{picture(axes)}"
         f"{numbers(edges.to_frame())}"
     )
 
@@ -203,7 +204,7 @@ def results(values: pd.DataFrame, table: pd.DataFrame, documents: pd.DataFrame) 
     """Means with intervals, gains per query, and the tables."""
     axes = plots.results(values, MEASURE, names=[*table.index], baseline=BM25)
     return (
-        f"{picture(axes[0].figure)}<p>Left, the mean and its 95% interval; right, a point per query.</p>"
+        f"{picture(axes[0])}<p>Left, the mean and its 95% interval; right, a point per query.</p>"
         f"<pre>{escape(as_text(table))}</pre><p>Documents, each with the score of its best passage:</p>"
         f"<pre>{escape(as_text(documents))}</pre><p>+ and -: better and worse than {BM25} (paired t-test, "
         f"Holm-corrected, p &lt; {LEVEL}). Times include encoding the query.</p>"
@@ -218,9 +219,7 @@ def training(values: pd.DataFrame, systems: Systems) -> str:
         texts.append(difference(table, GNN, NETWORK))
     logs = {name: systems.models[name].training_log for name in (HGAT, LGRE, NETWORK, GNN)}
     curves = [
-        picture(plots.training_curves(log, title=name)[0].figure)
-        for name, log in logs.items()
-        if log
+        picture(plots.training_curves(log, title=name)[0]) for name, log in logs.items() if log
     ]
     options = systems.models[LGRE].training
     limits = (
@@ -292,7 +291,7 @@ def words(data: Data, systems: Systems) -> str:
     text = data.index.graph.texts(data.index.graph.nodes_of([docno]))[0]
     graph = systems.models[LGRE].word_graph(query, text)
     axes = plots.word_graph(graph, title=f"{query} → {docno}", most=20)
-    return f"<p>How much a word (row) takes from another one (column).</p>{picture(axes.figure)}"
+    return f"<p>How much a word (row) takes from another one (column).</p>{picture(axes)}"
 
 
 def next_steps() -> str:
