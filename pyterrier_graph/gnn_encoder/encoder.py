@@ -284,8 +284,7 @@ class GNNEncoder(ContextualEncoder):
         if about["layer"] is not None and "network" not in options:
             saved["network"] = saved_layers(about["layer"], "network")
         model = cls(**saved | options | {"encoder": encoder})
-        if about["layer"] is not None:
-            check_same_class(model.network.layer_meta, about["layer"], "network")
+        check_same_class(model.network.layer_meta, about["layer"], "network")
         load_model(model.network, folder / WEIGHTS)
         model.initial_encoder = saved_encoder(folder / INITIAL_ENCODER, options)
         return model

@@ -86,10 +86,15 @@ def saved_layers(meta: Mapping[str, Any], argument: str) -> Layers:
     return lambda dimension: layer_from(meta)
 
 
-def check_same_class(made: Mapping[str, Any] | None, saved: Mapping[str, Any], name: str) -> None:
-    """Raises ValueError if the argument ``name`` makes layers of another class than the saved ones."""
-    if made is None or made["class"] != saved["class"]:
-        raise ValueError(f"the model has {saved['class']} layers: {name}= must make the same")
+def check_same_class(
+    made: Mapping[str, Any] | None, saved: Mapping[str, Any] | None, argument: str
+) -> None:
+    """Raises ValueError if an argument of ``load`` makes layers of another class than the saved ones."""
+    names = [None if meta is None else meta["class"] for meta in (made, saved)]
+    if names[0] != names[1]:
+        raise ValueError(
+            f"the saved layers are of class {names[1]}, those of {argument}= of {names[0]}"
+        )
 
 
 def _arguments(layer: nn.Module) -> dict[str, Any]:
