@@ -97,8 +97,8 @@ class GNNEncoderNetwork(RelationNetwork):
         weights = config.weights or {}
         super().__init__(dimension, {name: message(weight) for name, weight in weights.items()})
         self.heads = config.heads
-        self.layer_meta = None if layer is None else layer_meta(layer, dimension)
         self.joint = HeterogeneousLayer(layer, dimension, [*weights]) if layer and joint else None
+        self.layer_meta = None if layer is None else layer_meta(layer, dimension)
         self.own = nn.Linear(dimension, dimension, bias=False)  # W_0
         nn.init.zeros_(self.own.weight)
         self.own_gate = Gate(dimension, dimension)
