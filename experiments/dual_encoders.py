@@ -11,8 +11,9 @@ of ``--thresholds`` Table 5. The teacher scores each pair once, for all systems.
 dev candidates, and ``--thresholds calibrated`` takes the thresholds at which it is sure enough there: see
 :mod:`experiments.harness.calibration`.
 
-Unlike in the paper, candidates for negatives and pseudo-labels come from BM25, not from DPR; the optimizer is AdamW,
-not LAMB; Natural Questions has dev queries only; and the paper's recall is Success@k, since R@k is a share of passages.
+Unlike in the paper, candidates for negatives and pseudo-labels come from BM25, not from DPR, and the optimizer is
+AdamW, not LAMB. The paper's recall is AnswerRecall@k where questions have answers (``--test nq-test.qa.csv``, a file of
+DPR), and else Success@k, since R@k is a share of passages.
 
 With ``--hide`` there are false negatives among the candidates, as there are where few documents are judged;
 ``negatives.csv`` says how many of them each system takes for negatives.
@@ -155,7 +156,7 @@ def command_line(*more: str) -> argparse.ArgumentParser:
             [0.1],
             "weight of the passage-centric loss in the first stage; the paper tries 0 to 1",
         ),
-        measures=(MEASURES, "Success@k is the papers' Recall@k"),
+        measures=(MEASURES, "AnswerRecall@k or Success@k is the papers' Recall@k"),
     )
     return command
 
@@ -197,7 +198,7 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
     options.results = deepest(measures, least=100)  # of a query, per stored run
     claim(options.output, options, ("systems", "seeds", "thresholds", "alpha", "measures"))
     bench = Bench(collection, options)
-    results = Results(options.output, bench.test, measures)
+    results = Results(options.output, bench.test, measures, bench.corpus.with_texts)
     results.add(BM25, lambda: bench.bm25(bench.test.topics))
     results.add(START, lambda: bench.ranking(START, 0, lambda: bench.dual_encoder(PAIR, 0)))
     chosen = [CHOICES[name] for name in options.systems]
@@ -434,6 +435,8 @@ class Bench:
         relevant = self.test.qrels[self.test.qrels["label"] > 0].groupby("qid")["docno"].agg(list)
         rows: list[tuple[Any, ...]] = []
         for qid, best in run[run["rank"] < 100].head(100 * SIMILARITIES).groupby("qid"):
+            if qid not in relevant:
+                continue
             others = best.loc[~best["docno"].isin(relevant[qid]), "docno"].tolist()
             positives = vectors[docnos.inv[relevant[qid]]]
             to_query = positives @ best["query_vec"].iloc[0]

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from joblib.externals.loky.backend import get_context
 from safetensors.numpy import save_file
 
 from pyterrier_graph.storage import artifact, shards
@@ -259,7 +260,7 @@ def test_a_process_that_is_killed(workers: int, tmp_path: Path, whole: dict[str,
     from trainings import in_child
 
     def slow(numbers: np.ndarray) -> dict[str, np.ndarray]:
-        time.sleep(0.2)
+        time.sleep(1)
         return rows_of(numbers)
 
     path = tmp_path / "made"
@@ -274,6 +275,8 @@ def test_a_process_that_is_killed(workers: int, tmp_path: Path, whole: dict[str,
     def child() -> None:
         write(path, slow, workers=workers)
 
-    assert in_child(child, until=until) == -signal.SIGKILL
+    # A fresh process: a fork would inherit the pool of joblib without its threads.
+    context = get_context("loky")
+    assert in_child(child, until=until, context=context) == -signal.SIGKILL
     assert not path.exists() and write(path, calls := Calls()) == whole
     assert len(calls.asked) <= 4
