@@ -8,7 +8,13 @@ It is the weighted sum of :mod:`~pyterrier_graph.graph_mean.equations` with
     m_{r,p} = g_r \odot \mathrm{GAT}_r(x_p, \{x_s : s \in N_r(p)\})
 
 in the places of :math:`x_p` and of the means, and gates :math:`g_r = 2 \sigma(W [\mathrm{GAT}_r \,\|\, x_p] + b)`,
-:math:`g_0 = 2 \sigma(W x_p + b)`.
+:math:`g_0 = 2 \sigma(W x_p + b)`. With layers of PyTorch Geometric, or a user's own,
+
+.. math::
+
+    m_{r,p} = \frac{1}{|N_r(p)|} \sum_{s \in N_r(p)} x_s + g_r \odot \mathrm{layer}_r(x_p, \{x_s : s \in N_r(p)\})
+
+with gates :math:`g_r`, shape (d,), that start at 0.
 """
 
 from __future__ import annotations
