@@ -203,8 +203,9 @@ def late_interaction(
 def test_recall_of_answers(tmp_path: Path) -> None:
     """A file of DPR has questions and answers; judged measures stand beside it where there are judgments."""
     file = tmp_path / "test.qa.csv"
-    file.write_text("alpha\t['mu', \"the nu\"]\nbeta\t['kappa']\n", "utf-8")
+    file.write_text('alpha\t"[\'mu\', ""the nu""]"\nbeta\t[\'kappa\']\n', "utf-8")
     queries = read_questions(file)
+    assert queries.topics["answers"].tolist() == [["mu", "the nu"], ["kappa"]]
     run = pd.DataFrame({"qid": ["0", "0", "1"], "docno": ["a", "b", "b"], "score": [2.0, 1.0, 1.0]})
     texts = pt.apply.text(lambda row: {"a": "no", "b": "The Mu."}[row["docno"]])
     measures = [AnswerRecall @ 1, AnswerRecall @ 2, RR @ 10]
@@ -248,7 +249,11 @@ def test_a_table_of_a_paper(paper: str, table: str, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize("paper", papers.tables())
 def test_the_page_of_a_paper_has_its_tables(paper: str) -> None:
     """Made by ``python -m experiments.papers PAPER --page``."""
-    file = Path("docs/papers", f"{paper.removesuffix('-preprint')}.md")
+    file = (
+        Path(__file__)
+        .parents[1]
+        .joinpath("docs", "papers", f"{paper.removesuffix('-preprint')}.md")
+    )
     assert papers.page(paper) in file.read_text("utf-8")
 
 
