@@ -226,9 +226,10 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         """Trains the encoder of queries for the passages of an index, whose vectors stay as they are.
 
         This is the last stage of GNN-encoder's preprint (arXiv 2204.08241, Sect. 4.3), with the examples of the first
-        stage and :meth:`DualEncoderTraining.paper("query-encoder") <DualEncoderTraining.paper>`::
+        stage; :meth:`~pyterrier_graph.DualEncoderTraining.paper` has its settings::
 
             index = gnn.index("corpus.flex").flex
+            training = ptg.DualEncoderTraining.paper("query-encoder")
             queries = dual_encoder.apply_attributes(training=training)  # a copy
             queries.fit_query_encoder(index, examples, dev_topics, dev_qrels)
             retriever = queries.query_encoder() >> index.np_retriever()
