@@ -23,11 +23,9 @@ from pyterrier_graph.encoders.checkpoints import DType
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 from pyterrier_graph.encoders.stored_vectors import VECTORS
-from pyterrier_graph.graph_mean.nearest import nearest
 from pyterrier_graph.pair.mining import HardNegativeMiner, TrainingExamples
 from pyterrier_graph.pair.query_encoder import IndexedExamples, train_query_encoder
 from pyterrier_graph.pair.training import DualEncoderTraining, check_examples, train_dual_encoder
-from pyterrier_graph.storage.arrays import ids_of
 from pyterrier_graph.storage.artifact import file_sha256, weights_sha256
 from pyterrier_graph.training.model import LearnedModel, training_entry
 from pyterrier_graph.training.trainer import restored_on_error
@@ -193,25 +191,22 @@ class DualEncoder(LearnedModel, SentenceEncoder):
             pretraining_examples: Examples of the first stage, which has the options ``training.pretraining``.
         """
         run = self._validation_run(topics_or_res_va)
-        kinds = "the result of HardNegativeMiner(...).labeled(topics, qrels), or a datasets.Dataset"
-        stages: dict[str, tuple[Dataset, DualEncoderTraining]] = {}
-        if pretraining_examples is not None:
-            check_type(
-                "pretraining_examples", pretraining_examples, (Dataset, TrainingExamples), kinds
-            )
-            data = getattr(pretraining_examples, "dataset", pretraining_examples)
-            stages["pretraining"] = data, self.training.first_stage()
-        check_type("examples", examples, (Dataset, TrainingExamples), kinds)
-        stages["training"] = getattr(examples, "dataset", examples), self.training
-        digests = {stage: check_examples(data) for stage, (data, _) in stages.items()}
+        given = {"pretraining": pretraining_examples, "training": examples}
+        stages: dict[str, Dataset] = {
+            stage: getattr(data, "dataset", data)
+            for stage, data in given.items()
+            if data is not None
+        }
+        options = {"pretraining": self.training.first_stage(), "training": self.training}
+        digests = {stage: check_examples(data) for stage, data in stages.items()}
         self._start_fit()
         names = ("encoder", "similarity", "pooling", "max_query_tokens", "max_passage_tokens")
         identity = {name: getattr(self, name) for name in names}
         logs: dict[str, list[dict[str, float]]] = {"pretraining": []}
         with self._recorded(), restored_on_error(self.network):
-            for stage, (data, options) in stages.items():
+            for stage, data in stages.items():
                 identity["training examples"] = digests[stage]
-                logs[stage] = self._train(stage, data, options, run, qrels_va, identity)
+                logs[stage] = self._train(stage, data, options[stage], run, qrels_va, identity)
                 identity["weights after pretraining"] = weights_sha256(self.network)
         self.pretraining_log, self.training_log = logs["pretraining"], logs["training"]
         return self
@@ -249,7 +244,9 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         options, validate = self.training, None
         if topics_or_res_va is not None and len(topics_or_res_va):
             judged = JudgedRun(checked_topics(topics_or_res_va, self), qrels_va, self)
-            validate = self._validate_index(index, Validation(judged, options.measure))
+            measure = Validation(judged, options.measure).per_query_of
+            retriever = self.query_encoder() >> index.np_retriever(num_results=VALIDATED)
+            validate = lambda: measure(retriever(judged.rows))  # noqa: E731
         batches = IndexedExamples(examples, index, options.seed)
         with self._recorded():
             self.training_log = train_query_encoder(
@@ -320,21 +317,6 @@ class DualEncoder(LearnedModel, SentenceEncoder):
             for query_vector, rows in zip(query_vectors, rows_of.values(), strict=True):
                 scores[rows] = vectors[text[rows]] @ query_vector
             return validation.per_query(scores)
-
-        return validate
-
-    def _validate_index(self, index: FlexIndex, validation: Validation) -> Callable[[], np.ndarray]:
-        """A function that measures how the validation queries rank the passages of an index."""
-        docnos, vectors, _ = index.payload()
-        topics = validation.run
-
-        def validate() -> np.ndarray:
-            queries = self.encode_queries(topics["query"].tolist())
-            scores, passages = nearest(queries, vectors, VALIDATED)
-            rows = np.repeat(topics["qid"].to_numpy(), scores.shape[1])
-            names = ids_of(docnos, passages.ravel())
-            run = pd.DataFrame({"qid": rows, "docno": names, "score": scores.ravel()})
-            return validation.per_query_of(run)
 
         return validate
 

@@ -17,7 +17,6 @@ import warnings
 from collections import Counter
 from dataclasses import KW_ONLY, asdict, dataclass, field
 from pathlib import Path
-from types import NoneType
 from typing import Any, Self, cast
 
 import numpy as np
@@ -28,7 +27,7 @@ import pyterrier as pt
 from datasets import Dataset, concatenate_datasets
 from pydantic import NonNegativeInt, PositiveInt
 
-from pyterrier_graph.checks import DataWarning, check_count, check_frame, check_type
+from pyterrier_graph.checks import DataWarning, check_count, check_frame
 from pyterrier_graph.configuration import STRICT, Share
 from pyterrier_graph.graphs.hetero_graph import judged_ids
 from pyterrier_graph.storage.artifact import (
@@ -144,25 +143,6 @@ class HardNegativeMiner:
     verbose: bool = True
 
     def __post_init__(self) -> None:
-        check_type("candidates", self.candidates, pt.Transformer, "a retriever, such as bm25 % 200")
-        check_type(
-            "texts",
-            self.texts,
-            pt.Transformer,
-            "a loader of texts, such as pt.text.get_text(dataset)",
-        )
-        check_type(
-            "teacher",
-            self.teacher,
-            (pt.Transformer, NoneType),
-            "a reranker, such as CrossEncoderReranker(...)",
-        )
-        check_type(
-            "config",
-            self.config,
-            MiningConfig,
-            "a MiningConfig, such as MiningConfig(hard_negatives=4)",
-        )
         check_count("batch_size", self.batch_size)
         self._temporary = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
 
