@@ -29,7 +29,7 @@ from experiments import (
     text_rerankers,
 )
 from experiments.collections.ir_datasets import read_questions
-from experiments.harness import command, systems
+from experiments.harness import command
 from experiments.harness.collection import Queries
 from experiments.harness.results import Results
 from pyterrier_graph.evaluation.measures import AnswerRecall
@@ -90,15 +90,12 @@ RUNS = {
         "GNNEncoder, k = 3, 50% masked; papers' network; papers' network, k = 3; papers' network, 50% masked; "
         "papers' network, k = 3, 50% masked",
     ),
-    "transfer": Run(
-        f"medquad numpydoc --max-tokens 32 --cross-encoder {cross_encoder()}", pages, "; ".join(systems.NAMES)
-    ),
 }  # fmt: skip
 
 
 def patched(module: Any, collection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Has an experiment open a miniature collection, and search it without an index."""
-    for place in (module, command, systems):
+    for place in (module, command):
         if hasattr(place, "open_collection"):
             monkeypatch.setattr(place, "open_collection", lambda _: collection())
         if hasattr(place, "bm25"):

@@ -420,8 +420,6 @@ def test_unknown_command(
     assert "search" in capsys.readouterr().out
 
 
-def test_unknown_encoder_and_wrong_number(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_encoder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert program.search([str(folder), "alpha", "--encoder", str(folder / "none")]) == 2
     assert "cannot be loaded" in capsys.readouterr().err
-    assert run(folder, "alpha", "-n", "0") == 2
-    assert "num_results must be an integer" in capsys.readouterr().err

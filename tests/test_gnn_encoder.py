@@ -723,9 +723,7 @@ def test_what_does_not_fit(small: Any, tmp_path: Path) -> None:
             gnn(small, **options)
     for wrong, message in [
         (lambda: GraphMean(small.encoder), "graph must be a DocumentGraph"),
-        (lambda: mean(small, query_graph=small.documents), "must be a QueryPassageGraph"),
         (lambda: GNNEncoder(training={"epochs": 3}), "training must be a GNNEncoderTraining"),
-        (lambda: GNNEncoder(config={"relevant": 1.0}), "config must be a GNNEncoderConfig"),
     ]:
         with pytest.raises(TypeError, match=message):
             wrong()

@@ -487,7 +487,7 @@ def test_a_training_is_recorded(name: str) -> None:
     ("options", "error", "message"),
     [
         ({"device": "gpu"}, ValueError, "device must be 'cpu', .*got 'gpu'"),
-        ({"dtype": "int8"}, ValueError, "dtype must be one of 'auto'"),
+        ({"dtype": "int8"}, ValueError, "dtype must be one of .*'auto'"),
         ({"training": "long"}, TypeError, "training must be "),
     ],
 )

@@ -66,7 +66,6 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Any:
             index=mean.index(folder / "mean.flex"),
             gnn=ptg.GNNEncoder(graph, dual, **FLOAT32).index(folder / "gnn.flex"),
             run=tiny.run(),
-            late=ptg.LateInteractionIndex(folder / "late", verbose=False).index(store),
             whole=whole.index(tiny.documents(3)),
         )
 
@@ -218,7 +217,6 @@ TAKING_QUERIES: dict[str, Callable[[Any], Any]] = {
         small.graph, small.dual, vectors=small.vectors, **FLOAT32
     ),
     "ContextualRetriever": lambda small: small.index.retriever(),
-    "LateInteractionRetriever": lambda small: small.late.retriever(graph_maxsim(small)),
     "BM25Retriever": lambda small: small.whole.bm25(),
     "DenseRetriever": lambda small: small.whole.dense(),
     "CandidateGraph": lambda small: ptg.CandidateGraph(verbose=False),

@@ -298,13 +298,11 @@ def changed(frame: pd.DataFrame, row: int, **values) -> pd.DataFrame:
         ({"topics": TOPICS[["qid"]]}, pt.validate.InputValidationError, "query"),
         ({"passages": []}, ValueError, "needs passages"),
         ({"passages": [*PASSAGES, "d0%p1"]}, ValueError, "'d0%p1' comes twice"),
-        ({"passages": [*PASSAGES, 7]}, ValueError, "a docno must be a text, got 7"),
         (
             {"passages": "some.flex"},
             TypeError,
-            "passages must be a DocumentGraph, a FlexIndex, .*'some.flex'",
+            "passages must be a DocumentGraph, a FlexIndex, .* got str",
         ),
-        ({"retriever": PASSAGES}, TypeError, "retriever must be a transformer"),
         ({"retriever": None, "qrels": None}, ValueError, "needs a retriever, qrels, or both"),
         (
             {"passages": PASSAGES[:1]},
@@ -335,7 +333,7 @@ def changed(frame: pd.DataFrame, row: int, **values) -> pd.DataFrame:
         (
             {"retriever": pt.Transformer.from_df(RUN, uniform=True)},
             ValueError,
-            "query 'q3', passage .* is of a query that was not asked for in the results",
+            "query 'q3', passage .* has a query that was not asked in the results",
         ),
         (
             {"qrels": changed(QRELS, 1, docno="d2%p0", label=1)},

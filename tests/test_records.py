@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import ir_datasets
+import pandas as pd
 import pyterrier as pt
 import pytest
 from hypothesis import given
@@ -252,6 +253,21 @@ def test_newswire_without_elements():
     }
     assert outline(read_record(record)) == ("Open", ["The bridge."])
     assert outline(read_record(record | {"marked_up_doc": None})) == ("", ["The bridge."])
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "cp1252"])
+def test_newswire_in_bytes(encoding: str):
+    markup = "<HL>Zürich</HL><TEXT>In the café.</TEXT>".encode(encoding)
+    record = {"docno": "d", "marked_up_doc": markup}
+    assert outline(read_record(record)) == ("Zürich", ["In the café."])
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), pd.NA])
+def test_missing_titles(missing: Any):
+    record = {"docno": "d", "title": missing, "text": "Text."}
+    assert outline(read_record(record)) == ("", ["Text."])
+    record |= {"codes": missing, "nodes": missing}  # in a frame whose other rows have them
+    assert outline(read_record(record)) == ("", ["Text."])
 
 
 def test_function_of_ones_own(tmp_path: Path):

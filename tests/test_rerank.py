@@ -15,7 +15,7 @@ import tiny
 import torch
 
 import pyterrier_graph as ptg
-from pyterrier_graph.checks import DataWarning, SpeedWarning
+from pyterrier_graph.checks import DataWarning
 from pyterrier_graph.documents.document import Node, Reference, StructuredDocument
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graph_maxsim.reranker import GraphMaxSim
@@ -185,11 +185,6 @@ def test_a_missing_graph(make: Make) -> None:
         pt.validate.InputValidationError, match=r"put CandidateGraph\(\) before, or give graph="
     ):
         make(None)(tiny.run(1))
-    with pytest.raises(
-        TypeError,
-        match="graph of query 't0' must be a graph: put CandidateGraph.. before, got None",
-    ):
-        make(None)(tiny.run(1).assign(graph=None))
     with pytest.raises(ValueError, match="explain needs the graph"):
         make(None).explain("alpha", "d0%p0")
 
@@ -379,38 +374,16 @@ def small(graph: Any = "tiny", **options: Any) -> HGATReranker:
                 make,
                 {"graph": "corpus.graph"},
                 TypeError,
-                r"graph must be a DocumentGraph: .* got 'corpus.graph'",
+                r"graph must be a DocumentGraph, .* got 'corpus.graph'",
             )
             for make in (tiny_maxsim, small)
         ),
         (
             tiny_maxsim,
-            {"tokens": "tokens"},
-            TypeError,
-            "tokens must be a TokenStore.* got 'tokens'",
-        ),
-        (tiny_maxsim, {"weights": [1.0]}, TypeError, "weights must be a weight per relation"),
-        (
-            tiny_maxsim,
             {"weights": {"order": -0.1}},
             ValueError,
-            "weight of 'order' must be 0 or more",
+            "order\n.*greater than or equal to 0",
         ),
-        (small, {"config": {"layers": 2}}, TypeError, "config must be an HGATConfig"),
-        (
-            small,
-            {"batch_size": 0},
-            ValueError,
-            "batch_size must be an integer, 1 or more, got 0",
-        ),
-        (small, {"contextualized": "path"}, TypeError, "contextualized must be what"),
-        (
-            lambda weight: DocumentEvidence(weight),
-            {"weight": -1},
-            ValueError,
-            "weight must be 0 or more",
-        ),
-        (lambda weight: DocumentEvidence(weight), {"weight": "1"}, ValueError, "finite number"),
     ],
 )
 def test_wrong_arguments_are_named(
@@ -426,12 +399,9 @@ def test_wrong_arguments_are_named(
 @pytest.mark.parametrize(
     ("make", "name", "value", "message"),
     [
-        (tiny_maxsim, "weights", {"order": -1.0}, "weight of 'order' must be 0 or more"),
+        (tiny_maxsim, "weights", {"order": -1.0}, "order\n.*greater than or equal to 0"),
         (tiny_maxsim, "weights", {"cites": 1.0}, "no relation 'cites'"),
         (tiny_maxsim, "graph", "corpus.graph", "graph must be a DocumentGraph"),
-        (tiny_maxsim, "tokens", "tokens", "tokens must be a TokenStore"),
-        (small, "batch_size", 0, "batch_size must be"),
-        (lambda: DocumentEvidence(graph=tiny.graph()), "weight", -1.0, "weight must be 0 or more"),
         (small, "training", {"epochs": 1}, "training must be a HGATTraining"),
         (small, "config", HGATConfig(), "config determines the weights of a HGATReranker"),
     ],
@@ -544,23 +514,3 @@ def test_titles_in_front_of_passages(make: Callable[..., Any], tmp_path: Path) -
     bare_store = TokenStore(tmp_path / "bare", verbose=False).build(graph, tiny.encoder())
     with pytest.raises(ValueError, match="titles=True.*, but TokenStore.* was built without"):
         make(tokens=bare_store, titles=True)
-
-
-def test_slow_scoring_is_named(tmp_path: Path) -> None:
-    frame = tiny.run(18)
-    reranker = small(tiny.graph(18))
-    with torch.no_grad():
-        reranker.network.layers[0].lambda_.fill_(0.1)  # untrained layers are not computed
-    with pytest.warns(
-        UserWarning, match=r"54 passages.* reranker.contextualized = reranker.contextualize\(path\)"
-    ):
-        slow = reranker(frame)
-    reranker.contextualized = reranker.contextualize(tmp_path / "in_context")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", SpeedWarning)
-        np.testing.assert_allclose(reranker(frame)["score"], slow["score"], atol=0.02)
-        small()(RUN)  # few passages
-        fitted = small(tiny.graph(18), training={"epochs": 1, "max_triples": 8})
-        fitted.fit(
-            frame, tiny.qrels(18), frame, tiny.qrels(18)
-        )  # where nothing can be stored before

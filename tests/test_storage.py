@@ -19,7 +19,6 @@ import tiny
 from test_sharing import KINDS, document_graph, made, query_passage_graph
 from trainings import forks, in_child
 
-from pyterrier_graph.evaluation.model_card import write_card
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.storage import artifact
@@ -202,11 +201,9 @@ def test_every_value_of_the_meta_counts(tmp_path: Path) -> None:
         read_meta(tmp_path / "none")
 
 
-def test_cards_and_edge_features_are_added_later(tmp_path: Path) -> None:
+def test_edge_features_are_added_later(tmp_path: Path) -> None:
     graph = query_passage_graph(tmp_path / "graph")
     before = graph.fingerprint()
-    write_card(graph)
-    assert graph.fingerprint() == before
     texts = pt.apply.generic(lambda frame: frame.assign(text=frame["docno"]))
     graph.add_edge_features(lambda left, right: np.ones((len(left), 3)), texts)
     again = QueryPassageGraph(graph.path).verify()

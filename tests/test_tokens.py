@@ -26,7 +26,6 @@ from pyterrier_graph.encoders.token_encoder import (
     TokenEncoder,
     TokenStates,
     load_multi_vector_encoder,
-    open_encoder,
 )
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph
@@ -220,24 +219,14 @@ def new(**options: Any) -> TokenEncoder:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: TokenStore(tiny.graph()), "path must be the path of a folder"),  # type: ignore[arg-type]
-        (
-            lambda: open_encoder(7),
-            "encoder must be the name or folder of a checkpoint.* or a TokenEncoder",
-        ),
         (lambda: tiny.encoder().encode_queries(["a", " "]), "a query is empty"),
         (lambda: tiny.encoder().encode_queries(["a", None]), "text 1 of 2 is not a string: None"),
         (lambda: tiny.encoder().encode_passages(["a", np.nan]), "text 1 of 2 is not a string: nan"),
         (
-            lambda: new(max_passage_tokens=0),
-            "max_passage_tokens must be an integer, 1 or more, got 0",
-        ),
-        (
             lambda: new(max_passage_tokens=65),
             "the encoder reads 3 to 64 tokens, max_passage_tokens is 65",
         ),
-        (lambda: new(batch_size=0), "batch_size must be an integer, 1 or more, got 0"),
-        (lambda: new(dtype="half"), "dtype must be one of 'auto'"),
+        (lambda: new(dtype="half"), "dtype must be one of .*'auto'"),
         (lambda: tiny.encoder().reduced([" ".join(tiny.WORDS)], 16), "cannot reduce 16 dimensions"),
         (lambda: tiny.encoder().reduced(["alpha"], 8), "larger sample than one of 3 tokens"),
     ],

@@ -21,7 +21,6 @@ from pyterrier_graph.checks import (
     WithSignature,
     check_frame,
     check_texts,
-    check_type,
     warn_of_rewritten,
 )
 from pyterrier_graph.encoders.checkpoints import (
@@ -93,9 +92,6 @@ class SentenceEncoder(HtmlDisplay, WithSignature, BiEncoder):
         dtype: DType = "auto",
         verbose: bool = True,
     ) -> None:
-        check_type(
-            "encoder", encoder, (str, os.PathLike), "the name or folder of a SentenceTransformer"
-        )
         BiEncoder.__init__(self, batch_size=batch_size, verbose=verbose)
         self.encoder = str(encoder)
         self.device = device

@@ -19,7 +19,7 @@ from sentence_transformers.util import batch_to_device, load_file_path
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pyterrier_graph.checks import check_count, check_texts, check_type
+from pyterrier_graph.checks import check_texts
 from pyterrier_graph.encoders.checkpoints import (
     MAX_PASSAGE_TOKENS,
     MAX_QUERY_TOKENS,
@@ -153,8 +153,6 @@ class TokenEncoder:
         device: str | None = None,
         dtype: DType = "auto",
     ) -> None:
-        check_type("encoder", encoder, (str, os.PathLike, MultiVectorEncoder), EXPECTED)
-        check_count("batch_size", batch_size)
         self.batch_size = batch_size
         self.device = device
         self.dtype: DType = dtype
@@ -330,9 +328,6 @@ def open_encoder(encoder: Any, device: str | None = None, dtype: DType = "auto")
     """Returns a :class:`TokenEncoder`, or makes one of what else a class may be given as ``encoder``."""
     if isinstance(encoder, TokenEncoder):
         return encoder
-    check_type(
-        "encoder", encoder, (str, os.PathLike, MultiVectorEncoder), f"{EXPECTED}, or a TokenEncoder"
-    )
     return TokenEncoder(encoder, device=device, dtype=dtype)
 
 

@@ -16,7 +16,6 @@ from accelerate import PartialState
 from pyterrier_dr import BiEncoder, FlexIndex
 from safetensors.torch import load_model, save_model
 
-from pyterrier_graph.checks import View, check_type
 from pyterrier_graph.encoders.checkpoints import DType
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.gnn_encoder.equations import PaperGNNEncoderConfig, PaperGNNEncoderNetwork
@@ -41,6 +40,7 @@ from pyterrier_graph.graph_mean.neighbors import NeighborSampler
 from pyterrier_graph.graph_mean.tuning import PassageValidation, tuned_weights
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
+from pyterrier_graph.html import HtmlCard
 from pyterrier_graph.pair.dual_encoder import DualEncoder
 from pyterrier_graph.pair.mining import TrainingExamples
 from pyterrier_graph.training.trainer import train
@@ -111,7 +111,6 @@ class GNNEncoder(ContextualEncoder):
         super().__init__(graph, encoder, query_graph, vectors, folder, device, dtype, verbose)
         self.training = GNNEncoderTraining() if training is None else training
         config = GNNEncoderConfig() if config is None else config
-        check_type("config", config, tuple(NETWORKS), "a GNNEncoderConfig")
         if isinstance(config, GNNEncoderConfig) and config.weights is None:
             config = dataclasses.replace(config, weights=default_weights(graph, query_graph))
         self.config = config
@@ -136,10 +135,10 @@ class GNNEncoder(ContextualEncoder):
         relations = ", ".join(self.relations) if self.config.edges else "without edges"
         return f"GNNEncoder({self.graph!r}, {self.encoder!r}, {relations})"
 
-    def _view(self) -> View:
+    def _view(self) -> HtmlCard:
         relations = (self.weights or tuple(self.relations)) if self.config.edges else "nothing"
         facts: dict[str, Any] = {"encoder": repr(self.encoder), "aggregates from": relations}
-        return View(facts | self._training_facts())
+        return HtmlCard(facts | self._training_facts())
 
     def fit(
         self,

@@ -5,7 +5,6 @@ import dataclasses
 import os
 from collections.abc import Callable
 from pathlib import Path
-from types import NoneType
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -18,11 +17,12 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Router
 from sentence_transformers.sentence_transformer.modules import Pooling
 
-from pyterrier_graph.checks import View, check_frame, check_type, query_texts
+from pyterrier_graph.checks import check_frame, query_texts
 from pyterrier_graph.encoders.checkpoints import DType
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 from pyterrier_graph.encoders.stored_vectors import VECTORS
+from pyterrier_graph.html import HtmlCard
 from pyterrier_graph.pair.mining import HardNegativeMiner, TrainingExamples
 from pyterrier_graph.pair.query_encoder import IndexedExamples, train_query_encoder
 from pyterrier_graph.pair.training import DualEncoderTraining, check_examples, train_dual_encoder
@@ -99,9 +99,6 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         dtype: DType = "auto",
         verbose: bool = True,
     ) -> None:
-        check_type(
-            "miner", miner, (HardNegativeMiner, NoneType), "a HardNegativeMiner(retriever, texts)"
-        )
         pt.Artifact.__init__(self, pt.Artifact.NO_PATH)
         SentenceEncoder.__init__(
             self,
@@ -128,8 +125,8 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         super()._check()
         self._limit()
 
-    def _view(self) -> View:
-        return View({**super()._view().facts, **self._training_facts()})
+    def _view(self) -> HtmlCard:
+        return HtmlCard({**super()._view().facts, **self._training_facts()})
 
     def fit(
         self,

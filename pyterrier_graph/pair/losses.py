@@ -28,7 +28,7 @@ from sentence_transformers.util import all_gather_with_grad, get_rank
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from pyterrier_graph.checks import QualityWarning, check_number
+from pyterrier_graph.checks import QualityWarning
 from pyterrier_graph.encoders.checkpoints import full_precision
 from pyterrier_graph.encoders.sentence_encoder import is_normalized
 
@@ -138,7 +138,6 @@ class PAIRLoss(CachedLossMixin, nn.Module):
         mini_batch_size: int | None = None,
     ) -> None:
         super().__init__()
-        check_number("alpha", alpha, 0, 1)
         if scale == 1 and is_normalized(model):
             problem = "vectors are normalized: with scale=1, hard negatives hardly count for more than easy ones"
             warnings.warn(f"{problem}; try scale=20", QualityWarning, stacklevel=2)

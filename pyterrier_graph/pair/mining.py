@@ -27,7 +27,7 @@ import pyterrier as pt
 from datasets import Dataset, concatenate_datasets
 from pydantic import NonNegativeInt, PositiveInt
 
-from pyterrier_graph.checks import DataWarning, check_count, check_frame
+from pyterrier_graph.checks import DataWarning, check_frame
 from pyterrier_graph.configuration import STRICT, Share
 from pyterrier_graph.graphs.hetero_graph import judged_ids
 from pyterrier_graph.storage.artifact import (
@@ -143,7 +143,6 @@ class HardNegativeMiner:
     verbose: bool = True
 
     def __post_init__(self) -> None:
-        check_count("batch_size", self.batch_size)
         self._temporary = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -466,8 +465,9 @@ def states_of(
     """
     judged = (documents["source"] == RELEVANT).to_numpy()
     again = documents.duplicated(["qid", "docno"]).to_numpy() & ~judged  # relevant ones come first
-    blank = (documents["text"].str.strip() == "").to_numpy()
-    repeated = documents.duplicated(["qid", "text"]).to_numpy()
+    text = documents["text"].str.split().str.join(" ")
+    blank = (text == "").to_numpy()
+    repeated = documents.assign(text=text).duplicated(["qid", "text"]).to_numpy()
     reasons = ["judged relevant", "no text", "same text as another", RELEVANT]
     state = np.select([again, blank, repeated, judged], reasons, default=NOT_USED).astype(object)
     candidate = state == NOT_USED
