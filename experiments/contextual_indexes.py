@@ -59,12 +59,12 @@ DEPTH, KEPT = 1000, 100  # passages of a query that are found, and at least as m
 BM25, DUAL, MEAN, GNN = "BM25", "dual-encoder", "GraphMean", "GNNEncoder"
 WITHOUT_EDGES = "network without edges"
 WITHOUT_EDGES_MEAN = f"{WITHOUT_EDGES} + {MEAN}"
-JOINT = "joint training"
-JOINT_WITHOUT_GNN = f"{JOINT}, w/o GNN"  # the dual-encoder, trained as long on the same queries
 PAPERS = "papers' network"
 WITHOUT_FEATURES = f"{PAPERS}, w/o edge features"
 WITHOUT_RETRAINING = f"{PAPERS}, w/o re-training"
-WITHOUT_GNN = f"{PAPERS}, w/o GNN"  # the dual-encoder's own index
+WITHOUT_GNN = (
+    f"{PAPERS}, w/o GNN"  # the dual-encoder alone, trained with --joint as long as the others
+)
 # ablations of Tables 3 and 4: changes of the network and of its training
 ABLATIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     PAPERS: ({}, {}),
@@ -83,7 +83,7 @@ MAIN = (BM25, DUAL, MEAN, WITHOUT_EDGES, WITHOUT_EDGES_MEAN, GNN, PAPERS)
 AVERAGES = [name for name in ABLATIONS if "average" in name]
 NOT_MASKED = (BM25, DUAL, MEAN, WITHOUT_EDGES, WITHOUT_EDGES_MEAN, f"{PAPERS}, w/o mask")
 NOT_MASKED = (*NOT_MASKED, WITHOUT_GNN, *AVERAGES)
-CHOICES = {choice(name): name for name in (*MAIN, JOINT, JOINT_WITHOUT_GNN, *[*ABLATIONS][1:])}
+CHOICES = {choice(name): name for name in (*MAIN, *[*ABLATIONS][1:])}
 # weights that tuning and training start at; all others start at 0.1, since what starts with 0 stays without effect
 START = {
     RELEVANT: 1.0,
@@ -392,17 +392,9 @@ class Bench:
         )
         training = replace(training, **changes)
         model = self._gnn(seed, k, training, config=self._config(k, **network))
-        # an average learns nothing
-        return model if "average" in network else self._fit(model, self._denoised)
-
-    def joint(self, system: str, seed: int, k: int, masked: float) -> ptg.GNNEncoder:
-        """The papers' network and the dual-encoder trained at once, or the dual-encoder alone."""
-        rate = self.options.encoder_learning_rate
-        training = self._training(
-            seed, masked=masked, scale=self._scale, encoder_learning_rate=rate
-        )
-        config = self._config(k, **({} if system == JOINT else {"average": 0.0, "edges": False}))
-        return self._fit(self._gnn(seed, k, training, config=config), self._denoised)
+        # an average has nothing to learn, but with --joint its encoder does
+        learns = rate is not None or "average" not in network
+        return self._fit(model, self._denoised) if learns else model
 
     @property
     def _denoised(self) -> ptg.TrainingExamples | None:
@@ -512,7 +504,7 @@ class Bench:
             model = self._system(system, seed, k, masked)
             shutil.rmtree(path, ignore_errors=True)
             index = model.index(path).flex
-            if system in (JOINT, JOINT_WITHOUT_GNN, *ABLATIONS):
+            if system in ABLATIONS:
                 queries = model.query_encoder()(self.test.topics)
             if self.options.preprint and system in {*ABLATIONS} - {WITHOUT_RETRAINING}:
                 queries = self.retrained(index, seed).query_encoder()(self.test.topics)
@@ -552,7 +544,7 @@ class Bench:
             )
         if system == GNN:
             return self.gnn(seed, k, masked)
-        return (self.papers if system in ABLATIONS else self.joint)(system, seed, k, masked)
+        return self.papers(system, seed, k, masked)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import csv
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -65,14 +66,12 @@ def read_questions(file: Path) -> Queries:
 
     There are no judgments; the topics have a column ``answers``.
     """
-    rows = [line.split("\t") for line in file.read_text("utf-8").splitlines()]
-    topics = pd.DataFrame(
-        [
-            (str(number), text, ast.literal_eval(answers))
-            for number, (text, answers) in enumerate(rows)
-        ],
-        columns=["qid", "query", "answers"],
-    )
+    with file.open(encoding="utf-8", newline="") as lines:
+        rows = [
+            (str(number), question, ast.literal_eval(answers))
+            for number, (question, answers) in enumerate(csv.reader(lines, delimiter="\t"))
+        ]
+    topics = pd.DataFrame(rows, columns=["qid", "query", "answers"])
     qrels = {"qid": pd.Series(dtype=str), "docno": pd.Series(dtype=str)}
     return Queries(topics, pd.DataFrame(qrels | {"label": pd.Series(dtype=int)}))
 

@@ -22,12 +22,10 @@ from pyterrier_graph.encoders.checkpoints import DType
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 from pyterrier_graph.encoders.stored_vectors import VECTORS
-from pyterrier_graph.graph_mean.nearest import nearest
 from pyterrier_graph.html import HtmlCard
 from pyterrier_graph.pair.mining import HardNegativeMiner, TrainingExamples
 from pyterrier_graph.pair.query_encoder import IndexedExamples, train_query_encoder
 from pyterrier_graph.pair.training import DualEncoderTraining, check_examples, train_dual_encoder
-from pyterrier_graph.storage.arrays import ids_of
 from pyterrier_graph.storage.artifact import file_sha256, weights_sha256
 from pyterrier_graph.training.model import LearnedModel, training_entry
 from pyterrier_graph.training.trainer import restored_on_error
@@ -190,20 +188,22 @@ class DualEncoder(LearnedModel, SentenceEncoder):
             pretraining_examples: Examples of the first stage, which has the options ``training.pretraining``.
         """
         run = self._validation_run(topics_or_res_va)
-        stages: dict[str, tuple[Dataset, DualEncoderTraining]] = {}
-        if pretraining_examples is not None:
-            data = getattr(pretraining_examples, "dataset", pretraining_examples)
-            stages["pretraining"] = data, self.training.first_stage()
-        stages["training"] = getattr(examples, "dataset", examples), self.training
-        digests = {stage: check_examples(data) for stage, (data, _) in stages.items()}
+        given = {"pretraining": pretraining_examples, "training": examples}
+        stages: dict[str, Dataset] = {
+            stage: getattr(data, "dataset", data)
+            for stage, data in given.items()
+            if data is not None
+        }
+        options = {"pretraining": self.training.first_stage(), "training": self.training}
+        digests = {stage: check_examples(data) for stage, data in stages.items()}
         self._start_fit()
         names = ("encoder", "similarity", "pooling", "max_query_tokens", "max_passage_tokens")
         identity = {name: getattr(self, name) for name in names}
         logs: dict[str, list[dict[str, float]]] = {"pretraining": []}
         with self._recorded(), restored_on_error(self.network):
-            for stage, (data, options) in stages.items():
+            for stage, data in stages.items():
                 identity["training examples"] = digests[stage]
-                logs[stage] = self._train(stage, data, options, run, qrels_va, identity)
+                logs[stage] = self._train(stage, data, options[stage], run, qrels_va, identity)
                 identity["weights after pretraining"] = weights_sha256(self.network)
         self.pretraining_log, self.training_log = logs["pretraining"], logs["training"]
         return self
@@ -218,9 +218,10 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         """Trains the encoder of queries for the passages of an index, whose vectors stay as they are.
 
         This is the last stage of GNN-encoder's preprint (arXiv 2204.08241, Sect. 4.3), with the examples of the first
-        stage and :meth:`DualEncoderTraining.paper("query-encoder") <DualEncoderTraining.paper>`::
+        stage; :meth:`~pyterrier_graph.DualEncoderTraining.paper` has its settings::
 
             index = gnn.index("corpus.flex").flex
+            training = ptg.DualEncoderTraining.paper("query-encoder")
             queries = dual_encoder.apply_attributes(training=training)  # a copy
             queries.fit_query_encoder(index, examples, dev_topics, dev_qrels)
             retriever = queries.query_encoder() >> index.np_retriever()
@@ -240,7 +241,9 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         options, validate = self.training, None
         if topics_or_res_va is not None and len(topics_or_res_va):
             judged = JudgedRun(checked_topics(topics_or_res_va, self), qrels_va, self)
-            validate = self._validate_index(index, Validation(judged, options.measure))
+            measure = Validation(judged, options.measure).per_query_of
+            retriever = self.query_encoder() >> index.np_retriever(num_results=VALIDATED)
+            validate = lambda: measure(retriever(judged.rows))  # noqa: E731
         batches = IndexedExamples(examples, index, options.seed)
         with self._recorded():
             self.training_log = train_query_encoder(
@@ -311,21 +314,6 @@ class DualEncoder(LearnedModel, SentenceEncoder):
             for query_vector, rows in zip(query_vectors, rows_of.values(), strict=True):
                 scores[rows] = vectors[text[rows]] @ query_vector
             return validation.per_query(scores)
-
-        return validate
-
-    def _validate_index(self, index: FlexIndex, validation: Validation) -> Callable[[], np.ndarray]:
-        """A function that measures how the validation queries rank the passages of an index."""
-        docnos, vectors, _ = index.payload()
-        topics = validation.run
-
-        def validate() -> np.ndarray:
-            queries = self.encode_queries(topics["query"].tolist())
-            scores, passages = nearest(queries, vectors, VALIDATED)
-            rows = np.repeat(topics["qid"].to_numpy(), scores.shape[1])
-            names = ids_of(docnos, passages.ravel())
-            run = pd.DataFrame({"qid": rows, "docno": names, "score": scores.ravel()})
-            return validation.per_query_of(run)
 
         return validate
 

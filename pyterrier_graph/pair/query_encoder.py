@@ -35,9 +35,9 @@ class IndexedExamples(Dataset):
 
     def __init__(self, examples: TrainingExamples, index: FlexIndex, seed: int) -> None:
         lookup, self.vectors, _ = index.payload()
-        qids, *docnos = (np.array(examples.ids[name]) for name in examples.ids.column_names)
+        qids, *columns = (np.array(examples.ids[name]) for name in examples.ids.column_names)
         self.queries, self.seed = examples.dataset["query"], seed
-        docnos = np.column_stack(docnos)  # (examples, 1 + negatives)
+        docnos = np.column_stack(columns)  # (examples, 1 + negatives)
         self.passages = numbers_of(lookup, docnos.ravel().tolist()).reshape(docnos.shape)
         if (unknown := self.passages < 0).any():
             raise KeyError(f"{index!r} has no passage {docnos[unknown][0]!r}")
