@@ -15,7 +15,7 @@ from pyterrier_graph.clef_ip.patents import (
     parse_xpath,
     read_patent,
 )
-from pyterrier_graph.documents.document import Link, StructuredDocument
+from pyterrier_graph.documents.document import Link
 
 DOCNO = "EP-1000000-A1"
 FULL = """<?xml version="1.0" encoding="UTF-8"?>
@@ -152,14 +152,6 @@ def test_no_xpath_of_a_passage(xpath: str) -> None:
         parse_xpath(xpath)
 
 
-def test_empty_claim_is_no_passage_and_no_claim_refers_to_it() -> None:
-    patent = parse("<claims><claim>One.</claim><claim/><claim>As claims 1 and 2.</claim></claims>")
-    assert [xpath[-8:] for xpath in patent.xpaths] == ["claim[1]", "claim[3]"]
-    assert patent.links == (Link("internal", 3, 2),)
-    with pytest.raises(KeyError):
-        patent.passage_id("/patent-document/claims/claim[2]")
-
-
 def test_claims_are_referred_to_by_number_and_found_by_position() -> None:
     patent = parse(
         '<claims><claim num="0011">A.</claim><claim num="12">B of claim 11.</claim><claim>of 1</claim></claims>'
@@ -179,26 +171,6 @@ def test_language_versions() -> None:
     only_others = '<abstract lang="FR"><p>f</p></abstract><abstract lang="EN"><p>e</p></abstract>'
     assert parse(only_others, 'lang="DE"').abstract == "f"
     assert parse("<abstract><p>x</p></abstract>", "").language == ""
-
-
-def test_what_may_be_missing() -> None:
-    patent = parse("")
-    assert (patent.title, patent.abstract, patent.codes, patent.citations, patent.xpaths) == (
-        "",
-        "",
-        (),
-        (),
-        (),
-    )
-    assert StructuredDocument.from_record(patent.to_record()).passages() == []
-    assert parse("<abstract/><description> </description><claims>\n</claims>").nodes == patent.nodes
-
-
-def test_lines_are_kept_apart_and_letters_together() -> None:
-    body = "<p>CO<sub>2</sub> at<br/>10<sup>5</sup> Pa<ul><li>one,</li><li>two</li></ul>end&#xA0;&amp; so on</p>"
-    assert parse(f"<description>{body}</description>").passages == [
-        "CO2 at 105 Pa one, two end & so on"
-    ]
 
 
 ENGLISH = {
@@ -325,22 +297,3 @@ def test_dtds_elsewhere_are_not_read(tmp_path: Path) -> None:
 def test_other_names_are_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=f"{name}: not the file of a patent"):
         read_patent(write(tmp_path, FULL.encode(), name))
-
-
-def test_files_that_are_too_large_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = write(tmp_path, FULL.encode())
-    monkeypatch.setattr("pyterrier_graph.clef_ip.patents.MAX_BYTES", len(FULL.encode()) - 1)
-    with pytest.raises(ValueError, match="larger than"):
-        read_patent(path)
-
-
-def test_other_encodings() -> None:
-    source = FULL.replace("&alpha;", "ä")
-    utf8 = parse_patent(source.encode(), DOCNO)
-    assert utf8.abstract.endswith("ä")
-    for encoding in ("ISO-8859-1", "UTF-16"):
-        assert parse_patent(source.replace("UTF-8", encoding).encode(encoding), DOCNO) == utf8
-    with pytest.raises(ValueError, match="not well-formed"):
-        parse_patent(source.encode("latin-1"), DOCNO)

@@ -30,17 +30,6 @@ def trained() -> CrossEncoderReranker:
     return reranker().fit(RUN, QRELS)
 
 
-def test_it_scores_as_sentence_transformers_does() -> None:
-    expected = CrossEncoder(
-        cross_encoder(), activation_fn=torch.nn.Identity(), device="cpu"
-    ).predict(list(zip(RUN["query"], RUN["text"], strict=True)))
-    np.testing.assert_allclose(scores(reranker()), expected, atol=1e-5)
-    assert len(np.unique(expected.round(4))) > 30
-    np.testing.assert_allclose(
-        scores(lgre(encoder=cross_encoder(), init="identity")), expected, atol=1e-5
-    )
-
-
 def test_training_is_that_of_lgre() -> None:
     """Same pairs, same loss: an LGRe whose graph adds nothing learns the same, as long as it adds nothing."""
     assert not np.allclose(scores(trained()), scores(reranker()), atol=1e-3)
@@ -142,17 +131,6 @@ def test_probabilities(tmp_path: Path) -> None:
         sure.network.classifier.bias += 20
     assert len(np.unique(scores(sure))) == len(np.unique(logits))  # none is rounded to 1
     assert not trained().probabilities
-
-
-def test_states_of_pairs() -> None:
-    model = reranker(batch_size=2)
-    rows = RUN.head(5)
-    found = model.encode_pairs(rows["query"].tolist(), rows["text"].tolist())
-    for query, text, state in zip(rows["query"], rows["text"], found, strict=True):
-        tokens = model.tokenizer(query, text, return_tensors="pt")
-        with torch.no_grad():
-            expected = model.network.base_model(**tokens).last_hidden_state[0, 0]
-        np.testing.assert_allclose(state, expected.numpy(), atol=1e-5)
 
 
 def test_options_that_cannot_be(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyterrier_graph.graphs.csr import CSR, offsets, ranges
+from pyterrier_graph.graphs.csr import CSR, offsets
 
 LISTS = st.lists(st.lists(st.integers(0, 9), max_size=4), min_size=1, max_size=6)
 
@@ -82,16 +82,6 @@ def test_group(kind, pairs):
     ]
 
 
-@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 5)), max_size=6))
-def test_ranges(pairs):
-    starts, lengths = (np.array([pair[end] for pair in pairs], dtype=np.int64) for end in (0, 1))
-    bounds, found = ranges(starts, lengths)
-    assert found.tolist() == [start + step for start, length in pairs for step in range(length)]
-    assert bounds.tolist() == [sum(lengths[:row]) for row in range(len(pairs) + 1)]
-    tensors = ranges(torch.from_numpy(starts), torch.from_numpy(lengths))
-    assert [tensor.tolist() for tensor in tensors] == [bounds.tolist(), found.tolist()]
-
-
 def test_drawing_is_even_and_leaves_out_empty_rows():
     csr = compressed([[5, 6, 7], [], [8]], "numpy")
     drawn = csr.draw(np.array([0] * 3000 + [1, -1, 2]), np.random.default_rng(0))
@@ -107,13 +97,6 @@ def test_conversion():
     moved = there.to("cpu", copy=True)
     assert rows_of(moved) == rows_of(csr)
     assert moved.data["scores"].data_ptr() != there.data["scores"].data_ptr()
-
-
-def test_read_only_arrays_become_tensors_of_their_own(recwarn):
-    indices = np.array([4, 5])
-    indices.flags.writeable = False
-    assert CSR(np.array([0, 2]), indices).torch().indices.tolist() == [4, 5]
-    assert not recwarn.list
 
 
 @pytest.mark.parametrize(

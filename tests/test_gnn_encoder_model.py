@@ -20,7 +20,6 @@ from pyterrier_graph.gnn_encoder.equations import (
     in_batch_loss,
 )
 from pyterrier_graph.gnn_encoder.network import GNNEncoderConfig, GNNEncoderNetwork
-from pyterrier_graph.graph_mean.equations import graph_mean, weighted_sum
 from pyterrier_graph.graph_mean.neighbors import FEATURES, NeighborBatch
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
@@ -181,42 +180,6 @@ def test_attention_and_its_weights_equal_the_equations(
         )
 
 
-def test_large_logits_stay_finite() -> None:
-    layer = BipartiteAttention(D, 2)
-    targets, sources, edges = BIPARTITE["some isolated"]
-    h_t = torch.randn(targets, D, requires_grad=True)
-    out = layer((1e6 * torch.randn(sources, D), h_t), csr(edges, targets))
-    out.sum().backward()
-    assert out.isfinite().all() and h_t.grad is not None and h_t.grad.isfinite().all()
-
-
-def test_sources_may_repeat_be_unsorted_and_numbered_in_32_bits() -> None:
-    layer = randomized(BipartiteAttention(D, 2))
-    edges = [(0, 3), (0, 1), (0, 3), (2, 2), (2, 0)]
-    h_t, h_s = values(3, D), values(4, D, seed=1)
-    expected, _ = reference.gat(layer, h_t, h_s, edges)
-    for dtype in (torch.int64, torch.int32):
-        assert_same(
-            layer((h_s, h_t), csr(edges, 3, dtype)), expected, [h_t, h_s, *layer.parameters()]
-        )
-
-
-def test_gradients_of_the_sparse_product() -> None:
-    lists = csr([(0, 1), (0, 2), (2, 1)], 3)
-    assert torch.autograd.gradcheck(
-        lambda w, v: weighted_sum(w, v, lists), (values(3), values(4, 3, seed=1))
-    )
-
-
-def test_half_a_precision_is_only_for_what_surrounds_attention() -> None:
-    layer = BipartiteAttention(D, 2)
-    h_t, h_s, lists = torch.randn(3, D), torch.randn(4, D), csr([(0, 1), (0, 2), (2, 1)], 3)
-    with torch.autocast("cpu", torch.bfloat16):
-        expected = layer((h_s, h_t), lists)
-        assert torch.equal(expected, layer((h_s, h_t.float()), lists))
-        assert layer((h_s.bfloat16(), h_t.bfloat16()), lists).dtype == torch.float32
-
-
 # --- the papers' network ---
 
 SWITCHES: list[dict[str, Any]] = [
@@ -338,23 +301,6 @@ def test_our_network_equals_its_formula(graph: tuple[int, int, Edges]) -> None:
     inputs = [passages, sources[RELEVANT], sources["title"], *network.parameters()]
     batch = NeighborBatch(passages, sources, lists, isolated_share=SHARE)
     assert_same(network(batch), expected, inputs)
-
-
-@pytest.mark.parametrize("heads", [1, 4])
-def test_the_untrained_network_is_graph_mean(heads: int) -> None:
-    """In 32 bits."""
-    weights = {RETRIEVED: 0.0, RELEVANT: 0.7}
-    network = GNNEncoderNetwork(GNNEncoderConfig(weights, heads), D)
-    passages, sources, edges = inputs_of(GRAPH)
-    passages, queries = (x.detach().float() for x in (passages, sources[RELEVANT]))
-    lists = {name: csr(edges[name], len(passages)) for name in (RETRIEVED, RELEVANT)}
-    batch = NeighborBatch(passages, dict.fromkeys(lists, queries), lists)
-    with torch.no_grad():
-        states = network(batch)
-    assert graph_mean(weights, D)(batch).equal(states)
-    targets = torch.isin(torch.arange(6), torch.tensor([target for target, _ in edges[RELEVANT]]))
-    assert torch.allclose(states[~targets], passages[~targets], atol=1e-6)
-    assert not torch.isclose(states[targets], passages[targets], atol=1e-3).all(1).any()
 
 
 def test_every_part_of_the_network_learns_from_its_start() -> None:

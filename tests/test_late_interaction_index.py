@@ -18,9 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pyterrier_graph as ptg
-from pyterrier_graph.documents.document import Node, StructuredDocument
 from pyterrier_graph.graph_maxsim import index as index_module
-from pyterrier_graph.graph_maxsim.index import default_factory
 
 WEIGHTS = {"title": 0.9, "title/title": 0.7, "order": 0.5, "order_i": 0.0, "titles": 0.3}
 ALL = 10_000
@@ -85,17 +83,6 @@ def test_retrieving_is_reranking_everything(weights: dict[str, float]) -> None:
     assert_same_ranking(found(tiny.topics()), reranker, 5)
 
 
-def test_neighbors_lead_to_passages() -> None:
-    """With so few nearest tokens that none is of a passage, passages are found through titles only."""
-    topics = pd.DataFrame([{"qid": "1", "query": "lambda"}])
-    alone, through = (
-        index().retriever(maxsim(weights=weights), 100, nearest=1)(topics)
-        for weights in ({}, {"title": 1.0})
-    )
-    assert set(alone["docno"]) < set(through["docno"])
-    assert any(docno.endswith(("p1", "p2")) for docno in through["docno"])
-
-
 @pytest.mark.parametrize("variant", ["NO_LB", "NO_LB_NS"])
 def test_hgat_retrieves(tmp_path: Path, variant: str) -> None:
     reranker = hgat(variant=variant)
@@ -144,31 +131,7 @@ def test_an_approximate_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert_same_ranking(made.retriever(maxsim(), 18, nearest=ALL)(tiny.topics()), maxsim(), 18)
 
 
-def test_default_factory() -> None:
-    factories = [
-        default_factory(*size) for size in ((1000, 128), (1_000_000, 128), (1_000_000, 15))
-    ]
-    assert factories == ["Flat", "IVF2048,PQ64x4fs", "Flat"]
-
-
 TestContract = pt.testing.transformer_test_class(retriever)
-
-
-def test_in_a_pipeline() -> None:
-    assert pt.inspect.transformer_inputs(retriever()) == [["qid", "query"]]
-    assert pt.inspect.transformer_outputs(retriever(), ["qid", "query"]) == [
-        "qid",
-        "query",
-        "docno",
-        "score",
-        "rank",
-    ]
-    empty = retriever()(tiny.topics().head(0))
-    assert [*empty.columns] == [*retriever()(tiny.topics()).columns] and not len(empty)
-    both = (retriever() % 2)(tiny.topics())
-    assert both.groupby("qid").size().eq(2).all()
-    pd.testing.assert_frame_equal((retriever() % 2).compile()(tiny.topics()), both)
-    assert repr(retriever()).startswith(repr(index()))
 
 
 def test_an_index_opens_again() -> None:
@@ -207,12 +170,3 @@ def test_wrong_arguments_are_named(
 ) -> None:
     with pytest.raises(error, match=message):
         call()
-
-
-def test_no_vectors_cannot_be_indexed(tmp_path: Path) -> None:
-    empty = StructuredDocument("d", (Node("section", "", -1), Node("passage", "", 0)))
-    nothing = ptg.DocumentGraph(tmp_path / "graph").index([empty])
-    store = ptg.TokenStore(tmp_path / "tokens", verbose=False).build(nothing, tiny.encoder())
-    with pytest.raises(ValueError, match="nothing to index"):
-        ptg.LateInteractionIndex(tmp_path / "index").index(store)
-    assert not (tmp_path / "index").exists()

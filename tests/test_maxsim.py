@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +11,6 @@ from pyterrier_graph.graph_maxsim.graph_reranker import (
     best_of_neighbors,
     graph_maxima,
     maxsim,
-    normalized,
     token_maxima,
 )
 
@@ -45,13 +43,6 @@ def test_maxima_by_loops(query_tokens: int, lengths: list[int], seed: int) -> No
     ).reshape(len(passages), query_tokens)
     torch.testing.assert_close(token_maxima(query, passages), slow, atol=1e-6, rtol=0)
     torch.testing.assert_close(maxsim(query, passages), slow.sum(1), atol=1e-5, rtol=0)
-
-
-def test_normalized_vectors_have_length_one_and_zero_stays_zero() -> None:
-    states = normalized(
-        TokenStates(torch.tensor([[3.0, 4, 0, 0], [0, 0, 0, 0]]), torch.tensor([0, 1, 2]))
-    )
-    assert states.values.tolist() == [pytest.approx([0.6, 0.8, 0, 0]), [0, 0, 0, 0]]
 
 
 @settings(deadline=None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import math
 from collections import defaultdict
 from dataclasses import fields
@@ -234,15 +233,6 @@ def test_examples_against_a_literal_loop(
     assert count(examples, "queries", "kept") == len({row[0] for row in expected})
 
 
-def test_without_a_teacher_all_that_is_not_relevant_is_negative() -> None:
-    of = WORLD | {"scores": dict.fromkeys(WORLD["scores"], 0.0)}
-    assert rows(miner(of, None).labeled(TOPICS, JUDGMENTS)) == rows(
-        miner(of).labeled(TOPICS, JUDGMENTS)
-    )
-    with pytest.raises(ValueError, match="pseudo-labels come from a teacher"):
-        miner(teacher=None).pseudo_labeled(TOPICS)
-
-
 def test_places_that_are_left_are_drawn_from_the_rest() -> None:
     of = WORLD | {
         "scores": {
@@ -302,23 +292,6 @@ def test_a_run_that_was_killed_goes_on(tmp_path: Path) -> None:
     assert rows(examples) == rows(expected)
     pd.testing.assert_frame_equal(examples.report, expected.report)
     assert sorted(first.asked + second.asked) == sorted(whole.asked)
-
-
-def test_examples_stay_in_a_folder_and_else_with_what_refers_to_them(tmp_path: Path) -> None:
-    made = miner(folder=tmp_path)
-    one, again, fewer = (made.pseudo_labeled(topics) for topics in (TOPICS, TOPICS, TOPICS[:30]))
-    assert len(list(tmp_path.glob("pseudo-labeled-*.arrow"))) == 2
-    assert rows(one) == rows(again) != rows(fewer)
-    temporary = miner()
-    examples = temporary.labeled(TOPICS, JUDGMENTS)
-    file = Path(examples.dataset.cache_files[0]["filename"])
-    del temporary
-    gc.collect()
-    assert file.exists() and file.parent != tmp_path
-    assert len(examples.dataset[:]["query"]) == len(examples)
-    del examples
-    gc.collect()
-    assert not file.exists()
 
 
 # --- what is refused
@@ -392,23 +365,3 @@ def test_pipelines_that_do_not_return_what_they_should(
     assert not list(tmp_path.glob("*.partial")) and not list(tmp_path.glob("*.arrow"))
     if "probability" in problem:  # nothing of it was kept
         assert len(miner(folder=tmp_path).pseudo_labeled(TOPICS)) > 0
-
-
-def test_documents_that_texts_does_not_know() -> None:
-    loaded = {docno: text for docno, text in WORLD["texts"].items() if docno != "d7"}
-    with pytest.raises(KeyError, match="'d7'"):
-        miner(WORLD | {"texts": loaded}).pseudo_labeled(TOPICS)
-    lost = Texts(WORLD["texts"]) >> pt.apply.generic(lambda frame: frame[frame["docno"] != "d7"])
-    with pytest.raises(KeyError, match="texts does not know document 'd7'"):
-        HardNegativeMiner(Ranking(WORLD["rankings"]), lost).labeled(TOPICS, JUDGMENTS)
-
-
-def test_the_papers_options() -> None:
-    paper = MiningConfig.paper(seed=1)
-    assert (
-        paper.hard_negatives,
-        paper.depth,
-        paper.positive_threshold,
-        paper.negative_threshold,
-    ) == (4, 50, 0.9, 0.1)
-    assert paper.seed == 1

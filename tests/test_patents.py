@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -147,11 +146,6 @@ def test_wrong_arguments_are_named(make: Any, arguments: Any, error: Any, messag
         make(**arguments)
 
 
-def test_shared_codes_of_a_graph_without_codes_warns() -> None:
-    with pytest.warns(UserWarning, match="no document of the graph has codes"):
-        assert not len(SharedCodes(graph_of({"EP-1-A1": ()}))(results("EP-1-A1")))
-
-
 # --- query forms
 
 
@@ -177,29 +171,6 @@ def test_document_frequencies(frequencies: DocumentFrequencies) -> None:
     assert frequencies.idf(["absent"], "EN") == np.inf and not len(frequencies.idf([], "EN"))
     with pytest.raises(KeyError, match="'FR', but in .'EN', 'DE'"):
         frequencies.idf(["laser"], "FR")
-
-
-def test_frequencies_are_complete_or_not_there(tmp_path: Path) -> None:
-    frequencies = DocumentFrequencies(tmp_path / "new")
-    no_language = [*CORPUS, {"docno": "x", "text": "y"}]
-    for corpus, message in (([], "no document"), (no_language, "'x' needs a 'language'")):
-        with pytest.raises(ValueError, match=message):
-            frequencies.index(corpus)
-        assert not frequencies.built() and not frequencies.path.exists()
-    frequencies.index(CORPUS)
-    with pytest.raises(FileExistsError):
-        frequencies.index(CORPUS)
-    (frequencies.path / "EN.u4").write_bytes(b"")
-    assert not DocumentFrequencies(frequencies.path).built()
-
-
-def test_claims_query() -> None:
-    out = ClaimsQuery(3)(topics(text=" A cutter\nwith the laser.", query="before", title="kept"))
-    assert (
-        out["query"].tolist() == ["A cutter with"]
-        and "text" not in out
-        and out["title"].tolist() == ["kept"]
-    )
 
 
 def test_abstract_terms(frequencies: DocumentFrequencies) -> None:
@@ -248,11 +219,6 @@ def test_shared_codes(documents: Any, wanted: Any, level: Any, data: st.DataObje
     ]
     assert [*zip(out["qid"], out["docno"], strict=True)] == expected
     assert out["rank"].tolist() == out.groupby("qid").cumcount().tolist()
-
-
-def test_shared_codes_of_a_document_that_is_not_in_the_graph() -> None:
-    with pytest.raises(KeyError, match="EP-9-A1"):
-        SharedCodes(GRAPH)(results("EP-9-A1"))
 
 
 def test_not_own_family() -> None:

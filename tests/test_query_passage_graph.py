@@ -187,11 +187,6 @@ def test_passages_from_an_index(graph, tmp_path):
     assert again.fingerprint() == graph.fingerprint()
 
 
-def test_pickled_view_stays_masked(graph):
-    view = pickle.loads(pickle.dumps(graph.without(np.array([0]))))
-    check(view, PASSAGES, TOPICS, literal(PASSAGES, TOPICS, RUN, QRELS[:3], 2), {0})
-
-
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
@@ -400,12 +395,6 @@ def test_an_interrupted_build_goes_on(tmp_path, monkeypatch):
     assert sorted(file.name for file in tmp_path.iterdir()) == ["graph", "whole"]
 
 
-def test_processes_build_the_same_graph(tmp_path, graph, monkeypatch):
-    monkeypatch.setattr(query_passage_graph, "BATCH", 1)
-    made = built(tmp_path / "graph", k=2, workers=2)
-    assert contents(made) == contents(graph)
-
-
 # --- edge features
 
 
@@ -448,29 +437,6 @@ def test_edge_features(tmp_path, monkeypatch):
         graph.add_edge_features(encoder, TEXTS)
     graph.without(np.array([0])).add_edge_features(encoder, TEXTS, edge_type="relevant")
     assert QueryPassageGraph(graph.path).edge_features("relevant").shape == (2, 3)
-
-
-def test_interrupted_edge_features_go_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(query_passage_graph, "COMPARED", 1)
-    monkeypatch.setattr(query_passage_graph, "BATCH", 1)
-    graph = built(tmp_path / "graph")
-    with pytest.raises(KeyboardInterrupt):
-        graph.add_edge_features(Encoder(stop=3), TEXTS)
-    opened, encoder = QueryPassageGraph(graph.path), Encoder()
-    with pytest.raises(KeyError, match="no features"):
-        opened.edge_features()
-    for other in Encoder(sign=-1), Encoder(width=2):
-        with pytest.raises(
-            ValueError,
-            match=r"unfinished work on other inputs \(first vectors \(encoder, texts\)",
-        ):
-            opened.add_edge_features(other, TEXTS)
-    opened.add_edge_features(encoder, TEXTS)
-    assert len(encoder.pairs) == 1 + (4 - 2)
-    whole = built(tmp_path / "whole").add_edge_features(Encoder(), TEXTS)
-    assert opened.edge_features().tolist() == whole.edge_features().tolist()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["graph", "whole"]
-    opened.verify()
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pyterrier_dr import FlexIndex
 
 from pyterrier_graph.documents.document import Node, StructuredDocument
 from pyterrier_graph.encoders import stored_vectors
-from pyterrier_graph.encoders.stored_vectors import DIGESTS, base_vectors, encode_once
+from pyterrier_graph.encoders.stored_vectors import base_vectors, encode_once
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 from pyterrier_graph.storage.artifact import META
 
@@ -99,13 +99,6 @@ def test_other_encoders(tmp_path: Path) -> None:
     assert len(found) == 7  # "alpha" comes twice
 
 
-@pytest.mark.parametrize("file", [DIGESTS, "vecs.f4", META])
-def test_nothing_is_copied_from_a_damaged_index(tmp_path: Path, file: str) -> None:
-    index, _ = written(tmp_path, CORPUS)
-    (index.index_path / file).write_bytes((index.index_path / file).read_bytes()[:-3])
-    assert len(written(tmp_path, CORPUS | {"d": ["epsilon"]})[1]) == 7
-
-
 # --- texts that are encoded once
 
 TEXTS = [f"{'x' * (number % 7)} {number}" for number in range(50)]
@@ -162,12 +155,6 @@ def test_texts_of_another_file_are_copied(tmp_path: Path, other: dict[str, Any])
     assert encoded(tmp_path, encoder, **other).tolist() == EXPECTED[:count]
     assert encoder.encoded == TEXTS[20:count]
     assert len([*tmp_path.iterdir()]) == 2
-
-
-def test_no_texts(tmp_path: Path) -> None:
-    vectors = encoded(tmp_path, lambda none: np.empty((len(none), 2)), count=0)
-    assert vectors.shape == (0, 2) and vectors.dtype == np.float32 and not vectors.flags.writeable
-    assert encoded(tmp_path, None, count=0).shape == (0, 2)
 
 
 def test_wrong_encoders(tmp_path: Path) -> None:

@@ -30,7 +30,6 @@ import pyterrier_graph as ptg
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parent.parent
 FOLDER = os.environ.get("VASWANI")
 TERRIER = FOLDER is not None
 VASWANI = "irds:vaswani"
