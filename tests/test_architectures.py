@@ -30,13 +30,11 @@ SIZES = {
 }
 POSITIONS = 48
 ARCHITECTURES: dict[str, dict[str, Any]] = {
-    "bert": {},
     "xlm-roberta": {
         "pad_token_id": 1,
         "max_position_embeddings": POSITIONS + 2,
     },  # positions begin after padding
     "modernbert": {"pad_token_id": 1, "global_attn_every_n_layers": 2, "reference_compile": False},
-    "mpnet": {"pad_token_id": 1, "max_position_embeddings": POSITIONS + 2},
     "qwen3": {"pad_token_id": 1, "num_key_value_heads": 1, "head_dim": 8},
 }
 TEXTS = {

@@ -137,13 +137,8 @@ def test_xpaths_both_ways() -> None:
     "xpath",
     [
         "",
-        "patent-document/claims/claim[1]",
         "/patent-document/claims/claim[0]",
-        "/patent-document/claims/claim[1",
-        "/patent-document/claims/claim[1] or 1",
         "/patent-document/claims/p[1]",
-        "/patent-document/description/heading[1]",
-        "/patent-document/bibliographic-data/invention-title",
         f"/patent-document/description/p[{'9' * 5000}]",
     ],
 )
@@ -256,22 +251,12 @@ def laughs(levels: int) -> str:
     "source",
     [
         "",
-        " ",
-        "no XML",
-        "<patent-document>",
         FULL[: len(FULL) // 2],
-        FULL.replace("<p/>", "<p>"),
-        "<claims/>",
-        "\0",
         "<patent-document><p>\0</p></patent-document>",
         "<patent-document>" + "<p>" * 5000 + "</p>" * 5000 + "</patent-document>",
         f"{laughs(30)}<patent-document><abstract><p>&e29;</p></abstract></patent-document>",
-        f'{laughs(30)}<patent-document lang="&e29;"/>',
-        f"{laughs(3)}<patent-document/>",
         '<!DOCTYPE patent-document [<!ENTITY x SYSTEM "{secret}">]><patent-document><p>&x;</p></patent-document>',
-        '<!DOCTYPE patent-document [<!ENTITY x SYSTEM "http://127.0.0.1:9/x">]><patent-document>&x;</patent-document>',
         '<!DOCTYPE patent-document [<!ENTITY % x SYSTEM "{secret}">%x;]><patent-document/>',
-        '<!DOCTYPE patent-document [<!ENTITY x "<abstract/>">]><patent-document>&x;</patent-document>',
     ],
 )
 def test_bad_files_are_refused_by_name(source: str, tmp_path: Path) -> None:

@@ -221,12 +221,9 @@ def test_similarity(normalized: bool, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"alpha": 0.3},
         {"alpha": 0.3, "scale": 0.5, "mini_batch_size": 3},
-        {"alpha": 0.3, "normalized": True},
         {"alpha": 0.3, "normalized": True, "scale": 5.0},
         {"alpha": 0.3, "prompts": True},
-        {"alpha": 0.3, "max_query_tokens": 3},
     ],
     ids=str,
 )
@@ -319,19 +316,16 @@ def uninterrupted() -> DualEncoder:
     return in_stages(dual(tiny.checkpoint(), training=STAGE, pretraining=STAGE))
 
 
-@pytest.mark.parametrize("evaluation", [5, 10])
 def test_a_training_that_was_interrupted_goes_on(
-    tmp_path: Path, evaluation: int, uninterrupted: DualEncoder
+    tmp_path: Path, uninterrupted: DualEncoder
 ) -> None:
-    """In the first stage in the middle of an epoch, in the second at the beginning of one; with dropout."""
+    """In its second stage, with dropout."""
     options: dict[str, Any] = {"encoder": tiny.checkpoint()}
     options |= {"training": STAGE | {"output_dir": str(tmp_path)}, "pretraining": STAGE}
-    model = interrupt(dual(**options), evaluation, stop, "encode_docs")
+    model = interrupt(dual(**options), 10, stop, "encode_docs")
     with pytest.raises(KeyboardInterrupt):
         in_stages(model)
-    last = tmp_path / ("training" if evaluation > 5 else "pretraining")
-    assert len(list(last.glob("checkpoint-*"))) == 2
-    assert (tmp_path / "training").exists() == (evaluation > 5)
+    assert len(list((tmp_path / "training").glob("checkpoint-*"))) == 2
     del model.encode_docs
     for resumed in (model, dual(**options)):  # and once more, when it has ended
         in_stages(resumed)
@@ -358,9 +352,8 @@ def test_separate_encoders(tmp_path: Path) -> None:
     np.testing.assert_array_equal(shared.encode_queries(text), start)
 
 
-@pytest.mark.parametrize("separate_encoders", [False, True])
-def test_pooling(separate_encoders: bool, tmp_path: Path) -> None:
-    model = dual(tiny.checkpoint(), pooling="cls", separate_encoders=separate_encoders)
+def test_pooling(tmp_path: Path) -> None:
+    model = dual(tiny.checkpoint(), pooling="cls", separate_encoders=True)
     mean = dual(tiny.checkpoint())
     assert mean.pooling is None and mean.model_name != model.model_name
     states = mean.network.encode(["alpha beta"], output_value="token_embeddings")[0]
@@ -397,9 +390,6 @@ def test_without_a_miner() -> None:
             examples().remove_columns("positive"),
             "columns query, positive, negative_1 .. negative_n.*got query, negative_1",
         ),
-        (examples(2).remove_columns("negative_1"), "got query, positive, negative_2"),
-        (Dataset.from_dict({}), "got none"),
-        (examples().select([]), "there are no training examples"),
         (
             Dataset.from_dict(
                 {"query": ["a", "b"], "positive": ["c", "d"], "negative_1": ["e", None]}

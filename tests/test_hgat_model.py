@@ -188,13 +188,8 @@ def test_identity_start(variant: str) -> None:
     "wrong",
     [
         {"variant": "LB_NO"},
-        {"framework": "early"},
         {"heads": 0},
-        {"init": "zero"},
-        {"aggregation": "max"},
-        {"layers": 0},
         {"dropout": 1.5},
-        {"dimension": 0},
     ],
 )
 def test_wrong_options_are_named(wrong: dict[str, object]) -> None:

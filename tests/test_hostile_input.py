@@ -119,18 +119,10 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
         ({"docno": "d", "text": "a", "codes": 5}, "'codes' must be a list of strings, got 5"),
         ({"docno": "d", "text": "a", "codes": [[1]]}, r"a code must be a string, got \[1\]"),
         (
-            {"docno": "d", "text": "a", "title": np.zeros(3)},
-            "node 0 is .*expected Node.kind, text, parent.",
-        ),
-        (
             {"docno": "d", "nodes": [["section", "a", "x"]]},
             "node 0 is .*expected Node.kind, text, parent.: a string",
         ),
         ({"docno": "d", "nodes": [["section", "a", -1]], "links": [["x", "0", 0]]}, "link 0 is"),
-        (
-            {"docno": "d", "nodes": [["section", "a", -1]], "references": [["x", 0, 7]]},
-            "reference 0 is",
-        ),
     ],
 )
 def test_records_with_other_types(record: Any, message: str) -> None:
@@ -146,33 +138,20 @@ def test_records_with_other_types(record: Any, message: str) -> None:
     [
         (lambda run: run.to_dict("records"), TypeError, "a DataFrame is needed, got"),
         (
-            lambda run: run.assign(docno=[None, *run["docno"][1:]]),
-            ValueError,
-            "a docno must be a text, got",
-        ),
-        (
             lambda run: run.assign(qid=pd.Series(["\ud800"] * 12, dtype=object)),
             ValueError,
             "ud800' is not valid",
         ),
-        (lambda run: run.assign(qid=1.5), ValueError, "a qid must be a text, got 1.5"),
         (
             lambda run: pd.concat([run, run[["qid"]]], axis=1),
             ValueError,
             "must be different texts, got 'qid'",
         ),
-        (lambda run: run.rename(columns={"rank": 0}), ValueError, "must be different texts, got 0"),
         (
             lambda run: run.assign(score=["x", *run["score"][1:]]),
             ValueError,
             "score must be numbers",
         ),
-        (
-            lambda run: run.assign(score=pd.Series([True] * len(run), dtype=object)),
-            ValueError,
-            "score must be numbers",
-        ),
-        (lambda run: run.assign(score=1j), ValueError, "score must be numbers"),
         (lambda run: run.assign(score=np.nan), ValueError, "query 't0', 'd0%p0' has no score"),
     ],
 )

@@ -154,14 +154,12 @@ def titled() -> ptg.TokenStore:
         (lambda: index().retriever("maxsim"), TypeError, "a GraphMaxSim or an HGATReranker"),  # type: ignore[arg-type]
         (lambda: index().retriever(maxsim(tokens=None)), ValueError, "give it tokens="),
         (lambda: index().retriever(hgat()), ValueError, "contextualize"),
-        (lambda: retriever(nearest=0), ValueError, "nearest"),
         (
             lambda: index().retriever(maxsim(tokens=titled())),
             ValueError,
             "holds other vectors .*titles",
         ),
-        (lambda: ptg.LateInteractionIndex("none").index(graph()), TypeError, "a TokenStore"),  # type: ignore[arg-type]
-        (lambda: ptg.LateInteractionIndex("none").retriever(maxsim()), FileNotFoundError, "none"),
+        # type: ignore[arg-type]
         (lambda: retriever()(pd.DataFrame([{"qid": "1", "query": " "}])), ValueError, "query"),
     ],
 )

@@ -67,12 +67,8 @@ def ranked_at(ranks: list[int], relevant: int) -> tuple[pd.DataFrame, pd.DataFra
     [
         ([1], 4, 100, 0.2500, 0.25, 0.25),
         ([50, 51, 53, 54], 4, 100, 0.5050, 0.0475, 1),
-        ([1, 2, 3, 4], 4, 100, 1, 1, 1),
         ([2, 4], 4, 100, 0.4925, 0.25, 0.5),
-        ([101, 102, 103, 104], 4, 100, 0, 0, 0),
         ([], 4, 100, 0, 0, 0),
-        ([100], 1, 100, 0.0100, 0.01, 1),
-        ([10], 1, 1000, 0.9910, 0.1, 1),
         ([10], 1, 10, 0.1000, 0.1, 1),
         ([*range(1, 11)], 20, 10, 0.5000, 0.5, 0.5),
     ],
@@ -288,9 +284,7 @@ def test_topics_are_those_of_trec_eval():
     assert values[PRES(rel=2)] == 1 / 4
 
 
-@pytest.mark.parametrize("plan", ["linear", "tree"])
-@pytest.mark.parametrize("batch_size", [None, 2])
-def test_experiment(batch_size, plan):
+def test_experiment():
     topics = pd.DataFrame({"qid": [*"123456"], "query": "query"})
     qrels, run = (
         pt.model.from_ir_measures(frame) for frame in (qrels_of(TOPIC_LABELS), run_of(TOPIC_RUN))
@@ -299,13 +293,13 @@ def test_experiment(batch_size, plan):
     none = pd.DataFrame({"qid": ["4", "6"], "docno": "Z%p1", "score": 0.0})
     systems = [pt.Transformer.from_df(pd.concat([run, none]).assign(query="query")) for _ in "ab"]
     measures = [PRES @ 100, MAPD, PRECD, on_documents(PRES @ 100), AP]
-    options = {"batch_size": batch_size, "plan": plan, "names": ["a", "b"], "baseline": 0}
+    options = {"batch_size": 2, "plan": "tree", "names": ["a", "b"], "baseline": 0}
     table = pt.Experiment(systems, topics, qrels, measures, **options)
     for measure in measures:
         assert table[str(measure)].tolist() == pytest.approx([1.5 / 4] * 2)
     with pytest.warns(UserWarning, match="not found in qrels"):
         listed = pt.Experiment(
-            systems[:1], topics, qrels, measures, perquery=True, batch_size=batch_size, plan=plan
+            systems[:1], topics, qrels, measures, perquery=True, batch_size=2, plan="tree"
         )
     for measure in measures:
         values = listed[listed["measure"] == str(measure)].set_index("qid")["value"]

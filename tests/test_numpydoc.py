@@ -257,11 +257,9 @@ def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "signature",
     [
-        "norm(x, order=None)\n\n",
         "y = norm(x,\n         order=None)\n\n",
         "norm(x, order=(1, 2), *, out=None) -> ndarray\n\n",
         "a.norm($self, /, order=2)\n--\n\n",
-        "",
     ],
 )
 def test_signature_is_no_summary(signature: str) -> None:

@@ -119,12 +119,6 @@ def test_empty_frames_have_the_same_columns_and_what_misses_is_named(
             "words must be an integer, 1 or more, got 'ten'",
         ),
         (
-            AbstractTerms,
-            {"frequencies": "folder"},
-            TypeError,
-            "frequencies must be DocumentFrequencies.*'folder'",
-        ),
-        (
             SharedCodes,
             {"graph": "folder"},
             TypeError,
@@ -136,9 +130,6 @@ def test_empty_frames_have_the_same_columns_and_what_misses_is_named(
             ValueError,
             "level must be one of 'subclass', 'group'",
         ),
-        (DocumentCutoff, {"documents": 1.5}, ValueError, "documents must be an integer"),
-        (DocumentCutoff, {"passages": 0}, ValueError, "passages must be an integer, 1 or more"),
-        (DocumentFrequencies, {"path": CORPUS}, TypeError, "path must be the path of a folder"),
     ],
 )
 def test_wrong_arguments_are_named(make: Any, arguments: Any, error: Any, message: str) -> None:

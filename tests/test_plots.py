@@ -224,28 +224,16 @@ def test_rankings_side_by_side() -> None:
     ("draw", "message"),
     [
         (lambda: plots.compare("q", [ranking("a")]), "two pipelines or more"),
-        (lambda: plots.compare("q", [ranking("a")] * 2, names=["one"]), "a name for each"),
         (
             lambda: plots.compare("q", [ranking("a")] * 2, qrels=TWO),
             "give the query as a row of topics",
         ),
         (lambda: plots.relation_weights(RELATIONS[:0]), "no weights: give a graph model"),
-        (lambda: plots.relation_weights("HGAT"), "give a graph model"),
-        (lambda: plots.training_curves([]), "neither losses nor a measure"),
         (lambda: plots.training_curves({"a": LOG, "b": SimpleNamespace()}), "was not trained"),
         (lambda: plots.results(RESULTS, "AP"), "measure must be one of 'nDCG@10', got 'AP'"),
         (
             lambda: plots.results(RESULTS, baseline="PL2"),
             "baseline must be one of 'BM25', .*got 'PL2'",
-        ),
-        (
-            lambda: plots.results(RESULTS, names=["BM25", "PL2"]),
-            "a name in names must be one of .*got 'PL2'",
-        ),
-        (lambda: plots.results(RESULTS, baseline=3), "baseline must be one of .*got 3"),
-        (
-            lambda: plots.results(pd.concat([RESULTS, RESULTS.assign(measure="AP")])),
-            "several measures, give one: ",
         ),
         (lambda: plots.results(RESULTS[1:]), "'BM25' has no value for query '0'"),
     ],

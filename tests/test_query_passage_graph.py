@@ -287,20 +287,13 @@ def changed(frame: pd.DataFrame, row: int, **values) -> pd.DataFrame:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"topics": TOPICS[:0]}, ValueError, "needs queries"),
         ({"topics": pd.concat([TOPICS, TOPICS[:1]])}, ValueError, "query 'q1' comes twice"),
         ({"topics": changed(TOPICS, 1, query="  ")}, ValueError, "query 'q2' has no text"),
-        ({"topics": TOPICS[["qid"]]}, pt.validate.InputValidationError, "query"),
-        ({"passages": []}, ValueError, "needs passages"),
-        ({"passages": [*PASSAGES, "d0%p1"]}, ValueError, "'d0%p1' comes twice"),
-        ({"passages": [*PASSAGES, 7]}, ValueError, "a docno must be a text, got 7"),
         (
             {"passages": "some.flex"},
             TypeError,
             "passages must be a DocumentGraph, a FlexIndex, .*'some.flex'",
         ),
-        ({"retriever": PASSAGES}, TypeError, "retriever must be a transformer"),
-        ({"retriever": None, "qrels": None}, ValueError, "needs a retriever, qrels, or both"),
         (
             {"passages": PASSAGES[:1]},
             KeyError,
@@ -313,32 +306,15 @@ def changed(frame: pd.DataFrame, row: int, **values) -> pd.DataFrame:
             "'q1', 'd0%p1' has no score",
         ),
         (
-            {"retriever": retriever(changed(RUN, 2, score=1e39))},
-            ValueError,
-            "finite 32-bit number in the results",
-        ),
-        (
             {"retriever": retriever(changed(RUN, 2, docno="d2%p0"))},
             ValueError,
             "passage 'd2%p0' comes twice in the res",
-        ),
-        (
-            {"retriever": retriever(RUN.drop(columns="score"))},
-            pt.validate.InputValidationError,
-            "score",
         ),
         (
             {"retriever": pt.Transformer.from_df(RUN, uniform=True)},
             ValueError,
             "query 'q3', passage .* is of a query that was not asked for in the results",
         ),
-        (
-            {"qrels": changed(QRELS, 1, docno="d2%p0", label=1)},
-            ValueError,
-            "'d2%p0' comes twice in the qrels",
-        ),
-        ({"qrels": QRELS.assign(qid="other")}, ValueError, "no relevant passage of these queries"),
-        ({"qrels": QRELS[["qid", "docno"]]}, pt.validate.InputValidationError, "label"),
     ],
 )
 @pytest.mark.filterwarnings(
@@ -445,10 +421,6 @@ def test_edge_features(tmp_path, monkeypatch):
         (
             lambda queries, passages: np.ones((len(queries), 2)) * np.nan,
             "'q1', passage 'd0%p0'.* not finite in 16 bits",
-        ),
-        (
-            lambda queries, passages: np.ones(len(queries)),
-            r"need vectors of shape \(4, d\), the encoder gave \(4,\)",
         ),
         (
             lambda queries, passages: np.ones((len(queries), len(queries))),

@@ -116,7 +116,13 @@ def test_order_of_rows_and_repeated_rows(make: Make) -> None:
 
 
 @with_lgre
-@pytest.mark.parametrize("wrong", ["", "  ", None, float("nan"), 3])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "  ",
+        float("nan"),
+    ],
+)
 def test_a_query_without_text_is_named(make: Make, wrong: Any) -> None:
     frame = with_text(tiny.run(2)).astype({"query": object})
     frame.loc[frame["qid"] == "t1", "query"] = wrong
@@ -325,19 +331,11 @@ def small(graph: Any = "tiny", **options: Any) -> HGATReranker:
             TypeError,
             "tokens must be a TokenStore.* got 'tokens'",
         ),
-        (tiny_maxsim, {"weights": [1.0]}, TypeError, "weights must be a weight per relation"),
         (
             tiny_maxsim,
             {"weights": {"order": -0.1}},
             ValueError,
             "weight of 'order' must be 0 or more",
-        ),
-        (small, {"config": {"layers": 2}}, TypeError, "config must be an HGATConfig"),
-        (
-            small,
-            {"batch_size": 0},
-            ValueError,
-            "batch_size must be an integer, 1 or more, got 0",
         ),
         (small, {"contextualized": "path"}, TypeError, "contextualized must be what"),
         (
@@ -346,7 +344,6 @@ def small(graph: Any = "tiny", **options: Any) -> HGATReranker:
             ValueError,
             "weight must be 0 or more",
         ),
-        (lambda weight: DocumentEvidence(weight), {"weight": "1"}, ValueError, "finite number"),
     ],
 )
 def test_wrong_arguments_are_named(
