@@ -50,17 +50,6 @@ def test_sections_by_their_best_passage(graph):
     assert ranked["docno"].tolist()[1:3] == ["numpy.dot%s0", "numpy.vdot%s0"]
 
 
-def test_documents_as_max_passage_ranks_them(graph):
-    folded, expected = graph.fold("document")(RUN), pt.text.max_passage()(RUN)
-    columns = ["qid", "docno", "score", "rank"]
-    pd.testing.assert_frame_equal(
-        folded[columns], expected[columns].reset_index(drop=True), check_dtype=False
-    )
-    sections = graph.fold("structural")(RUN)
-    assert graph.fold("document")(sections)[columns].equals(folded[columns])
-    assert graph.fold("document")(folded)[columns].equals(folded[columns])
-
-
 def test_bad_input(graph):
     with pytest.raises(ValueError, match=r"no relation 'relevant'"):
         graph.fold("relevant")

@@ -197,16 +197,6 @@ def test_is_stored_with_outputs_of_one_clean_run(path: Path) -> None:
 
 
 @each_notebook
-def test_says_what_it_asks_and_what_was_learned(path: Path) -> None:
-    """The first cell has the question; the next installs what is missing; the last says what was learned."""
-    first, install, *_, last = nbformat.read(path, as_version=4).cells
-    assert first.cell_type == last.cell_type == "markdown"
-    assert re.match(r"# .*\?", first.source), "the title is the user's question"
-    assert install.cell_type == "code" and install.source == INSTALL
-    assert last.source.startswith("## What was learned\n")
-
-
-@each_notebook
 def test_holds_nothing_of_a_machine_and_is_small(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     assert notebook.metadata == METADATA

@@ -111,23 +111,6 @@ def test_queries_are_those_of_the_documents(
     assert len(fewer) <= count or fewer is topics
 
 
-def test_every_fit_takes_them(tmp_path: Path) -> None:
-    graph = ptg.DocumentGraph(tmp_path / "graph", verbose=False).index(tiny.documents())
-    topics, qrels = graph.pseudo_queries("title", count=5)
-    assert topics.columns.tolist() == ["qid", "query", "kind", "source"] and len(topics) == 5
-    candidates = topics.merge(
-        pd.DataFrame({"docno": graph.ids_of(graph.passage_nodes)}), how="cross"
-    )
-    hgat = ptg.HGATReranker(
-        graph, tiny.encoder(), training=ptg.HGATTraining(epochs=1), verbose=False
-    )
-    assert hgat.fit(candidates[candidates["docno"] != candidates["source"]], qrels).training_log
-    with pytest.raises(
-        ValueError, match="kinds must be one of 'title', 'question', 'sentence', got 'links'"
-    ):
-        graph.pseudo_queries(["title", "links"])
-
-
 GENERATED = pd.DataFrame(
     {"docno": ["d0%p0", "d1%p0", "d2%p1"], "querygen": ["how\nwhat is mu", ["what is mu"], ""]}
 )
