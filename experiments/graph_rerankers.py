@@ -2,11 +2,9 @@
 
     python -m experiments.graph_rerankers numpydoc-numpy --triples 1500 --seeds 0 1 2 --output OUTPUT
     python -m experiments.graph_rerankers medquad PATH --passages 4000 --seeds 0 1 2 --output OUTPUT
-    python -m experiments.graph_rerankers numpydoc-numpy --systems hgat --choices all --seeds 0 1 --output OUTPUT
 
 All systems rerank the passages of the same documents. ``titled`` systems encode passages together with the titles of
-their sections; ``+ document`` adds the score of a document's best passage. ``--choices`` trains HGAT with other
-settings, each of which differs from the default in one choice.
+their sections; ``+ document`` adds the score of a document's best passage.
 ``--encoder`` is a late-interaction encoder to take instead of the default encoder's principal directions.
 """
 
@@ -30,7 +28,7 @@ import pyterrier_graph as ptg
 from experiments.harness.collection import SPLITS, Collection, Queries
 from experiments.harness.command import add_options, parse, parser
 from experiments.harness.first_stage import bm25
-from experiments.harness.results import Results, choice, claim, slug
+from experiments.harness.results import Results, claim, slug
 from pyterrier_graph.evaluation.measures import on_documents
 from pyterrier_graph.hgat.equations import Variant
 
@@ -50,16 +48,6 @@ RELATIONS = (
     "structural/structural/structural_i",
 )
 CAR_RELATIONS = ("structural/structural/structural", "same_entity", "same_entity_i")
-EIGHT = (
-    "order",
-    "order_i",
-    "structural",
-    "structural_i",
-    "internal",
-    "internal_i",
-    "external",
-    "external_i",
-)
 SHAPE: dict[str, Any] = {
     "layers": 1,
     "heads": 4,
@@ -76,22 +64,6 @@ TRAINING: dict[str, Any] = {
     "scalar_learning_rate": 0.03,
     "patience": None,
 }
-# name, changes of the network, changes of its training
-CHOICES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "scalars at the rate of the matrices, 1e-3": ({}, {"scalar_learning_rate": None}),
-    "scalars at 5e-3": ({}, {"scalar_learning_rate": 0.005}),
-    "matrices at 1e-4": ({}, {"learning_rate": 1e-4}),
-    "the eight relations, 1 layer": ({"relations": EIGHT}, {}),
-    "the eight relations, 2 layers": ({"relations": EIGHT, "layers": 2}, {}),
-    "the eight relations, 3 layers": ({"relations": EIGHT, "layers": 3}, {}),
-    "the paper": (
-        {"relations": EIGHT, "layers": 3, "heads": 8, "init": "random", "dropout": 0.7},
-        {"scalar_learning_rate": None},
-    ),
-    "random start": ({"init": "random"}, {}),
-    "mean over the neighbors of a relation": ({"aggregation": "mean"}, {}),
-}
-
 logger = logging.getLogger(__name__)
 
 
@@ -114,7 +86,6 @@ def command_line() -> argparse.ArgumentParser:
             str,
             "a token encoder that is taken as it is (principal directions of the default one)",
         ),
-        choices=(["none"], "of HGAT, trained with each", ["none", "all", *map(choice, CHOICES)]),
     )
     return command
 
@@ -136,7 +107,7 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
     Returns:
         The table.
     """
-    claim(options.output, options, ("systems", "seeds", "variants", "choices"))
+    claim(options.output, options, ("systems", "seeds", "variants"))
     bench = Bench(collection, options)
     torch.set_num_threads(
         1
@@ -144,7 +115,6 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
     bench.add("BM25", lambda: pt.Transformer.identity())
     stores = {TEXTS[texts]: bench.tokens(titles=texts == "titled") for texts in options.texts}
     first = next(iter(stores.items()))
-    variant = options.variants[0]
     for suffix, store in stores.items():
         plain = functools.partial(bench.graph_maxsim, store)
         if "maxsim" in options.systems:
@@ -159,13 +129,6 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
             for suffix, store in stores.items() if number == 0 else [first]:
                 make = functools.partial(bench.hgat, f"{config.name}{suffix}", seed, store, kind)
                 bench.add(f"{config.name}{suffix}", make, seed, document=number == 0)
-        for name, changes in CHOICES.items():
-            if {"all", choice(name)} & set(options.choices):
-                bench.add(
-                    name,
-                    functools.partial(bench.hgat, name, seed, first[1], variant, *changes),
-                    seed,
-                )
     names = set(bench.results.per_query["name"])
     return bench.results.table(BASELINE if BASELINE in names else None)
 
@@ -232,8 +195,6 @@ class Bench:
         seed: int,
         tokens: ptg.TokenStore,
         variant: Variant,
-        network: dict[str, Any] | None = None,
-        training: dict[str, Any] | None = None,
     ) -> pt.Transformer:
         """A trained HGAT, with the representations of all passages, as ``name``.
 
@@ -242,19 +203,13 @@ class Bench:
             seed: Of weights, triples and order.
             tokens: Token vectors.
             variant: The paper's variant.
-            network: Changes of its shape.
-            training: Changes of its training.
         """
         hgat = ptg.HGATReranker(
             self.graph,
             self.encoder,
-            config=ptg.HGATConfig(
-                variant, **{"relations": self.relations} | SHAPE | (network or {}), seed=seed
-            ),
+            config=ptg.HGATConfig(variant, relations=self.relations, **SHAPE, seed=seed),
             tokens=tokens,
-            training=ptg.HGATTraining(
-                **TRAINING | (training or {}), max_triples=self.options.triples, seed=seed
-            ),
+            training=ptg.HGATTraining(**TRAINING, max_triples=self.options.triples, seed=seed),
         )
         logger.info("training %s, seed %d", name, seed)
         hgat.fit(*self.candidates["train"], *self.candidates["dev"])
