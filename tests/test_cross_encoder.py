@@ -139,22 +139,3 @@ def test_options_that_cannot_be(tmp_path: Path) -> None:
     BertTokenizerFast.from_pretrained(tiny.checkpoint()).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="must be a cross-encoder with one label, it has 2"):
         reranker(str(tmp_path))
-
-
-@pytest.mark.parametrize("drops", [False, True])
-def test_dropout_of_attention(drops: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By default only the hidden states of an encoder that learns are dropped; the checkpoint's rates return."""
-    model = reranker(training={"attention_dropout": True} if drops else {})
-    layer = model.network.base_model.encoder.layer[0]
-    modules = layer.attention.self.dropout, layer.output.dropout
-    rates, seen = [module.p for module in modules], []
-
-    def loss(*_: Any) -> torch.Tensor:
-        seen.append([module.p for module in modules])
-        return sum(parameter.sum() for parameter in model.network.parameters())
-
-    monkeypatch.setattr(CrossEncoderTraining, "pair_loss", loss)
-    model.fit(RUN, QRELS)
-    assert rates == [module.p for module in modules] and min(rates) > 0
-    assert seen and all(one == [rates[0] if drops else 0.0, rates[1]] for one in seen)
-    assert CrossEncoderTraining.paper().attention_dropout

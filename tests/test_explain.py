@@ -10,11 +10,8 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 import tiny
-from html_reader import HOSTILE, Reader
 
 import pyterrier_graph as ptg
-from pyterrier_graph.documents.document import Link, Node, StructuredDocument
-from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 from pyterrier_graph.html import in_words
 
 QUERY, DOCNO = "alpha kappa", "d0%p1"
@@ -134,38 +131,6 @@ def test_a_hybrid_shows_the_share_of_each_pipeline(tmp_path: Path) -> None:
     assert len(found.inner) == 1
     with pytest.raises(KeyError, match="'nowhere' is not among the 6 results"):
         ptg.explain(mixed, QUERY, "nowhere")
-
-
-def hostile_graph() -> MemoryGraph:
-    nodes = (
-        Node("section", HOSTILE, -1),
-        Node("passage", f"alpha {HOSTILE}", 0),
-        Node("passage", HOSTILE, 0),
-    )
-    return MemoryGraph.from_documents(
-        [StructuredDocument(HOSTILE, nodes, (Link("internal", 1, 2),))]
-    )
-
-
-def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
-    graph = hostile_graph()
-    docno = graph.ids_of(graph.passage_nodes)[0]
-    dense = mean(graph=graph)
-    retriever = dense.index(tmp_path / "flex").retriever()
-    models = [
-        maxsim(graph=graph),
-        hgat(graph=graph),
-        dense,
-        retriever,
-        ptg.Hybrid(retriever, retriever),
-    ]
-    for model in models:
-        found = ptg.explain(model, f"alpha {HOSTILE}", docno)
-        read = Reader(found.html)
-        assert "script" not in read.seen and not any(
-            name.startswith("on") for name, _ in read.attributes
-        )
-        assert HOSTILE[:20] in read.text and str(found) and repr(found.frame)
 
 
 def test_what_cannot_be_explained_is_named() -> None:

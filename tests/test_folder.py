@@ -300,17 +300,3 @@ def test_bad_input(
         assert run(folder, question, "--quiet") == 2
         out, err = capsys.readouterr()
         assert out == "" and err.startswith("error: ") and message in err and err.count("\n") == 1
-
-
-@pytest.mark.parametrize("words", [[], ["find"]])
-def test_unknown_command(
-    words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sys.argv", ["pyterrier_graph", *words])
-    with pytest.raises(SystemExit, match="2"):
-        program.main()
-    assert "search" in capsys.readouterr().err
-    monkeypatch.setattr("sys.argv", ["pyterrier_graph", "--help"])
-    with pytest.raises(SystemExit, match="0"):
-        program.main()
-    assert "search" in capsys.readouterr().out

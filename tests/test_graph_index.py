@@ -7,14 +7,12 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import warnings
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import lz4.frame
 import numpy as np
 import pandas as pd
 import pyterrier as pt
@@ -28,7 +26,6 @@ from trainings import forks
 import pyterrier_graph as ptg
 from pyterrier_graph.checks import QualityWarning
 from pyterrier_graph.search.bm25 import BM25Index, words
-from pyterrier_graph.search.fitting import mean_cosine
 from pyterrier_graph.search.hybrid import ALPHA
 from pyterrier_graph.storage import artifact
 from pyterrier_graph.storage.artifact import META, locked
@@ -195,18 +192,6 @@ def test_search_within_documents(shared: ptg.GraphIndex, name: str) -> None:
     assert {*shared.search("mu", within="d3")["docno"]} == {"d3%p0", "d3%p1"}
     with pytest.raises(KeyError, match="no document .* 'x', or one that begins so"):
         shared.search("mu", within=["d1", "x"])
-
-
-def test_files(tmp_path: Path) -> None:
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "a.md").write_text(
-        "# alpha\n\nbeta gamma\n\n## eta\n\nkappa mu\n", encoding="utf-8"
-    )
-    docs = ptg.read_markdown(tmp_path / "docs", verbose=False, min_words=0)
-    index = made(tmp_path / "index", docs)
-    found = index.search("kappa mu", 1)
-    assert found[["title", "file", "line"]].values.tolist() == [["alpha - eta", "a.md", 7]]
-    assert index.meta["source"]["files"] == 1
 
 
 def test_passages_with_ids(tmp_path: Path) -> None:
@@ -465,15 +450,6 @@ def test_vectors_that_are_nearly_alike_count_less(tmp_path: Path) -> None:
     assert abs(near.meta["mean_cosine"]) < 0.1
 
 
-def test_mean_cosine_is_of_passages_from_different_documents() -> None:
-    vectors = np.random.default_rng(0).normal(size=(30, 4)) + 1
-    document = np.arange(30) // 4
-    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    other = document[:, None] != document
-    assert mean_cosine(3 * vectors, document) == pytest.approx((units @ units.T)[other].mean())
-    assert mean_cosine(vectors, np.zeros(30, dtype=int)) == 0
-
-
 def test_nothing_is_left_of_a_failed_index(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="d1"):
         made(tmp_path / "index", [DOCUMENTS[0], DOCUMENTS[0]])
@@ -558,31 +534,6 @@ def test_other_engines(tmp_path: Path, engine: str) -> None:
     assert index.bm25()(TOPICS)["docno"].tolist() == ["d4%p0", "d1%p0"]
     with pytest.raises(ValueError, match="made with a pipeline as lexical=: give it again"):
         ptg.GraphIndex(index.path, verbose=False).bm25()
-
-
-def test_shared_as_an_artifact(tmp_path: Path) -> None:
-    index = made(tmp_path / "index", encoder=ptg.DualEncoder(tiny.checkpoint(), device="cpu"))
-    index.update([document("d5", "mu")])
-    package = index.build_package(str(tmp_path / "index.tar.lz4"), verbose=False)
-    with lz4.frame.open(package) as stream, tarfile.open(fileobj=stream) as archive:
-        archive.extractall(tmp_path / "copy")  # made by this test
-    again = pt.Artifact.load(str(tmp_path / "copy"))
-    assert isinstance(again.verify(), ptg.GraphIndex)
-    assert_same(again, index)
-    assert not (tmp_path / "copy" / "v1").exists()
-
-
-def test_an_encoder_whose_name_is_enough_is_not_stored(tmp_path: Path) -> None:
-    named = ptg.DualEncoder(tiny.checkpoint(), device="cpu")
-    index = made(tmp_path / "named", encoder=named)
-    assert not [*index.path.glob("encoder-*")]
-    assert len(ptg.GraphIndex(index.path, verbose=False).dense()(TOPICS))
-    trained = ptg.DualEncoder(tiny.checkpoint(), device="cpu")
-    for weight in trained.network.parameters():
-        weight.data += 0.1
-    index = made(tmp_path / "trained", encoder=trained)
-    assert [path.name for path in index.path.glob("encoder-*")] == ["encoder-1"]
-    assert len(ptg.GraphIndex(index.path, verbose=False).update([document("d9", "mu")])) == 6
 
 
 # --- terms of BM25

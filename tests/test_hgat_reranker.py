@@ -82,20 +82,6 @@ def test_training_with_each_strategy(negatives: str) -> None:
         assert measured(reranker) > before
 
 
-def test_scalars_have_a_rate_of_their_own() -> None:
-    moved = []
-    for rate in (None, 0.0, 0.2):
-        one_step = {
-            "scalar_learning_rate": rate,
-            "epochs": 1,
-            "batch_size": 1000,
-        }  # Adam's first step is its rate
-        reranker = hgat(variant="NO_LB_NS", init="identity", dropout=0.0, training=one_step)
-        reranker.fit(RUN, QRELS)
-        moved.append(abs(reranker.network.alpha.item()))
-    assert moved == pytest.approx([QUICK["learning_rate"], 0.0, 0.2], rel=1e-3)
-
-
 @pytest.mark.parametrize("with_graph", [True, False])
 def test_triples_of_a_run(with_graph: bool) -> None:
     """Queries in any order, some of them not judged, rows twice."""
@@ -274,21 +260,3 @@ def test_contributions_add_up_to_the_score(variant: Variant, init: Any) -> None:
     assert parts["score"].sum() == pytest.approx(scored, abs=1e-4)
     assert parts["score"].is_monotonic_decreasing
     assert parts["score"].abs().max() > 1e-3
-
-
-def test_an_explanation_names_nodes_relations_and_tokens() -> None:
-    reranker = hgat(variant="BASE", layers=2)
-    parts = reranker.explain("alpha", "d0%p1").sort_values(["source", "position"])
-    own = parts[parts["relation"] == "own"]
-    assert own["text"].tolist() == ["[CLS]", "kappa", "lambda", "[SEP]"]
-    assert set(own["source"]) == {"d0%p1"}
-    sources = parts.drop_duplicates("source").set_index("source")["relation"].to_dict()
-    assert (
-        sources["d0%p0"] == "order_i"
-        and sources["d0%p2"] == "order"
-        and sources["d0%s1"] == "structural"
-    )
-    assert sources["d0%s0"] == ""  # through its section only
-    assert "d3%p0" not in sources
-    alone = hgat(variant="NS", layers=1, relations=("external",)).explain("alpha", "d0%p1")
-    assert (alone["score"] == 0).all()

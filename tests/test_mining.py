@@ -233,43 +233,6 @@ def test_examples_against_a_literal_loop(
     assert count(examples, "queries", "kept") == len({row[0] for row in expected})
 
 
-def test_places_that_are_left_are_drawn_from_the_rest() -> None:
-    of = WORLD | {
-        "scores": {
-            pair: 0.5 * (int(pair[1].split()[1]) % 3 == 0)
-            for pair in WORLD["scores"]
-            if pair[1] != " "
-        }
-    }
-    options = {"hard_negatives": 3, "depth": 2}
-    made = miner(of, **options).labeled(TOPICS, JUDGMENTS)
-    assert count(made, "candidates", "negative, drawn") > 10
-    relevant = JUDGMENTS[JUDGMENTS["label"] > 0].groupby("qid")["docno"].agg(set)
-    places = []
-    for qid, _, *negatives in rows(made):
-        found = [WORLD["rankings"][qid].index(docno) for docno in negatives]
-        top = [place for place in found if place < 2]
-        assert found[: len(top)] == sorted(top) and len(set(found)) == 3
-        places += found[len(top) :]
-        assert not relevant[qid] & {*negatives}
-        assert all(
-            int(WORLD["texts"][docno].split()[1]) % 3 for docno in negatives
-        )  # what the teacher says of them
-    assert len(set(places)) > 8  # of 28
-
-    def mined(topics: pd.DataFrame, **more: int) -> list[list[str]]:
-        return sorted(
-            rows(miner(of, **options, **more).labeled(topics, JUDGMENTS.sort_values("docno")))
-        )
-
-    assert mined(TOPICS) == mined(TOPICS[::-1], batch_size=3) == sorted(rows(made))
-    assert mined(TOPICS, seed=1) != mined(TOPICS)
-    assert (
-        "negative, drawn"
-        not in miner(depth=20).pseudo_labeled(TOPICS).report.loc["candidates"].index
-    )
-
-
 # --- on disk
 
 

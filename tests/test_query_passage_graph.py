@@ -210,18 +210,6 @@ def test_unknown_numbers_and_names(graph, call, error, message):
         call(graph)
 
 
-def test_judgments_of_unknown_passages_are_ignored_with_a_warning(tmp_path, graph):
-    more = pd.concat(
-        [QRELS, pd.DataFrame({"qid": ["q1", "q3"], "docno": ["d9", "d8"], "label": 1})]
-    )
-    with pytest.warns(
-        UserWarning,
-        match=r"2 judged docnos \('d9', 'd8'\) not in the graph: these judgments are ig",
-    ):
-        with_unknown = built(tmp_path / "graph", qrels=more, k=2)
-    assert with_unknown.fingerprint() == graph.fingerprint()
-
-
 def test_passages_of_a_document_graph(tmp_path):
     documents = [{"docno": f"d{number}", "text": "one two three four"} for number in range(3)]
     corpus = DocumentGraph(tmp_path / "corpus").index(documents, passage_words=2)

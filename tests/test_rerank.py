@@ -26,7 +26,6 @@ from pyterrier_graph.hgat.equations import HGATConfig
 from pyterrier_graph.hgat.reranker import HGATReranker
 from pyterrier_graph.hgat.training import HGATTraining, draw_triples
 from pyterrier_graph.search.document_evidence import DocumentEvidence
-from pyterrier_graph.training.validation import JudgedRun, Validation
 
 Make = Callable[..., pt.Transformer]
 
@@ -372,42 +371,10 @@ def test_training_by_judgments_of_documents_is_that_of_their_passages() -> None:
     np.testing.assert_array_equal(*fitted)
 
 
-def test_validation_by_judgments_of_documents() -> None:
-    reranker = small(training={"epochs": 2}).fit(RUN, DOCUMENTS, RUN, DOCUMENTS)
-    measured = [entry["nDCG@10"] for entry in reranker.training_log if "nDCG@10" in entry]
-    last = (
-        Validation(JudgedRun(RUN, DOCUMENTS, reranker), "nDCG@10")
-        .per_query(reranker(RUN)["score"])
-        .mean()
-    )
-    assert max(measured) == pytest.approx(last)
-    assert max(measured) > 0
-    start = {"title/title": 0.0, "order_i": 0.0}
-    tuned = tiny_maxsim(weights=start).fit(RUN, DOCUMENTS)
-    evidence = DocumentEvidence(0.0).fit(tuned(RUN), DOCUMENTS)
-    for model, scored in ((tuned, tuned(RUN)), (evidence, evidence(tuned(RUN)))):
-        assert (
-            Validation(JudgedRun(RUN, DOCUMENTS, model), "nDCG@10").per_query(scored["score"]).sum()
-            > 0
-        )
-
-
 # --- options of training
 
 
 # --- titles and speed
-
-
-@pytest.mark.parametrize("make", [tiny_maxsim, small])
-def test_titles_in_front_of_passages(make: Callable[..., Any], tmp_path: Path) -> None:
-    graph = tiny.graph()
-    store = TokenStore(tmp_path / "titled", verbose=False).build(graph, tiny.encoder(), titles=True)
-    read = make(titles=True)(RUN)
-    np.testing.assert_allclose(read["score"], make(tokens=store)(RUN)["score"], atol=0.02)
-    assert np.abs(read["score"] - make()(RUN)["score"]).max() > 0.05
-    bare_store = TokenStore(tmp_path / "bare", verbose=False).build(graph, tiny.encoder())
-    with pytest.raises(ValueError, match="titles=True.*, but TokenStore.* was built without"):
-        make(tokens=bare_store, titles=True)
 
 
 def test_slow_scoring_is_named(tmp_path: Path) -> None:
