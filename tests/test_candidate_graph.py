@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pyterrier as pt
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pyterrier_graph.graphs.candidate_graph import CandidateGraph
@@ -63,7 +63,6 @@ def test_sliding_windows():
     assert edges(graph, "order")[:3] == [("d%p0", "d%p1"), ("d%p1", "d%p2"), ("d%p2", "d%p3")]
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from("de"), st.integers(0, 12)), min_size=1, max_size=8, unique=True

@@ -10,7 +10,7 @@ from unittest import mock
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from test_document_graph import DOCUMENTS, corpora
 
@@ -148,7 +148,6 @@ PATHS = [
 ]
 
 
-@settings(max_examples=15, deadline=None)
 @given(
     corpora(),
     st.sampled_from(["passages", "documents"]),

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import pyterrier as pt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
@@ -55,7 +55,6 @@ class Memory(pt.Estimator):
 # --- the protocol ---
 
 
-@settings(max_examples=50, deadline=None)
 @given(
     count=st.integers(3, 40), folds=st.integers(3, 10), seed=st.integers(0, 5), shuffle=st.randoms()
 )
@@ -72,7 +71,6 @@ def test_queries_are_divided_evenly_whatever_their_order(
     assert query_folds(topics(count).iloc[order], folds, seed=seed) == made
 
 
-@settings(max_examples=20, deadline=None)
 @given(count=st.integers(3, 20), folds=st.integers(3, 6), seed=st.integers(0, 5))
 def test_every_query_is_ranked_once_by_a_pipeline_that_does_not_know_it(
     count: int, folds: int, seed: int

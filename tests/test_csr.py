@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pyterrier_graph.graphs.csr import CSR, offsets
@@ -38,7 +38,6 @@ both = pytest.mark.parametrize("kind", ["numpy", "torch"])
 
 
 @both
-@settings(max_examples=60, deadline=None)
 @given(LISTS, st.data())
 def test_rows(kind, lists, data):
     csr = compressed(lists, kind)
@@ -65,7 +64,6 @@ def test_rows(kind, lists, data):
 
 
 @both
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 5)), max_size=20))
 def test_group(kind, pairs):
     rows, elements = ([pair[end] for pair in pairs] for end in (0, 1))

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pyterrier_graph.documents.document import (
@@ -35,9 +35,6 @@ from pyterrier_graph.graphs.passages import ExpandContext
 
 PAPER = tuple(
     f"{name}{end}" for name in ("order", "structural", "internal", "external") for end in ("", "_i")
-)
-SOME_EXAMPLES = settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
@@ -274,13 +271,11 @@ def check(graph: HeteroGraph, documents: list[StructuredDocument]) -> None:
     }
 
 
-@SOME_EXAMPLES
 @given(corpora())
 def test_memory_graph_is_the_literal_one(documents):
     check(MemoryGraph.from_documents(documents), documents)
 
 
-@SOME_EXAMPLES
 @given(corpora(), st.integers(1, 12))
 def test_document_graph_is_the_literal_one(documents, batch):
     with tempfile.TemporaryDirectory() as folder, mock.patch.object(builder, "BATCH", batch):
@@ -554,7 +549,6 @@ PATHS = [
 ]
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     corpora(),
     st.lists(st.sampled_from(PATHS), max_size=4),

@@ -9,7 +9,7 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 import tiny
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from test_graph_index import document
 
@@ -40,7 +40,6 @@ def literal(run: pd.DataFrame, weight: float, relations: dict[str, float]) -> li
     return scores
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     kept=st.lists(st.integers(0, 107), min_size=1, max_size=40, unique=True),
     scores=st.integers(0, 2**32 - 1),

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from test_document_graph import DOCUMENTS, a_graph
 
@@ -91,7 +91,6 @@ def folded_in_words(scores: dict[str, float], relation: str) -> list[tuple[str, 
 scores = st.dictionaries(st.sampled_from(PASSAGES), st.integers(0, 3).map(float), min_size=1)
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.fixed_dictionaries({"1": scores, "2": scores}), st.sampled_from(RELATIONS), st.randoms())
 def test_fold_is_the_literal_one(found, relation, random):
     rows = [

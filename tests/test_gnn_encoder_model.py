@@ -158,7 +158,6 @@ def test_attention_is_gatconv(graph: str, heads: int, form: str, own: bool) -> N
 
 
 @given(graphs(), st.sampled_from([1, 2]), st.booleans(), st.booleans())
-@settings(max_examples=30, deadline=None)
 def test_attention_and_its_weights_equal_the_equations(
     graph: tuple[int, int, Edges], heads: int, own: bool, with_features: bool
 ) -> None:
@@ -291,7 +290,6 @@ def formula(network: GNNEncoderNetwork, passages: Tensor, sources: Any, edges: A
 
 
 @given(graphs())
-@settings(max_examples=20, deadline=None)
 def test_our_network_equals_its_formula(graph: tuple[int, int, Edges]) -> None:
     network = randomized(GNNEncoderNetwork(GNNEncoderConfig(RELATIONS, heads=2), D))
     passages, sources, edges = inputs_of(graph)

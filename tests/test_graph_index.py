@@ -561,7 +561,6 @@ def test_words() -> None:
     assert words("?! \u200b") == [] == words("")
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.lists(texts, min_size=1, max_size=8), st.lists(st.integers(-1, 7), max_size=8))
 def test_bm25_is_the_equation(
     tmp_path_factory: pytest.TempPathFactory, given_texts: list[str], rows: list[int]

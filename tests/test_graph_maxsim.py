@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import tiny
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pyterrier_graph.documents.document import Link, Node, Reference, StructuredDocument
@@ -88,7 +88,6 @@ def corpora(draw: st.DrawFn) -> MemoryGraph:
     return MemoryGraph.from_documents(documents)
 
 
-@settings(max_examples=15, deadline=None)
 @given(
     corpora(),
     st.dictionaries(st.sampled_from(PATHS), st.sampled_from([0.0, 0.4, 1.0, 1.7]), max_size=4),

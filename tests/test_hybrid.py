@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pyterrier as pt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import pyterrier_graph as ptg
@@ -57,7 +57,6 @@ def literal(parts: list[Scores], weights: list[float]) -> Scores:
     return combined
 
 
-@settings(max_examples=30, deadline=None)
 @given(scores, scores, st.floats(0, 1))
 def test_scores_are_the_literal_ones(lexical: Scores, dense: Scores, alpha: float) -> None:
     result = ptg.Hybrid(pipeline(lexical), pipeline(dense), alpha=alpha)(TOPICS)

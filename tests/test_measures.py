@@ -12,7 +12,7 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 import regex
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from ir_measures import AP, R, nDCG
 
@@ -21,7 +21,6 @@ from pyterrier_graph.evaluation.measures import MAPD, PRECD, PRES, AnswerRecall,
 from pyterrier_graph.evaluation.significance import summarize
 
 ALL = [PRES @ 100, MAPD, PRECD, on_documents(PRES @ 100), on_documents(AP @ 100)]
-QUICK = settings(max_examples=25, deadline=None)
 
 
 def qrels_of(labels: dict[str, dict[str, int]]) -> pd.DataFrame:
@@ -113,7 +112,6 @@ def in_order(scores: dict[str, float]) -> list[str]:
     return sorted(scores, key=lambda doc: (np.float32(scores[doc]), doc), reverse=True)
 
 
-@QUICK
 @given(LABELS, RUNS, CUTOFFS, st.integers(1, 2))
 def test_pres_is_the_definition(labels, run, cutoff, minimum):
     expected = {
@@ -153,7 +151,6 @@ PASSAGE_RUNS = st.dictionaries(
 LIMITS = st.none() | st.integers(1, 6)
 
 
-@QUICK
 @given(PASSAGE_LABELS, PASSAGE_RUNS, st.integers(1, 2), LIMITS)
 def test_within_documents_is_the_definition(labels, run, minimum, cutoff):
     parameters = {"rel": minimum, "cutoff": cutoff}
@@ -171,7 +168,6 @@ def test_within_documents_is_the_definition(labels, run, minimum, cutoff):
 # --- documents of passages -------------------------------------------------------------------------------------------
 
 
-@QUICK
 @given(PASSAGE_LABELS, PASSAGE_RUNS, CUTOFFS)
 def test_on_documents_is_the_measure_of_the_documents(labels, run, cutoff):
     best = {
@@ -331,7 +327,6 @@ def dpr_has_answer(answers: list[str], text: str) -> bool:
 PIECES = st.text(st.sampled_from("aAb1é\u0301.-' \n\u200b日"), max_size=6)
 
 
-@QUICK
 @given(st.lists(PIECES, max_size=3), PIECES)
 def test_answers_are_found_as_in_dpr(answers, text):
     assert has_answer(text, answers) == dpr_has_answer(answers, text)

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pyterrier_graph.pair.mining import (
@@ -179,7 +179,6 @@ def literal_examples(of: dict[str, Any], pseudo: bool, n: int, s_pos: float, s_n
     return expected, became
 
 
-@settings(max_examples=10, deadline=None)
 @given(
     seed=st.integers(0, 1000),
     pseudo=st.booleans(),

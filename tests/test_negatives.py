@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import tiny
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pyterrier_graph.documents.document import Node, StructuredDocument, split_passage_id
@@ -117,7 +117,6 @@ def check(
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@settings(max_examples=15, deadline=None)
 @given(st.data())
 def test_negatives_come_from_the_pool_and_are_judged_lower(
     strategy: str, data: st.DataObject

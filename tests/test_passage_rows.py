@@ -13,7 +13,7 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 import tiny
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import pyterrier_graph as ptg
@@ -121,7 +121,6 @@ def test_passage_ids_of_all_documents_or_of_none(tmp_path):
     ).tolist() == [2]
 
 
-@settings(max_examples=15, deadline=None)
 @given(
     st.lists(
         st.tuples(

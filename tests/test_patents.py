@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pyterrier_graph.clef_ip import (
@@ -182,7 +182,6 @@ def test_abstract_terms(frequencies: DocumentFrequencies) -> None:
 # --- filters
 
 
-@settings(max_examples=50, deadline=None)
 @given(
     st.lists(st.frozensets(st.sampled_from(CODES)), min_size=1, max_size=6),
     st.dictionaries(
@@ -223,7 +222,6 @@ def test_not_own_family() -> None:
     assert out[out["qid"] == "t2"]["docno"].tolist() == found["docno"].tolist()
 
 
-@settings(max_examples=50, deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from("ab"), st.integers(0, 3), st.integers(0, 3)),

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import tiny
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import pyterrier_graph as ptg
@@ -46,7 +46,6 @@ def titles_above(document: StructuredDocument, place: int) -> list[str]:
     return [*(titles_above(document, parent) if parent >= 0 else []), *filter(None, own)]
 
 
-@settings(max_examples=40, deadline=None)
 @given(documents(), st.sampled_from(KINDS), st.integers(1, 3))
 def test_queries_are_those_of_the_documents(
     made: list[StructuredDocument], kind: str, count: int

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from npids.lookup import Lookup
 
@@ -19,9 +19,6 @@ from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 
-SOME_EXAMPLES = settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
 TYPES = ("retrieved", "relevant")
 
 PASSAGES = [f"d{number // 2}%p{number % 2}" for number in range(6)]
@@ -147,7 +144,6 @@ def check(
         assert [*zip(*(end.tolist() for end in ends), strict=True)] == joined
 
 
-@SOME_EXAMPLES
 @given(collections(), st.integers(1, 4), st.data())
 def test_graph_is_the_literal_one(collection, size, data):
     passages, topics, run, qrels, k = collection

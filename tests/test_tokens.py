@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from sentence_transformers import MultiVectorEncoder
@@ -242,7 +242,6 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> TokenStore:
     return TokenStore(path, verbose=False).build(tiny.graph(), tiny.encoder())
 
 
-@settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(0, 29), max_size=40))
 def test_stored_vectors_are_the_encoded_ones(store: TokenStore, nodes: list[int]) -> None:
     numbers = np.array(nodes, dtype=np.int64)
