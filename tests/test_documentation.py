@@ -24,7 +24,6 @@ import pyterrier as pt
 import pytest
 import tiny
 from joblib.externals.loky import get_reusable_executor
-from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 
 import pyterrier_graph as ptg
 
@@ -102,17 +101,7 @@ def rewriting() -> pt.Transformer:
     return pt.apply.query(lambda row: f"applypipeline:off {row['query']}")
 
 
-def cross_encoder(folder: Path) -> str:
-    """An untrained one, which reads as much as most do."""
-    start = tiny.checkpoint(positions=512)
-    BertForSequenceClassification(BertConfig.from_pretrained(start, num_labels=1)).save_pretrained(
-        folder
-    )
-    BertTokenizerFast.from_pretrained(start).save_pretrained(folder)
-    return str(folder)
-
-
-def what_a_reader_has(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def what_a_reader_has(page: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Small things under the names that pages take as given."""
     docnos = [document.docno for document in tiny.documents()]
     if page.stem == "terrier":
@@ -139,7 +128,7 @@ def what_a_reader_has(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch)
             ),
             get_corpus_iter=lambda *, return_toks: Corpus().get_corpus_iter(),
         ),
-        "checkpoint": cross_encoder(folder / "cross-encoder"),
+        "checkpoint": tiny.cross_encoder(positions=512),
         "document_qrels": pd.concat(
             pd.DataFrame([{"qid": f"{split}{n}", "docno": f"d{n}", "label": 1} for n in range(6)])
             for split in SPLITS
@@ -191,7 +180,7 @@ def test_code_runs(page: Path, home: Path, tmp_path: Path, monkeypatch: pytest.M
     get_reusable_executor().shutdown(
         wait=True
     )  # joblib's processes of an earlier test are in another folder
-    namespace = what_a_reader_has(page, tmp_path, monkeypatch) if code else {}
+    namespace = what_a_reader_has(page, monkeypatch) if code else {}
     for block in code:
         if "pyterrier_rag" in block:
             continue  # it is not a dependency

@@ -14,7 +14,8 @@ import pyterrier as pt
 import pytest
 import tiny
 from clef_ip_miniature import Miniature
-from experiment_tools import Matches, cross_encoder, pages, texts
+from experiment_tools import Matches, pages, texts
+from tiny import cross_encoder
 
 import pyterrier_graph as ptg
 from experiments import (

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 from test_dual_encoder import checkpoint as bi_encoder
 from test_fuzz import is_allowed
-from test_lgre_reranker import cross_encoder
+from tiny import cross_encoder
 
 import pyterrier_graph as ptg
 from pyterrier_graph.documents.document import StructuredDocument

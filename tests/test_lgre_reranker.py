@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import fields
-from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
@@ -15,7 +13,8 @@ import pyterrier as pt
 import pytest
 import tiny
 import torch
-from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
+from tiny import cross_encoder
+from transformers import BertForSequenceClassification, BertTokenizerFast
 
 from pyterrier_graph.lgre.equations import LGReConfig, word_graph
 from pyterrier_graph.lgre.reranker import LGReReranker
@@ -23,17 +22,6 @@ from pyterrier_graph.lgre.training import LGReTraining, QueryPairs
 
 QUICK: dict[str, Any] = {"epochs": 2, "batch_size": 8, "pairs_per_epoch": 16, "learning_rate": 0.01}
 QUICK |= {"encoder_learning_rate": 0.003, "measure": "nDCG@20", "patience": 3}
-
-
-@cache
-def cross_encoder() -> str:
-    """Folder of an untrained cross-encoder of the size of ``tiny.checkpoint()``."""
-    folder = mkdtemp(prefix="tiny-cross-encoder-")
-    torch.manual_seed(1)
-    config = BertConfig.from_pretrained(tiny.checkpoint(), num_labels=1, initializer_range=0.3)
-    BertForSequenceClassification(config).save_pretrained(folder)
-    BertTokenizerFast.from_pretrained(tiny.checkpoint()).save_pretrained(folder)
-    return folder
 
 
 def toy(queries: int = 6, documents: int = 6) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -31,11 +31,6 @@ METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
 }
-INSTALL = """# Installs the package where it is missing, as on Colab or Kaggle.
-import importlib.util
-
-if importlib.util.find_spec("pyterrier_graph") is None:
-    %pip install -q "pyterrier_graph[notebooks]\""""
 VIEW, STATE = (
     "application/vnd.jupyter.widget-view+json",
     "application/vnd.jupyter.widget-state+json",

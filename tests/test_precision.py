@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -14,10 +14,8 @@ import pytest
 import tiny
 import torch
 from datasets import Dataset
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Dense, Normalize, Transformer
-from sentence_transformers.sentence_transformer.modules import Pooling
-from test_lgre_reranker import cross_encoder
+from test_dual_encoder import checkpoint
+from tiny import cross_encoder
 
 import pyterrier_graph as ptg
 from pyterrier_graph.encoders import checkpoints
@@ -30,23 +28,9 @@ HALVES = ("bfloat16", "float16")
 DOCUMENTS = 20
 
 
-@cache
-def dual_checkpoint(dense: bool = False) -> str:
-    """Folder of a small SentenceTransformer."""
-    modules: list[Any] = [Transformer(tiny.checkpoint()), Pooling(16)]
-    if dense:
-        torch.manual_seed(0)
-        modules.append(Dense(16, 16, bias=False))
-    folder = mkdtemp(prefix="tiny-dual-")
-    SentenceTransformer(modules=[*modules, Normalize()], device="cpu").save(
-        folder, create_model_card=False
-    )
-    return folder
-
-
 def dual(dtype: Any, **options: Any) -> ptg.DualEncoder:
     return ptg.DualEncoder(
-        dual_checkpoint(), device="cpu", dtype=dtype, verbose=False, **LENGTHS | options
+        checkpoint(normalized=True), device="cpu", dtype=dtype, verbose=False, **LENGTHS | options
     )
 
 
@@ -122,14 +106,9 @@ def test_scores_in_half_precision(name: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", HALVES)
-@pytest.mark.parametrize("dense", [False, True])
-def test_vectors_in_half_precision(dtype: str, dense: bool) -> None:
+def test_vectors_in_half_precision(dtype: str) -> None:
     texts = [f"{one} {other}" for one in tiny.WORDS for other in tiny.WORDS]
-    options = {"device": "cpu", "verbose": False} | LENGTHS
-    both = [
-        ptg.DualEncoder(dual_checkpoint(dense), dtype=given, **options)
-        for given in ("float32", dtype)
-    ]
+    both = [dual(given) for given in ("float32", dtype)]
     for whole, half in (
         [model.encode_docs(texts) for model in both],
         [model.encode_queries(texts) for model in both],
