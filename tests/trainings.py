@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import faulthandler
 import multiprocessing
 import os
+import signal
 import socket
 import sys
 import time
@@ -78,23 +78,24 @@ def _run(train: Callable[[int, Path], None], rank: int, port: int, folder: Path)
     }
     os.environ |= {name: str(value) for name, value in place.items()}
     AcceleratorState._reset_state(reset_partial_state=True)  # the parent's
-    faulthandler.dump_traceback_later(
-        150, file=sys.__stderr__
-    )  # of a process that hangs, before its time is over
     train(rank, folder)
     assert torch.distributed.get_world_size() == 2
     torch.distributed.destroy_process_group()
 
 
 def in_child(
-    work: Callable[..., Any], *given: Any, until: Callable[[], bool] | None = None
+    work: Callable[..., Any],
+    *given: Any,
+    until: Callable[[], bool] | None = None,
+    context: Any = FORK,
 ) -> int | None:
     """Runs a function in another process, which is killed once something is true. Returns the exit status."""
-    process = FORK.Process(target=work, args=given)
+    process = context.Process(target=work, args=given)
     process.start()
     while process.is_alive() and until is not None:
         if until():
-            process.kill()
+            os.kill(process.pid, signal.SIGKILL)
+            break
         time.sleep(0.005)
     process.join(600)
     return process.exitcode
