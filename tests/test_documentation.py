@@ -238,11 +238,11 @@ def parser_of(module: str) -> argparse.ArgumentParser:
     return parser
 
 
-def check_experiment(module: str, arguments: list[str], *, complete: bool) -> None:
-    """Checks a command line: options, choices, types, the collection's name, and whether anything is missing."""
+def check_experiment(module: str, arguments: list[str]) -> None:
+    """Checks a command line: options, choices, types, and the collection's name."""
     parser = parser_of(module)
     for action in parser._actions:
-        action.required = action.required and complete
+        action.required = False
     try:
         options = parser.parse_args(arguments)
     except SystemExit:
@@ -279,31 +279,13 @@ def test_commands_and_files_exist(page: Path) -> None:
         if module.startswith("experiments."):
             # NAME stands for any program; test_experiments parses the commands of papers
             if module not in ("experiments.NAME", "experiments.papers"):
-                check_experiment(module, arguments, complete=False)
+                check_experiment(module, arguments)
             continue
         options = [word for word in arguments if word.startswith("--")]
         source = source_of(module) if module else ""
         assert not (missing := [option for option in options if f'"{option}"' not in source]), (
             f"{program}: {missing}"
         )
-
-
-@pytest.mark.parametrize("page", TABLES, ids=lambda page: page.name)
-def test_commands_of_tables_are_complete(page: Path) -> None:
-    """So are those that have, in place of their own, options that the text names below them."""
-    last: list[str] = []
-    for found in re.finditer(
-        r"^```sh\n((?:.*\n)*?)```|`(--[^`]+)`", page.read_text("utf-8"), re.MULTILINE
-    ):
-        if EARLIER in (found[1] or ""):
-            last = []
-            continue
-        for line in (found[1] or "").splitlines():
-            _, _, *last = words_of(line)
-            if last[0].startswith("experiments."):
-                check_experiment(last[0], last[1:], complete=True)
-        if found[2] and last:
-            check_experiment(last[0], [*last[1:], *words_of(found[2])], complete=True)
 
 
 @pytest.mark.parametrize("page", [*MARKDOWN, *TABLES], ids=lambda page: str(page.relative_to(ROOT)))
