@@ -108,8 +108,9 @@ def test_columns(shared: ptg.GraphIndex, name: str) -> None:
         == {*pt.inspect.transformer_outputs(pipeline(), ["qid", "query"])}
     )
     assert found["text"].tolist() == [texts_of(shared)[docno] for docno in found["docno"]]
-    best = found[found["rank"] == 0].set_index("qid")
-    assert best["docno"].to_dict() == {"1": "d1%p0", "2": "d2%p0"} or name == "dense"
+    if name != "dense":  # the encoder is untrained
+        best = found[found["rank"] == 0].set_index("qid")
+        assert best["docno"].to_dict() == {"1": "d1%p0", "2": "d2%p0"}
     assert len(pipeline(1)(TOPICS)) == len((pipeline() % 1)(TOPICS)) == 2
     documents = pipeline(per="document")(TOPICS)
     assert {*documents["docno"]} <= {"d1", "d2", "d3", "d4"} and not documents.duplicated(

@@ -297,18 +297,13 @@ def test_processes_read_the_same(tmp_path: Path):
             "<html><body><p>In.</p></body></html>\n<h2>E4</h2><p>Thermocouple.</p>",
             [(0, "E4/"), (1, "In."), (1, "Thermocouple.")],
         ),
-
-
         ("<button><h2>A</h2></button>b", [(0, "A/"), (1, "b")]),
         ("<div role=heading aria-level=3>A</div><p>b", [(0, "A/"), (1, "b")]),
         ("<table><tr><td><h2>A</h2>b<td>c</table>", [(0, "A/"), (1, "b | c")]),
-
-
         (
             "<button aria-controls=p>A</button><div id=p hidden>b</div><p hidden=until-found>c",
             [(0, "/"), (1, "A"), (1, "b"), (1, "c")],
         ),
-
     ],
 )  # fmt: skip
 def test_no_text_and_no_heading_of_a_page_is_lost(
@@ -324,18 +319,12 @@ def test_no_text_and_no_heading_of_a_page_is_lost(
             "---\n\nNever open it under voltage.\n\n---\n\n# Pump\n\nIt moves water.\n",
             [(0, "Pump/"), (1, "Never open it under voltage."), (1, "It moves water.")],
         ),
-
         ("---\ntitle: 4.10\n---\nx", [(0, "4.10/"), (1, "x")]),
-
-
         ("---\ntitle: C#: a guide\n---\n# Intro\n\nx", [(0, "C#: a guide/"), (1, "Intro/"), (2, "x")]),
-
-        ("---\n" + "a: b\n" * 5000 + "[\nx", None),
     ],
 )  # fmt: skip
-def test_front_matter(text: str, expected: list[tuple[int, str]] | None, tmp_path: Path):
-    result = outline_of("markdown", tmp_path, text)
-    assert result == expected or expected is None
+def test_front_matter(text: str, expected: list[tuple[int, str]], tmp_path: Path):
+    assert outline_of("markdown", tmp_path, text) == expected
 
 
 @pytest.mark.parametrize("name", ["markdown", "html", "rst"])
