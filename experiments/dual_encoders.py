@@ -9,7 +9,6 @@ of ``--thresholds`` Table 5. The teacher scores each pair once, for all systems.
 
 Unlike in the paper, candidates for negatives and pseudo-labels come from BM25, not from DPR; the optimizer is AdamW,
 not LAMB; Natural Questions has dev queries only; and the paper's recall is Success@k, since R@k is a share of passages.
-
 """
 
 from __future__ import annotations
