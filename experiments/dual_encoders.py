@@ -7,8 +7,12 @@ r"""Dual-encoders trained step by step: Tables 2, 3 and 5 of Ren et al. 2021 (PA
 All systems start at the same checkpoint. The default systems give Table 2, the variants of PAIR Table 3, several values
 of ``--thresholds`` Table 5. The teacher scores each pair once, for all systems.
 
-Unlike in the paper, candidates for negatives and pseudo-labels come from BM25, not from DPR; the optimizer is AdamW,
-not LAMB; Natural Questions has dev queries only; and the paper's recall is Success@k, since R@k is a share of passages.
+Unlike in the paper, candidates for negatives and pseudo-labels come from BM25, not from DPR, and the optimizer is
+AdamW, not LAMB. The paper's recall is AnswerRecall@k where questions have answers (``--test nq-test.qa.csv``, a file of
+DPR), and else Success@k, since R@k is a share of passages.
+
+With ``--hide`` there are false negatives among the candidates, as there are where few documents are judged;
+``negatives.csv`` says how many of them each system takes for negatives.
 """
 
 from __future__ import annotations
@@ -33,6 +37,7 @@ import pyterrier_graph as ptg
 from experiments.harness.collection import Collection, Queries, text_of
 from experiments.harness.command import add_options, parse, parser
 from experiments.harness.first_stage import bm25
+from experiments.harness.judgments import false_negatives, with_hidden
 from experiments.harness.results import Results, choice, claim, deepest, slug, write
 from pyterrier_graph.encoders.names import DEFAULT
 
@@ -107,6 +112,7 @@ def command_line(*more: str) -> argparse.ArgumentParser:
         "queries",
         unlabeled=(str, "queries without judgments: a dataset, or a file with one query a line"),
         unlabeled_share=(0.0, "share of the training queries whose judgments are not used"),
+        hide=(0.0, "share of the training queries' judgments that are not used; a query keeps one"),
     )
     add_options(
         command,
@@ -132,7 +138,7 @@ def command_line(*more: str) -> argparse.ArgumentParser:
             [0.1],
             "weight of the passage-centric loss in the first stage; the paper tries 0 to 1",
         ),
-        measures=(MEASURES, "Success@k is the papers' Recall@k"),
+        measures=(MEASURES, "AnswerRecall@k or Success@k is the papers' Recall@k"),
     )
     return command
 
@@ -160,7 +166,7 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
     options.results = deepest(measures, least=100)  # of a query, per stored run
     claim(options.output, options, ("systems", "seeds", "thresholds", "alpha", "measures"))
     bench = Bench(collection, options)
-    results = Results(options.output, bench.test, measures)
+    results = Results(options.output, bench.test, measures, bench.corpus.with_texts)
     results.add(BM25, lambda: bench.bm25(bench.test.topics))
     results.add(START, lambda: bench.ranking(START, 0, lambda: bench.dual_encoder(PAIR, 0)))
     chosen = [CHOICES[name] for name in options.systems]
@@ -215,6 +221,7 @@ class Bench:
             self.unlabeled = pt.io.read_topics(options.unlabeled, "singleline", tokenise=False)
         else:
             self.unlabeled = pt.get_dataset(options.unlabeled).get_topics()
+        self.train, self.hidden = with_hidden(self.train, options.hide)
         self._mined: dict[tuple[str, ...], ptg.TrainingExamples] = {}
 
     @cached_property
@@ -281,6 +288,13 @@ class Bench:
             logger.info("%s:\n%s", ", ".join(key), self._mined[key].report.to_string())
             reports = {" ".join(key): made.report for key, made in self._mined.items()}
             pd.concat(reports, names=["examples"]).to_csv(self.output / "mined.csv")
+            wrong = [
+                (" ".join(key), *false_negatives(made.ids, self.hidden))
+                for key, made in self._mined.items()
+            ]
+            pd.DataFrame(wrong, columns=["examples", "negatives", "hidden"]).to_csv(
+                self.output / "negatives.csv", index=False
+            )
         return self._mined[key].dataset
 
     def dual_encoder(self, system: System, seed: int, folder: str | None = None) -> ptg.DualEncoder:
@@ -350,6 +364,8 @@ class Bench:
         relevant = self.test.qrels[self.test.qrels["label"] > 0].groupby("qid")["docno"].agg(list)
         rows: list[tuple[Any, ...]] = []
         for qid, best in run[run["rank"] < 100].head(100 * SIMILARITIES).groupby("qid"):
+            if qid not in relevant:
+                continue
             others = best.loc[~best["docno"].isin(relevant[qid]), "docno"].tolist()
             positives = vectors[docnos.inv[relevant[qid]]]
             to_query = positives @ best["query_vec"].iloc[0]

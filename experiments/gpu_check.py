@@ -24,11 +24,7 @@ from experiments.harness.cost import random_text, random_vectors
 from experiments.harness.synthetic import document
 from pyterrier_graph.encoders.checkpoints import DType, precision
 from pyterrier_graph.encoders.token_encoder import TokenStates
-from pyterrier_graph.gnn_encoder.equations import (
-    PaperGNNEncoderConfig,
-    PaperGNNEncoderNetwork,
-    in_batch_loss,
-)
+from pyterrier_graph.gnn_encoder.equations import PaperGNNEncoderConfig, PaperGNNEncoderNetwork
 from pyterrier_graph.gnn_encoder.network import GNNEncoderConfig, GNNEncoderNetwork
 from pyterrier_graph.graph_maxsim.graph_reranker import maxsim
 from pyterrier_graph.graph_mean.neighbors import NeighborBatch
@@ -36,6 +32,7 @@ from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 from pyterrier_graph.hgat.equations import HGAT, HGATConfig
 from pyterrier_graph.lgre.equations import LGRe, LGReConfig
+from pyterrier_graph.pair.losses import in_batch_loss
 
 LENGTHS: dict[str, Any] = {"max_query_tokens": 32, "max_passage_tokens": 128}
 CPU, GPU, NO_GPU = "cpu", "cuda", "skipped: no GPU"

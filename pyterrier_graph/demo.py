@@ -1,25 +1,26 @@
-"""The demo: BM25, dense retrieval and rerankers, with and without a graph, compared on text that needs no download.
+"""The demo: the models of the papers next to their rivals, on text that needs no download, and a page that shows them.
 
-``python -m pyterrier_graph demo`` searches nearly half of the docstrings of numpy. A query is the description of an
-object in the "See Also" list of another object; the task is to find the object's own docstring, which has other words.
-The demo prints one table.
+``python -m pyterrier_graph demo`` searches the beginnings of numpy's docstrings. A query is the summary line of an
+object, which its docstring lacks; the task is to rank the passages of the docstring, its description first. Summary
+lines of other objects are past queries, and train the models. The demo prints two tables and writes ``report.html``.
 """
 
 import argparse
 import logging
 import shutil
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
-import torch
 from ir_measures import RR, nDCG
 
+from pyterrier_graph.documents.document import PASSAGE
+from pyterrier_graph.encoders.names import DEFAULT, resolve
 from pyterrier_graph.encoders.stored_vectors import base_vectors
 from pyterrier_graph.encoders.token_encoder import TokenEncoder
 from pyterrier_graph.encoders.token_store import TokenStore
@@ -29,8 +30,9 @@ from pyterrier_graph.graph_maxsim.reranker import GraphMaxSim
 from pyterrier_graph.graph_mean.graph_mean import GraphMean
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.graphs.hetero_graph import documents_of
-from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.hgat.reranker import HGATReranker
+from pyterrier_graph.lgre.reranker import LGReReranker
+from pyterrier_graph.lgre.training import LGReTraining
 from pyterrier_graph.pair.dual_encoder import DualEncoder
 from pyterrier_graph.search.bm25 import BM25Index
 from pyterrier_graph.search.graph_index import GraphIndex
@@ -38,19 +40,23 @@ from pyterrier_graph.search.hybrid import Hybrid
 from pyterrier_graph.search.retrievers import BM25Retriever
 from pyterrier_graph.search.versions import ENCODED
 
-TITLED = "all-MiniLM, titles in the text"
 CORPUS = "irds:pyterrier-graph/numpydoc/numpy"
-OTHERS = 5  # of the docstrings that no query of the demo looks for, every fifth is searched, too
-BM25 = "BM25"
-MEASURES = (nDCG @ 10, RR @ 10)
-PASSAGE_TOKENS = 96
+LEFT_OUT = ("numpy.ma.", "numpy.polynomial.")  # whose docstrings repeat one another
+PASSAGES = 3  # of each docstring
+PASSAGE_TOKENS, PAIR_TOKENS = 96, 64
 DIMENSIONS = (
     128  # of a token vector: its principal directions, as late-interaction models have them
 )
-RERANKED = 10  # documents whose passages are reranked
-VALIDATED = 30  # queries of rerankers
+FOUND, RERANKED = 10, 10  # documents whose passages HGAT reranks; passages that LGRe reranks
+DEV_QUERIES = 30  # of LGRe
+MEASURES = (nDCG @ 10, RR @ 10)
+MEASURE = str(MEASURES[0])
 
-SIGNIFICANCE = f"+ and -: better and worse than {BM25} (paired t-test, Holm-corrected, p < 0.05)."
+BM25, DENSE, MAXSIM, GRAPH_MAXSIM = "BM25", "dense", "BM25 >> MaxSim", "BM25 >> GraphMaxSim"
+HGAT, LGRE, MEAN, NETWORK = "BM25 >> HGAT", "BM25 >> LGRe", "GraphMean", "network without edges"
+GNN, RIVAL, INDEX = "GNNEncoder", "BM25 + dense", "GraphIndex"
+# what each trained model is compared with: the same without training, or without a graph
+RIVALS = {HGAT: GRAPH_MAXSIM, GNN: MEAN, LGRE: BM25, INDEX: RIVAL}
 
 
 @dataclass(frozen=True)
@@ -71,20 +77,26 @@ class Queries:
 class Data:
     """The data that all systems share."""
 
-    docs: list[dict[str, Any]]  # with docno, title, text and their structure
-    index: GraphIndex
-    query_graph: QueryPassageGraph  # the training queries and the passages that answer them
+    docs: list[dict[str, Any]]
+    index: GraphIndex  # with the training queries as past queries
     train: Queries
-    dev: Queries  # by which weights are chosen
+    dev: Queries
     test: Queries
+
+
+@dataclass
+class Systems:
+    """The systems by name, which rank passages, and the models that were trained."""
+
+    pipelines: dict[str, pt.Transformer] = field(default_factory=dict)
+    models: dict[str, Any] = field(default_factory=dict)
+    cards: dict[str, pt.Transformer] = field(default_factory=dict)  # pipelines that rank documents
 
 
 def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     """Runs the demo from the command line and returns its table."""
     parser = argparse.ArgumentParser(prog="python -m pyterrier_graph demo", description=__doc__)
-    parser.add_argument(
-        "--output", default="pyterrier_graph-demo", help="folder for indexes and the table"
-    )
+    parser.add_argument("--output", default="pyterrier_graph-demo", help="folder of all results")
     options = parser.parse_args(arguments)
     for library in ("httpx", "sentence_transformers", "transformers", "datasets"):
         logging.getLogger(library).setLevel(logging.ERROR)
@@ -92,117 +104,164 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     output = Path(options.output)
     output.mkdir(parents=True, exist_ok=True)
     data = prepare(output)
-    table = compare(build_systems(data, output), data.test)
-    table.to_csv(output / "results.csv", index=False)
+    table = run(data, output)
     minutes = (time.perf_counter() - start) / 60
-    print(table.to_string(index=False))
-    print(SIGNIFICANCE)
-    print(f"{minutes:.1f} minutes. The table is in {output / 'results.csv'}.")
+    print(f"{minutes:.1f} minutes. Open {output / 'report.html'}.")
+    return table
+
+
+def run(data: Data, output: Path) -> pd.DataFrame:
+    """Trains and compares all systems. Prints the tables and writes ``results.csv`` and ``report.html``."""
+    from pyterrier_graph.demo_page import write_page
+
+    systems = build_systems(data, output)
+    test, qrels = data.test.topics, data.test.qrels
+    runs, times = {}, {}
+    for name, pipeline in systems.pipelines.items():
+        report(f"ranking by {name}")
+        start = time.perf_counter()
+        runs[name] = pipeline(test)
+        times[name] = 1000 * (time.perf_counter() - start) / len(test)
+    table = compare(runs, test, qrels).assign(**{"ms per query": pd.Series(times)})
+    folded = {name: pipeline(test) for name, pipeline in systems.cards.items()}
+    documents = compare(folded, test, data.test.document_qrels)
+    table.to_csv(output / "results.csv", index_label="system")
+    print(f"Passages, {len(test)} queries:\n{as_text(table)}")
+    print(f"\nDocuments, by their best passage:\n{as_text(documents)}")
+    print(f"+ and -: better and worse than {BM25} (paired t-test, Holm-corrected, p < 0.05).")
+    write_page(output / "report.html", data, systems, runs, table, documents)
     return table
 
 
 def prepare(output: Path) -> Data:
-    """Reads the corpus and its queries, and makes the index and the graph of queries, or finds them in ``output``."""
-
-    def queries(*parts: str) -> Queries:
-        datasets = [pt.get_dataset(f"{CORPUS}/{part}") for part in parts]
-        frames = [[d.get_topics() for d in datasets], [d.get_qrels() for d in datasets]]
-        return Queries(
-            *(pd.concat(found, ignore_index=True).astype({"qid": str}) for found in frames)
-        )
-
-    train = queries(
-        "train", "dev", "test"
-    )  # summary lines of all objects; the reported queries are not among them
-    dev, test = queries("see-also/dev"), queries("see-also/test")
-    wanted = {*dev.document_qrels["docno"], *test.document_qrels["docno"]}
-    docs = [*pt.get_dataset(CORPUS).get_corpus_iter(verbose=False)]
+    """Reads the corpus and its queries, and makes the index, or finds it in ``output``."""
     docs = [
-        doc for number, doc in enumerate(docs) if doc["docno"] in wanted or number % OTHERS == 0
+        beginning(doc)
+        for doc in pt.get_dataset(CORPUS).get_corpus_iter(verbose=False)
+        if not doc["docno"].startswith(LEFT_OUT)
     ]
-    qrels = train.qrels[np.isin(documents_of(train.qrels["docno"]), [doc["docno"] for doc in docs])]
-    train = Queries(train.topics[train.topics["qid"].isin(qrels["qid"])], qrels)
+    train, dev, test = (queries(part, docs) for part in ("train", "dev", "test"))
     index = GraphIndex(output / "index", encoder=DualEncoder(max_passage_tokens=PASSAGE_TOKENS))
     if not index.built():
         index.index(docs, answered=(train.topics, train.qrels))
-    query_graph = QueryPassageGraph(output / "queries")
-    if not query_graph.built():
-        query_graph.build(train.topics, index.graph, qrels=train.qrels)
-    return Data(docs, index, query_graph, train, dev, test)
+    return Data(docs, index, train, dev, test)
 
 
-def build_systems(data: Data, output: Path) -> dict[str, pt.Transformer]:
-    """Makes, tunes and trains all systems, which rank documents."""
-    graph, dev = data.index.graph, data.dev
-    encoder: Any = data.index.encoder
-    texts = {doc["docno"]: f"{doc['title']}\n{doc['text']}" for doc in data.docs}
-    answered = (
-        data.train.topics.merge(data.train.document_qrels, on="qid")
-        .groupby("docno")["query"]
-        .agg("\n".join)
-    )
-    with_queries = {docno: f"{text}\n{answered.get(docno, '')}" for docno, text in texts.items()}
+def beginning(doc: Mapping[str, Any]) -> dict[str, Any]:
+    """A document that ends with its third passage."""
+    passages = [number for number, node in enumerate(doc["nodes"]) if node.kind == PASSAGE]
+    end = passages[:PASSAGES][-1] + 1 if passages else len(doc["nodes"])
+    nodes = doc["nodes"][:end]
+    links = [link for link in doc["links"] if link.source < end and link.target < end]
+    references = [reference for reference in doc["references"] if reference.source < end]
+    text = "\n\n".join(node.text for node in nodes if node.kind == PASSAGE)
+    new = {"text": text, "nodes": nodes, "links": links, "references": references}
+    return {**doc, **new}
 
-    def bm25(name: str, rows: dict[str, str]) -> BM25Retriever:
-        return BM25Retriever(
-            BM25Index.build(fresh(output / f"{name}.bm25"), rows.values()), [*rows]
-        )
 
-    lexical, answering = bm25("documents", texts), bm25("answering", with_queries)
-    systems: dict[str, pt.Transformer] = {
-        BM25: lexical,
-        "BM25, answered queries in the text": answering,
-    }
-    fold, first = pt.text.max_passage(), lexical % RERANKED >> graph.passages()
-    token_encoder = reduced_encoder(graph)
-    tokens = TokenStore(output / "tokens")  # with titles in the text, which is best for all of them
-    if not tokens.built():
-        tokens.build(graph, token_encoder, titles=True)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(
-        1
-    )  # what follows are many small products, for which threads wait for one another
-
-    train, judged = data.train, dev.document_qrels
-    rerankers: dict[str, Any] = {"MaxSim": GraphMaxSim(graph, token_encoder, {}, tokens=tokens)}
-    rerankers["GraphMaxSim"] = GraphMaxSim(graph, token_encoder, tokens=tokens)
-    rerankers["HGAT"] = HGATReranker(graph, token_encoder, tokens=tokens)
-    for reranker in (rerankers["GraphMaxSim"], rerankers["HGAT"]):
-        pipeline: Any = first >> reranker
-        pipeline.fit(train.topics, train.qrels, dev.topics.head(VALIDATED), judged)
-    torch.set_num_threads(threads)
-
-    mean = GraphMean(graph, encoder, query_graph=data.query_graph)
-    configs = [GNNEncoderConfig(edges=edges) for edges in (False, True)]
-    gnns = [
-        GNNEncoder(graph, encoder, config=config, query_graph=data.query_graph)
-        for config in configs
+def queries(part: str, docs: Sequence[Mapping[str, Any]]) -> Queries:
+    """The queries of a part of the data set whose answers are in the corpus."""
+    dataset = pt.get_dataset(f"{CORPUS}/{part}")
+    topics, qrels = dataset.get_topics(), dataset.get_qrels()
+    ids = [
+        f"{doc['docno']}%p{number}"
+        for doc in docs
+        for number in range(sum(node.kind == PASSAGE for node in doc["nodes"]))
     ]
-    without, gnn = (model.fit(train.topics, train.qrels, dev.topics, judged) for model in gnns)
-    with_titles = base_vectors(
-        data.index.path / ENCODED, graph, encoder, titles=True
-    )  # the index has encoded them
-    found = encoder.query_encoder() >> with_titles.flex.np_retriever(
-        num_results=1000, drop_query_vec=True
-    )
-    systems[TITLED] = found >> fold
+    qrels = qrels[qrels["docno"].isin(ids)].reset_index(drop=True)
+    return Queries(topics[topics["qid"].isin(qrels["qid"])].reset_index(drop=True), qrels)
 
-    def indexed(name: str, retriever: Any) -> None:
-        index = retriever.index(fresh(output / f"{name.replace(' ', '-')}.flex"))
-        systems[name] = index.retriever(num_results=1000) >> fold
 
-    indexed("all-MiniLM", GraphMean(graph, encoder, {}))
-    indexed("GraphMean", mean)
-    systems["Hybrid: BM25, GraphMean"] = Hybrid(lexical, systems["GraphMean"])
-    systems["Hybrid: BM25 with answered queries, titles in the text"] = Hybrid(
-        answering, systems[TITLED]
-    )
-    systems["GraphIndex"] = data.index.hybrid(per="document")
-    indexed("GNNEncoder without edges", without)
-    indexed("GNNEncoder", gnn)
-    for name, reranker in rerankers.items():
-        systems[f"BM25 >> {name}"] = first >> reranker >> fold
+def build_systems(data: Data, output: Path) -> Systems:
+    """Makes and trains all systems."""
+    systems = Systems()
+    add_rerankers(systems, data, output)
+    add_retrievers(systems, data, output)
+    order = (BM25, MAXSIM, GRAPH_MAXSIM, HGAT, LGRE, DENSE, MEAN, NETWORK, GNN, RIVAL, INDEX)
+    systems.pipelines = {name: systems.pipelines[name] for name in order}
     return systems
+
+
+def add_rerankers(systems: Systems, data: Data, output: Path) -> None:
+    """BM25, MaxSim, GraphMaxSim, HGAT and LGRe."""
+    graph, train, dev = data.index.graph, data.train, data.dev
+    documents = {doc["docno"]: f"{doc['title']}\n{doc['text']}" for doc in data.docs}
+    nodes = graph.passage_nodes
+    passages = dict(zip(graph.ids_of(nodes), graph.texts(nodes, titles=True), strict=True))
+    bm25 = lexical(output / "passages.bm25", passages)
+    find = lexical(output / "documents.bm25", documents) % FOUND >> graph.passages()
+    systems.pipelines[BM25] = bm25
+    systems.cards[BM25] = lexical(output / "documents.bm25", documents)
+
+    encoder = reduced_encoder(graph)
+    tokens = TokenStore(output / "tokens")
+    if not tokens.built():
+        tokens.build(graph, encoder, titles=True)
+    shared: dict[str, Any] = {"tokens": tokens, "verbose": False}
+    models: dict[str, Any] = {
+        MAXSIM: GraphMaxSim(graph, encoder, {}, **shared),
+        GRAPH_MAXSIM: GraphMaxSim(graph, encoder, **shared),
+        HGAT: HGATReranker(graph, encoder, **shared),
+    }
+    for name, model in models.items():
+        pipeline: Any = find >> model
+        if name != MAXSIM:
+            report(f"training {name}")
+            pipeline.fit(train.topics, train.qrels, dev.topics, dev.qrels)
+        systems.pipelines[name] = pipeline
+        systems.cards[name] = pipeline >> pt.text.max_passage()
+
+    training = LGReTraining(learning_rate=1e-3, encoder_learning_rate=1e-4)
+    models[LGRE] = LGReReranker(
+        cross_encoder(), training=training, max_tokens=PAIR_TOKENS, verbose=False
+    )
+    pipeline = bm25 % RERANKED >> graph.text_loader() >> models[LGRE]
+    report(f"training {LGRE}")
+    pipeline.fit(train.topics, train.qrels, dev.topics.head(DEV_QUERIES), dev.qrels)
+    systems.pipelines[LGRE] = pipeline
+    systems.models |= models
+
+
+def add_retrievers(systems: Systems, data: Data, output: Path) -> None:
+    """The dense retriever, GraphMean, GNNEncoder with and without edges, and the hybrids."""
+    index, train, dev = data.index, data.train, data.dev
+    assert index.version is not None
+    shared: dict[str, Any] = {"query_graph": index.version.queries, "folder": index.path / ENCODED}
+    shared["verbose"] = False
+    encoder: Any = index.bi_encoder
+    encoder.verbose = False
+    vectors = base_vectors(shared["folder"], index.graph, encoder, titles=True)
+    dense = encoder.query_encoder() >> vectors.flex.np_retriever(drop_query_vec=True)
+    systems.pipelines[DENSE] = dense
+    models: dict[str, Any] = {
+        MEAN: GraphMean(index.graph, encoder, **shared),
+        NETWORK: GNNEncoder(index.graph, encoder, config=GNNEncoderConfig(edges=False), **shared),
+        GNN: GNNEncoder(index.graph, encoder, **shared),
+    }
+    for name, model in models.items():
+        if name != MEAN:
+            report(f"training {name}")
+            model.fit(train.topics, train.qrels, dev.topics, dev.qrels)
+        path = fresh(output / f"{name.replace(' ', '-')}.flex")
+        systems.pipelines[name] = model.index(path).retriever(1000)
+    systems.pipelines[RIVAL] = Hybrid(index.bm25(), dense)
+    systems.pipelines[INDEX] = index.hybrid()
+    systems.models |= models
+
+
+def report(step: str) -> None:
+    """Says what takes time now."""
+    print(f"{time.strftime('%X')} {step}", flush=True)
+
+
+def lexical(path: Path, texts: Mapping[str, str]) -> BM25Retriever:
+    """BM25 over texts by id."""
+    return BM25Retriever(BM25Index.build(fresh(path), texts.values()), [*texts])
+
+
+def cross_encoder() -> str:
+    """The checkpoint that LGRe starts at: an encoder of sentences, since no cross-encoder is installed."""
+    return resolve(DEFAULT)
 
 
 def reduced_encoder(graph: DocumentGraph) -> TokenEncoder:
@@ -217,23 +276,34 @@ def fresh(path: Path) -> Path:
     return path
 
 
-def compare(systems: dict[str, pt.Transformer], test: Queries) -> pd.DataFrame:
-    """One experiment over documents: measures with the significance against BM25 as a mark, and time per query."""
+def compare(
+    runs: Mapping[str, pd.DataFrame], topics: pd.DataFrame, qrels: pd.DataFrame
+) -> pd.DataFrame:
+    """The measures of each system, and their p-values against BM25: 1 if better, -1 if worse, 0 if not significant."""
     measured = pt.Experiment(
-        [system % 100 for system in systems.values()],
-        test.topics,
-        test.document_qrels,
-        [*MEASURES, "mrt"],
-        names=[*systems],
-        baseline=[*systems].index(BM25),
+        [*runs.values()],
+        topics,
+        qrels,
+        [*MEASURES],
+        names=[*runs],
+        baseline=[*runs].index(BM25),
         correction="holm",
-        verbose=True,
-    )
-    table = pd.DataFrame({"system": measured["name"]})
+    ).set_index("name")
+    table = measured[[*map(str, MEASURES)]].copy()
     for measure in map(str, MEASURES):
-        better = measured[measure] > measured[measure].iloc[0]
-        mark = better.map({True: "+", False: "-"}).where(
-            measured[f"{measure} reject"].fillna(False).astype(bool), " "
-        )
-        table[measure] = measured[measure].map("{:.3f}".format) + mark
-    return table.assign(**{"ms per query": measured["mrt"].map("{:.1f}".format)})
+        rejected = measured[f"{measure} reject"].fillna(False).astype(bool)
+        sign = np.sign(measured[measure] - measured.loc[BM25, measure])
+        table[f"{measure} p"] = measured[f"{measure} p-value corrected"]
+        table[f"{measure} significant"] = (rejected * sign).astype(int)
+    return table.rename_axis("system")
+
+
+def as_text(table: pd.DataFrame) -> str:
+    """A table with the significance as a mark."""
+    shown = pd.DataFrame(index=table.index)
+    for measure in map(str, MEASURES):
+        marks = table[f"{measure} significant"].map({1: "+", -1: "-", 0: " "})
+        shown[measure] = table[measure].map("{:.3f}".format) + marks
+    if "ms per query" in table:
+        shown["ms per query"] = table["ms per query"].map("{:.1f}".format)
+    return shown.to_string()

@@ -62,6 +62,18 @@ def outline(patent: Patent) -> list[tuple[str, str]]:
     ]
 
 
+def test_a_short_paragraph_in_capitals_is_a_heading() -> None:
+    """It stays a passage, with its XPath; a long one, and one in other cases, are passages only."""
+    long = "SEQUENCE " * 10
+    paragraphs = ["One.", "PRIOR ART", "Two.", long, "Three", "FIELD", "Four."]
+    patent = parse(f"<description>{''.join(f'<p>{text}</p>' for text in paragraphs)}</description>")
+    sections = [node.text for node in patent.nodes if node.kind == "section"]
+    assert sections == ["", "Description", "PRIOR ART", "FIELD"]
+    assert patent.passages == [text.strip() for text in paragraphs] and len(patent.xpaths) == 7
+    parents = [section for section, text in outline(patent) if text in ("Two.", "Three", "Four.")]
+    assert parents == ["PRIOR ART", "PRIOR ART", "FIELD"]
+
+
 def test_full_patent() -> None:
     patent = parse_patent(FULL.encode(), DOCNO)
     assert (patent.docno, patent.language, patent.title) == (DOCNO, "EN", "A method")

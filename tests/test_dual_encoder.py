@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
+import gnn_encoder_reference as reference
 import numpy as np
 import pandas as pd
 import pyterrier as pt
@@ -26,6 +27,7 @@ from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 from pyterrier_graph.pair.dual_encoder import DualEncoder
 from pyterrier_graph.pair.losses import pair_loss
 from pyterrier_graph.pair.mining import HardNegativeMiner
+from pyterrier_graph.pair.query_encoder import IndexedExamples, QueryEncoderModel
 from pyterrier_graph.pair.training import DualEncoderTraining
 
 COUNT = 8
@@ -334,6 +336,41 @@ def test_a_training_that_was_interrupted_goes_on(
         assert len(qualities(resumed.pretraining_log)) == len(qualities(resumed.training_log)) == 4
 
 
+def index_of(vectors: torch.Tensor, folder: Path) -> FlexIndex:
+    """An index of the first passages."""
+    index = FlexIndex(str(folder / "index.flex"), verbose=False)
+    passages = zip(PASSAGES["docno"], vectors.numpy(), strict=False)
+    index.index({"docno": docno, "doc_vec": vector} for docno, vector in passages)
+    return index
+
+
+def test_the_query_encoder_learns_for_an_index(tmp_path: Path) -> None:
+    """Eq. 12 of GNN-encoder's preprint, against the literal loss; the passages of the index stay as they are."""
+    start = dual(training={"epochs": 15, "learning_rate": 0.003, "batch_size": COUNT})
+    noise = torch.randn(len(PASSAGES), 16, generator=torch.Generator().manual_seed(1))
+    vectors = torch.tensor(start.encode_docs(PASSAGES["text"].tolist())) + noise / 2
+    index, made = index_of(vectors, tmp_path), miner().labeled(TOPICS, QRELS)
+    batches = IndexedExamples(made, index, seed=0)
+    rows = [batches[n] for n in range(len(batches))]
+    examples = [tuple([*row.values()][1:]) for row in (made.ids[n] for n in rows)]
+    assert len(made) == 2 * COUNT and sorted(made.ids[n]["qid"] for n in rows) == [*TOPICS["qid"]]
+    batches.draw(1)
+    assert rows != [batches[n] for n in range(len(batches))]
+    states = dict(zip(PASSAGES["docno"], vectors.double(), strict=True))
+    queries = torch.tensor(start.encode_queries([made.dataset[n]["query"] for n in rows]))
+    expected = reference.retraining_loss(queries.double(), states, examples)
+    loss = QueryEncoderModel(start.network, 1.0)(**batches(rows))["loss"]
+    assert loss.item() == pytest.approx(expected, rel=1e-5)
+    trained = start.apply_attributes(verbose=False)
+    trained.fit_query_encoder(index, made, TOPICS, QRELS)
+    assert losses(trained.training_log)[-1] < losses(trained.training_log)[0] - 0.1
+    retriever = trained.query_encoder() >> index.np_retriever(num_results=100)
+    assert measured(retriever, TOPICS) == pytest.approx(max(qualities(trained.training_log)))
+    assert_same_weights(start, dual())  # a copy was trained
+    with pytest.raises(KeyError, match="has no passage"):
+        trained.fit_query_encoder(index_of(vectors[:9], tmp_path / "other"), made)
+
+
 def test_separate_encoders(tmp_path: Path) -> None:
     model, text = dual(separate_encoders=True, training={"epochs": 1}), ["alpha beta"]
     start = model.encode_docs(text)
@@ -462,6 +499,9 @@ def test_the_papers_options() -> None:
         and DualEncoderTraining.paper().batch_size == 512
     )
     assert DualEncoderTraining.paper().first_stage() == DualEncoderTraining.paper(alpha=0.1)
+    initial, last = (DualEncoderTraining.paper(name) for name in ("gnn-encoder", "query-encoder"))
+    assert (initial.epochs, initial.batch_size, initial.learning_rate) == (10, 2048, 2e-5)
+    assert (last.batch_size, last.learning_rate) == (1536, 5e-6)
 
 
 # --- several processes

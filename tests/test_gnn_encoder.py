@@ -28,6 +28,7 @@ from pyterrier_graph.gnn_encoder.training import (
     GNNEncoderTraining,
     MaskedGraph,
     MaskedGraphModel,
+    MaskedPassages,
     loss_queries,
 )
 from pyterrier_graph.graph_mean.contextual_index import write_index
@@ -36,6 +37,7 @@ from pyterrier_graph.graph_mean.tuning import PassageValidation, relevant_passag
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.pair.dual_encoder import DualEncoder
+from pyterrier_graph.pair.mining import HardNegativeMiner, MiningConfig, TrainingExamples
 
 COUNT, FEATURES = 24, 6
 QUICK: dict[str, Any] = {
@@ -128,7 +130,8 @@ def gnn(small: Any, network: Any = None, **options: Any) -> GNNEncoder:
 
 def masked_graph(model: GNNEncoder, topics: pd.DataFrame, qrels: pd.DataFrame) -> MaskedGraph:
     queries = loss_queries(model, topics, qrels, search=bool(model.training.negatives))
-    return MaskedGraph(queries, model.sampler(), model.training)
+    kind = MaskedPassages if model.training.batches == "passages" else MaskedGraph
+    return kind(queries, model.sampler(), model.training)
 
 
 def mean(small: Any, weights: Any = None, **options: Any) -> GraphMean:
@@ -417,6 +420,71 @@ def test_the_loss_of_a_batch(small: Any, name: str) -> None:
     assert loss.item() == pytest.approx(expected, rel=1e-3, abs=1e-4)
 
 
+def mined(small: Any, **config: Any) -> TrainingExamples:
+    """Examples of the dual-encoder's candidates, with a teacher that takes every second one for relevant."""
+    even = pt.apply.doc_score(lambda row: 0.95 if int(row["docno"][-1]) % 2 else 0.05)
+    options = MiningConfig(**{"hard_negatives": 2, "depth": 8} | config)
+    miner = HardNegativeMiner(
+        small.retriever, small.load, teacher=even, config=options, verbose=False
+    )
+    return miner.denoised(small.train, small.qrels)
+
+
+def test_denoised_positives_and_hard_negatives(small: Any) -> None:
+    """001, Sect. 3.4: P_b are those of the miner; the graph is masked as always."""
+    examples = mined(small)
+    model = gnn(small, NETWORKS["papers"], training={"epochs": 1})
+    queries = loss_queries(model, small.train, small.qrels, examples, search=True)
+    batches = MaskedGraph(queries, model.sampler(), model.training)
+    positives, negatives = {}, {}
+    for qid, positive, *hard in zip(*examples.ids[:].values(), strict=True):
+        positives.setdefault(qid, set()).add(positive)
+        negatives.setdefault(qid, set()).update(hard)
+    assert any(len(docnos) > 1 for docnos in positives.values())  # pseudo-labels are among them
+    for epoch in range(3):
+        batches.draw(epoch)
+        for row in (batches[n] for n in range(len(batches))):
+            qid = small.train["qid"][row]
+            assert small.docnos[batches.positives[row]] in positives[qid]
+            assert {small.docnos[n] for n in batches.negatives[row]} <= negatives[qid]
+    model.fit(small.train, small.qrels, small.dev, small.qrels, examples=examples)
+    assert len(model.training_log) > 1
+    other = gnn(small, NETWORKS["papers"], training={"epochs": 1})
+    other.fit(small.train, small.qrels, small.dev, small.qrels)
+    assert_equal(weights(model), weights(other), equal=False)
+
+
+def test_batches_of_passages(small: Any) -> None:
+    """Algorithm 1 of 000: random passages, and the loss of the masked queries whose positives are among them."""
+    training = {"batches": "passages", "batch_size": 9, "negatives": 0, "scale": 1.0}
+    model = randomized(gnn(small, NETWORKS["papers"], training=training))
+    batches = masked_graph(model, small.train, small.qrels)
+    assert isinstance(batches, MaskedPassages) and len(batches) == COUNT
+    batches.draw(2)
+    drawn = batches._rows.tolist()
+    with torch.no_grad():
+        states = literal(small, model, {row for row in drawn if row < 40})
+        queries = torch.tensor(small.encoder.encode_queries(small.train["query"][drawn].tolist()))
+        positives = [small.docnos.index(small.relevant[small.train["qid"][row]]) for row in drawn]
+        for passages in (
+            [23, 5, 0, 11, 7, 2],
+            [*range(COUNT)],
+            [p for p in range(COUNT) if p not in positives][:3],
+        ):
+            batch = batches(passages)
+            found = MaskedGraphModel(model.network)(**batch)["loss"]
+            expected = reference.preprint_loss(
+                [*queries.double()], passages, states.double(), positives
+            )
+            assert found.item() == pytest.approx(expected, rel=1e-3, abs=1e-4)
+    assert not len(batch["batch"].queries) and not expected  # no query has its positive there
+    before = weights(model)
+    assert_equal(before, weights(model.fit(small.train, small.qrels)), equal=False)
+    paper = GNNEncoderTraining.preprint(seed=3)
+    settings = paper.batches, paper.batch_size, paper.learning_rate, paper.masked, paper.seed
+    assert settings == ("passages", 8192, 5e-5, 0.05, 3) and paper.encoder_learning_rate is None
+
+
 def weights(model: GNNEncoder) -> dict[str, Tensor]:
     return {name: value.clone() for name, value in model.network.state_dict().items()}
 
@@ -562,9 +630,7 @@ def test_what_does_not_fit(small: Any, tmp_path: Path) -> None:
             gnn(small, **options)
     for wrong, message in [
         (lambda: GraphMean(small.encoder), "graph must be a DocumentGraph"),
-        (lambda: mean(small, query_graph=small.documents), "must be a QueryPassageGraph"),
         (lambda: GNNEncoder(training={"epochs": 3}), "training must be a GNNEncoderTraining"),
-        (lambda: GNNEncoder(config={"relevant": 1.0}), "config must be a GNNEncoderConfig"),
     ]:
         with pytest.raises(TypeError, match=message):
             wrong()

@@ -17,13 +17,12 @@ from pyterrier_graph.gnn_encoder.equations import (
     BipartiteAttention,
     PaperGNNEncoderConfig,
     PaperGNNEncoderNetwork,
-    in_batch_loss,
 )
 from pyterrier_graph.gnn_encoder.network import GNNEncoderConfig, GNNEncoderNetwork
 from pyterrier_graph.graph_mean.neighbors import FEATURES, NeighborBatch
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
-from pyterrier_graph.pair.losses import pair_loss
+from pyterrier_graph.pair.losses import in_batch_loss, pair_loss
 
 D, D_E = 8, 5
 Edges = reference.Edges

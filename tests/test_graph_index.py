@@ -168,7 +168,7 @@ def test_search(shared: ptg.GraphIndex) -> None:
     best = shared.search("alpha mu", per="document")
     assert best["docno"].str.replace("%p.*", "", regex=True).is_unique
     with pytest.raises(
-        ValueError, match="per must be one of 'passage', 'section', 'document', got 'page'"
+        ValueError, match="per must be one of .*'passage', 'section', 'document'.*, got 'page'"
     ):
         shared.search("alpha", per="page")  # type: ignore[arg-type]
 
@@ -362,11 +362,6 @@ def test_changes_by_several_objects_add_up(index: ptg.GraphIndex) -> None:
             ValueError,
             "'d7' comes twice",
         ),
-        (
-            lambda index: index.update([], answered=TOPICS),
-            TypeError,
-            "answered must be a pair of topics and qrels",
-        ),
     ],
 )
 def test_a_wrong_change_has_no_effect(
@@ -397,7 +392,7 @@ def test_wrong_places(index: ptg.GraphIndex, tmp_path: Path) -> None:
         ptg.GraphIndex(index.path, encoder=tiny.checkpoint(("alpha",)))
     with pytest.raises(
         ValueError,
-        match="lexical, unless it is a pipeline, must be one of 'bm25s', 'pisa', 'terrier'",
+        match="lexical must be a pipeline or one of .*'bm25s', 'pisa', 'terrier'",
     ):
         ptg.GraphIndex(index.path, lexical="lucene")  # type: ignore[arg-type]
     with locked(index.path), pytest.raises(BlockingIOError, match="another process is at work"):

@@ -103,11 +103,7 @@ def test_alpha_moves_only_as_far_as_the_queries_agree() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"alpha": 1.5}, ValueError, "alpha must be from 0 to 1"),
-        ({"alpha": [1.0]}, ValueError, "alpha must be a finite number"),
         ({"training": "AP"}, TypeError, "training must be a Tuning"),
-        ({"num_results": 0}, ValueError, "num_results must be an integer"),
-        ({"dense": "index"}, TypeError, "dense must be a pipeline"),
     ],
 )
 def test_wrong_options(options: dict[str, Any], error: type[Exception], message: str) -> None:

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import ir_datasets
+import pandas as pd
+import pyterrier as pt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,10 +23,9 @@ from pyterrier_graph.datasets.docstring_corpus import (
     DocstringCorpus,
     VerbatimCopies,
     build_corpus,
-    parse_docstring,
-    plain_text,
     words,
 )
+from pyterrier_graph.datasets.docstrings import parse_docstring, plain_text
 from pyterrier_graph.datasets.sources import DocumentedObject, read_package
 from pyterrier_graph.documents.document import Link, Reference
 
@@ -470,6 +471,34 @@ def test_qrels_grade_the_passages_of_the_relevant_documents(numpy_corpus: Docstr
 
 
 # ir_datasets and PyTerrier
+
+
+def test_documents_can_be_sliced_and_looked_up(numpy_corpus: DocstringCorpus) -> None:
+    docs = dataset("numpy/see-also/dev")
+    names = [*numpy_corpus.documents]
+    assert docs.docs_count() == len(names)
+    assert [doc.doc_id for doc in docs.docs_iter()[5:][5:15]] == names[10:20]
+    assert [doc.doc_id for doc in docs.docs_iter()[-3:]] == names[-3:]
+    assert [doc.doc_id for doc in docs.docs_iter()[: 1 / 2]] == names[: len(names) // 2]
+    assert docs.docs[3].doc_id == names[3] and docs.docs[-1].doc_id == names[-1]
+    with pytest.raises(IndexError):
+        docs.docs_iter()[len(names)]
+    assert [doc.doc_id for doc in docs.docs_iter()] == names
+    store = docs.docs_store()
+    assert store.get("numpy.sort").doc_id == "numpy.sort"
+    assert [doc.doc_id for doc in store.get_many_iter([names[3], "nothing", names[1]])] == [
+        names[3],
+        names[1],
+    ]
+    with pytest.raises(KeyError):
+        store.get("nothing")
+    assert ir_datasets.docs_parent_id("pyterrier-graph/numpydoc/numpy/see-also/dev").endswith(
+        "numpydoc/numpy"
+    )
+    loaded = pt.get_dataset("irds:pyterrier-graph/numpydoc/numpy").text_loader()(
+        pd.DataFrame({"docno": names[:2]})
+    )
+    assert {"title", "text"} < {*loaded.columns} and loaded["title"].tolist() == names[:2]
 
 
 @pytest.mark.skipif(

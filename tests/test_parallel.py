@@ -58,7 +58,6 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Any:
             index=mean.index(folder / "mean.flex"),
             gnn=ptg.GNNEncoder(graph, dual, **FLOAT32).index(folder / "gnn.flex"),
             run=tiny.run(),
-            late=ptg.LateInteractionIndex(folder / "late", verbose=False).index(store),
             whole=whole.index(tiny.documents(3)),
         )
 

@@ -113,22 +113,10 @@ def test_empty_frames_have_the_same_columns_and_what_misses_is_named(
     "make, arguments, error, message",
     [
         (
-            ClaimsQuery,
-            {"words": "ten"},
-            ValueError,
-            "words must be an integer, 1 or more, got 'ten'",
-        ),
-        (
-            SharedCodes,
-            {"graph": "folder"},
-            TypeError,
-            "graph must be a DocumentGraph.*got 'folder'",
-        ),
-        (
             SharedCodes,
             {"graph": GRAPH, "level": "class"},
             ValueError,
-            "level must be one of 'subclass', 'group'",
+            "level must be 'subclass' or 'group', got 'class'",
         ),
     ],
 )

@@ -276,7 +276,7 @@ def changed(frame: pd.DataFrame, row: int, **values) -> pd.DataFrame:
         (
             {"passages": "some.flex"},
             TypeError,
-            "passages must be a DocumentGraph, a FlexIndex, .*'some.flex'",
+            "passages must be a DocumentGraph, a FlexIndex, .* got str",
         ),
         (
             {"passages": PASSAGES[:1]},
@@ -297,7 +297,7 @@ def changed(frame: pd.DataFrame, row: int, **values) -> pd.DataFrame:
         (
             {"retriever": pt.Transformer.from_df(RUN, uniform=True)},
             ValueError,
-            "query 'q3', passage .* is of a query that was not asked for in the results",
+            "query 'q3', passage .* has a query that was not asked in the results",
         ),
     ],
 )

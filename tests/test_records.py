@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import ir_datasets
+import pandas as pd
 import pyterrier as pt
 import pytest
 from hypothesis import given
@@ -229,6 +230,21 @@ def test_robust04(corpus, tmp_path: Path, parser: str):
             ["The bridge is open.", "It took long."],
         ),
     }
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "cp1252"])
+def test_newswire_in_bytes(encoding: str):
+    markup = "<HL>Zürich</HL><TEXT>In the café.</TEXT>".encode(encoding)
+    record = {"docno": "d", "marked_up_doc": markup}
+    assert outline(read_record(record)) == ("Zürich", ["In the café."])
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), pd.NA])
+def test_missing_titles(missing: Any):
+    record = {"docno": "d", "title": missing, "text": "Text."}
+    assert outline(read_record(record)) == ("", ["Text."])
+    record |= {"codes": missing, "nodes": missing}  # in a frame whose other rows have them
+    assert outline(read_record(record)) == ("", ["Text."])
 
 
 def test_function_of_ones_own(tmp_path: Path):

@@ -21,7 +21,6 @@ from sentence_transformers.base.modules import Normalize
 from pyterrier_graph.encoders.token_encoder import (
     TokenEncoder,
     TokenStates,
-    open_encoder,
 )
 from pyterrier_graph.encoders.token_store import TokenStore
 
@@ -169,17 +168,24 @@ def colbert(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("most", "lengths"), [(6, [6, 6, 6]), (10, [10, 10, 10]), (20, [10, 20, 11])]
+    ("most", "expanded", "lengths"),
+    [
+        (6, None, [6, 6, 6]),
+        (10, None, [10, 10, 10]),
+        (20, None, [10, 20, 11]),
+        (20, 18, [18, 20, 18]),
+    ],
 )
 def test_colbert_expands_short_queries_and_keeps_long_ones(
-    colbert: Path, most: int, lengths: list[int]
+    colbert: Path, most: int, expanded: int | None, lengths: list[int]
 ) -> None:
-    encoder = TokenEncoder(colbert, max_passage_tokens=30, max_query_tokens=most, device="cpu")
+    sizes = {"max_query_tokens": most, "expanded_query_tokens": expanded}
+    encoder = TokenEncoder(colbert, max_passage_tokens=30, **sizes, device="cpu")
     texts = ["alpha", "alpha beta " * 20, "mu " * 8]
     queries = encoder.encode_queries(texts)
     assert encoder.dimension == 8 and queries.lengths.tolist() == lengths
     assert encoder.tokens("alpha", query=True)[:4] == ["[CLS]", "[unused0]", "alpha", "[SEP]"]
-    assert encoder.tokens("alpha", query=True)[4:] == ["[MASK]"] * (min(most, 10) - 4)
+    assert encoder.tokens("alpha", query=True)[4:] == ["[MASK]"] * (min(most, expanded or 10) - 4)
     torch.testing.assert_close(
         encoder.forward_queries(texts).values, queries.values, atol=1e-6, rtol=0
     )
@@ -197,11 +203,6 @@ def new(**options: Any) -> TokenEncoder:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        # type: ignore[arg-type]
-        (
-            lambda: open_encoder(7),
-            "encoder must be the name or folder of a checkpoint.* or a TokenEncoder",
-        ),
         (lambda: tiny.encoder().encode_queries(["a", " "]), "a query is empty"),
         (lambda: tiny.encoder().encode_queries(["a", None]), "text 1 of 2 is not a string: None"),
         (

@@ -16,7 +16,6 @@ from accelerate import PartialState
 from pyterrier_dr import BiEncoder, FlexIndex
 from safetensors.torch import load_model, save_model
 
-from pyterrier_graph.checks import View, check_type
 from pyterrier_graph.encoders.checkpoints import DType
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.gnn_encoder.equations import PaperGNNEncoderConfig, PaperGNNEncoderNetwork
@@ -26,6 +25,7 @@ from pyterrier_graph.gnn_encoder.training import (
     LossQueries,
     MaskedGraph,
     MaskedGraphModel,
+    MaskedPassages,
     joint_measure,
     loss_queries,
 )
@@ -40,7 +40,9 @@ from pyterrier_graph.graph_mean.neighbors import NeighborSampler
 from pyterrier_graph.graph_mean.tuning import PassageValidation, tuned_weights
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
+from pyterrier_graph.html import HtmlCard
 from pyterrier_graph.pair.dual_encoder import DualEncoder
+from pyterrier_graph.pair.mining import TrainingExamples
 from pyterrier_graph.training.trainer import train
 
 WEIGHTS = "network.safetensors"
@@ -109,7 +111,6 @@ class GNNEncoder(ContextualEncoder):
         super().__init__(graph, encoder, query_graph, vectors, folder, device, dtype, verbose)
         self.training = GNNEncoderTraining() if training is None else training
         config = GNNEncoderConfig() if config is None else config
-        check_type("config", config, tuple(NETWORKS), "a GNNEncoderConfig")
         if isinstance(config, GNNEncoderConfig) and config.weights is None:
             config = dataclasses.replace(config, weights=default_weights(graph, query_graph))
         self.config = config
@@ -134,10 +135,10 @@ class GNNEncoder(ContextualEncoder):
         relations = ", ".join(self.relations) if self.config.edges else "without edges"
         return f"GNNEncoder({self.graph!r}, {self.encoder!r}, {relations})"
 
-    def _view(self) -> View:
+    def _view(self) -> HtmlCard:
         relations = (self.weights or tuple(self.relations)) if self.config.edges else "nothing"
         facts: dict[str, Any] = {"encoder": repr(self.encoder), "aggregates from": relations}
-        return View(facts | self._training_facts())
+        return HtmlCard(facts | self._training_facts())
 
     def fit(
         self,
@@ -145,16 +146,20 @@ class GNNEncoder(ContextualEncoder):
         qrels_tr: pd.DataFrame,
         topics_or_res_va: pd.DataFrame | None = None,
         qrels_va: pd.DataFrame | None = None,
+        *,
+        examples: TrainingExamples | None = None,
     ) -> Self:
         """Masked graph training (Algorithm 1).
 
         Training queries that are in the query graph are taken out of it, some in each epoch, when they give the loss;
         others always give it. Negatives are the other passages of the batch, and passages that were retrieved for a
-        query and are not relevant to it. The network learns from the encoder's own vectors (000). With
-        ``encoder_learning_rate`` the encoder, which has to be a :class:`~pyterrier_graph.DualEncoder`, learns as well
-        (001): a copy of it becomes ``gnn.encoder``. Vectors that were given are then of the encoder before, so they are
-        dropped: the passages of the graph are encoded again, or new vectors are set by ``gnn.vectors = index``. Eq. 6
-        keeps the vectors of the encoder before, ``gnn.initial_encoder``, in training and in the index.
+        query and are not relevant to it, or those of ``examples``.
+
+        The network learns from the encoder's own vectors (000). With ``encoder_learning_rate`` the encoder, which has
+        to be a :class:`~pyterrier_graph.DualEncoder`, learns as well (001): a copy of it becomes ``gnn.encoder``.
+        Vectors that were given are then of the encoder before, so they are dropped: the passages of the graph are
+        encoded again, or new vectors are set by ``gnn.vectors = index``. Eq. 6 keeps the vectors of the encoder before,
+        ``gnn.initial_encoder``, in training and in the index.
 
         Args:
             topics_or_res_tr: Training queries: ``qid, query``.
@@ -162,6 +167,9 @@ class GNNEncoder(ContextualEncoder):
             topics_or_res_va: Validation queries, which decide what weights are kept: see ``measure`` of
                 :class:`~pyterrier_graph.training.trainer.TrainerOptions`.
             qrels_va: Judgments for them.
+            examples: What a :class:`~pyterrier_graph.HardNegativeMiner` has made of the training queries, such as
+                ``miner.denoised(topics, qrels)``. Its denoised positives and hard negatives (001, Sect. 3.4) take the
+                place of relevant and retrieved passages.
 
         Raises:
             KeyError: If no relevant passage is in the index of vectors.
@@ -177,7 +185,7 @@ class GNNEncoder(ContextualEncoder):
             sampler = self.sampler()
             sampler.encode()
         search = self.training.negatives > 0
-        queries = loss_queries(self, topics_or_res_tr, qrels_tr, search=search)
+        queries = loss_queries(self, topics_or_res_tr, qrels_tr, examples, search=search)
         encoder = self._learning_encoder()
         validate: Any = None
         if topics_or_res_va is not None and len(topics_or_res_va):
@@ -202,7 +210,8 @@ class GNNEncoder(ContextualEncoder):
         options = self.training
         encoder_network = None if encoder is None else encoder.network
         model = MaskedGraphModel(self.network, options.scale, encoder_network)
-        examples = MaskedGraph(queries, sampler, options)
+        kind = MaskedPassages if options.batches == "passages" else MaskedGraph
+        examples = kind(queries, sampler, options)
         identity = self._identity(sampler)
         start = identity.pop("network")
         identity |= {"weights at the start": start, "training queries": queries.digest()}

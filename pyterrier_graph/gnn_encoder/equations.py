@@ -287,26 +287,3 @@ class PaperGNNEncoderNetwork(PassageNetwork):
             terms, own = gate * terms, passages + gate * to_itself
         relations = [RETRIEVED] * (RETRIEVED in batch.edges)
         return Parts(own[0], dict.fromkeys(relations, terms), dict.fromkeys(relations, attention))
-
-
-def in_batch_loss(
-    queries: Tensor, passages: Tensor, positives: Tensor, *, scale: float = 1.0
-) -> Tensor:
-    r"""Eq. 2 over a batch (Eq. 12; Eq. 11 of 000): the cross-entropy of each query's positive among all passages.
-
-    .. math::
-
-        L = -\frac{1}{n} \sum_{i=1}^{n} \log
-            \frac{\exp(t\, E_Q(q_i) \cdot h'_{p_i^+})}{\sum_p \exp(t\, E_Q(q_i) \cdot h'_p)}
-
-    It needs one relevant passage per query; all other passages of the batch are negatives. The papers have the sum over
-    queries, and no factor t. Queries :math:`E_Q(q)` have the shape (queries, d), and passages :math:`h'_p`, each once,
-    (passages, d). ``positives`` are the rows of the positives, several of which may be the same. ``scale`` is t, the
-    inverse of a temperature: 1 for dot products, 20 for vectors of length 1.
-    """
-    with full_precision(queries):
-        dtype = torch.promote_types(
-            torch.promote_types(queries.dtype, passages.dtype), torch.float32
-        )
-        scores = scale * queries.to(dtype) @ passages.to(dtype).T  # (queries, passages)
-        return functional.cross_entropy(scores, positives)

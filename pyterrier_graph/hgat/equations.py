@@ -4,9 +4,9 @@ L. Albarede, P. Mulhem, L. Goeuriot, S. Marié, C. Le Pape-Gardeux, T. Chardin-S
 Heterogeneous graph attention networks for passage retrieval. Information Retrieval Journal 26, 2023.
 "Eq. n" and "Sect. n" refer to this paper.
 
-A node :math:`i` is a matrix of token vectors :math:`h_i`, shape (tokens of i, d); :math:`\mathcal N_i^r` are its
-neighbors by relation :math:`r`, and :math:`W_r`, shape (positions,), weights the relation per token position. A layer
-computes, for the passage ``tgt`` that is represented and for every other node ``i``:
+A node :math:`i` has a matrix of token vectors :math:`h_i`, shape (tokens of i, d). :math:`\mathcal N_i^r` are its
+neighbors along relation :math:`r`, and :math:`W_r`, shape (positions,), weights the relation at each token position. A
+layer computes, for the passage ``tgt`` that is represented and for every other node ``i``:
 
 .. math::
 
@@ -79,29 +79,28 @@ NEIGHBORHOOD = ("title", "title/title", "order", "order_i", "title/title_i", "ti
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class HGATConfig:
-    """Shape of an :class:`HGAT`, which starts at :class:`~pyterrier_graph.GraphMaxSim` with its default weights.
+    """Shape of an :class:`HGAT`. By default it starts at :class:`~pyterrier_graph.GraphMaxSim` with default weights.
 
-    :meth:`paper` has the publication's shape.
+    :meth:`paper` returns the publication's shape.
 
     Attributes:
         variant: ``BASE``, or the modifications NO (No out), LB (Lambda) and NS (No self) of Table 1, joined by ``_``.
-        framework: ``'standard'`` (Eq. 4) or ``'late'`` (Eq. 5); None takes Table 2's for the variant.
+        framework: ``'standard'`` (Eq. 4) or ``'late'`` (Eq. 5); by default the variant's in Table 2.
         layers: Number of layers.
-        heads: Attention heads; they divide the dimension.
+        heads: Number of attention heads, which must divide the dimension.
         dropout: Dropout on attention weights in training.
         init: ``'identity'``, at which the network is plain MaxSim of the encoder, or ``'random'``, as in the paper; see
             :class:`HGAT`.
         aggregation: ``'sum'`` over all neighbors as in Eq. 1, or the ``'mean'`` over the neighbors of each relation.
-        relations: The relations along which nodes aggregate, or paths of them (``'title/title'``: the title above the
-            nearest title). None takes all relations of the graph, without ``title``.
-        titles: Whether passages are encoded with the titles of their sections in front. Stored tokens decide, where
-            there are any.
-        dimension: Length of the query, key and value vectors of attention, all heads together, where token vectors are
-            longer; None takes the length of token vectors. In the paper both are 128.
-        matches: Weight per relation whose neighbors' tokens are matched directly, too, as GraphMaxSim does: see
-            :class:`NeighborMatches`. The untrained network is the :class:`~pyterrier_graph.GraphMaxSim` with these
-            weights. ``{}``, as in the paper, has no such matches. None takes the default weights of GraphMaxSim if the
-            framework is the standard one and ``init='identity'``, else ``{}``.
+        relations: Relations along which nodes aggregate, or paths of them (``'title/title'``: the title above the
+            nearest title). None stands for all relations of the graph except ``title``.
+        titles: Whether passages are encoded with the titles of their sections in front. Stored tokens override this.
+        dimension: Maximum length of the query, key and value vectors of attention, all heads together; None is the
+            length of token vectors. In the paper both are 128.
+        matches: Weights of relations whose neighbors' tokens are also matched directly, as in GraphMaxSim: see
+            :class:`NeighborMatches`. The untrained network equals :class:`~pyterrier_graph.GraphMaxSim` with these
+            weights. ``{}``, as in the paper, has no such matches. The default is GraphMaxSim's default weights in the
+            standard framework with ``init='identity'``, else ``{}``.
         seed: Seed of the initial weights.
 
     Raises:
@@ -167,7 +166,7 @@ class HGATConfig:
 
 
 class NarrowAttention(nn.Module):
-    """The parameters of nn.MultiheadAttention for fewer dimensions than token vectors have, which PyTorch lacks."""
+    """Parameters of nn.MultiheadAttention with fewer inner dimensions than token vectors have, which PyTorch lacks."""
 
     def __init__(self, dimension: int, inner: int) -> None:
         super().__init__()
@@ -181,8 +180,8 @@ class NarrowAttention(nn.Module):
 class HGATLayer(nn.Module):
     """One layer: Eq. 1, 2, 3, 7 or 8, by variant.
 
-    For the other arguments see :class:`HGAT`. The :class:`~pyterrier_graph.hgat.attention.Hop` lists the neighbors
-    that a node attends to (``j != tgt`` of Eq. 2, 7 and 8).
+    For the arguments see :class:`HGAT`. The :class:`~pyterrier_graph.hgat.attention.Hop` lists the neighbors that a
+    node attends to (``j != tgt`` of Eq. 2, 7 and 8).
     """
 
     def __init__(
@@ -231,17 +230,17 @@ class HGATLayer(nn.Module):
             nn.init.zeros_(self.lambda_)
 
     def unchanged(self) -> bool:
-        """Whether lambda is 0, and SELF adds nothing: a layer that starts as the identity, and was not trained."""
+        """Whether the layer is the identity: lambda is 0, and SELF adds nothing. Untrained layers may be."""
         adds = self.attention[SELF].out_proj
         return self.lambda_ is not None and not (
             self.lambda_.any() or adds.weight.any() or adds.bias.any()
         )
 
     def relation_weights(self) -> dict[str, Tensor]:
-        """Softmax of W over the relations, at each position; shape (positions,) per relation.
+        """Softmax of W over the relations at each position; shape (positions,) per relation.
 
-        In the Lambda variants it is without SELF, whose share is 1 - lambda (the columns of Table 6 add up to lambda
-        without SELF). It is over all relations of the model, not only a node's: ``softmax(W)`` has no index i.
+        The Lambda variants exclude SELF, whose share is 1 - lambda (without SELF, the columns of Table 6 add up to
+        lambda). The softmax is over all relations of the model, not only a node's: ``softmax(W)`` has no index i.
         """
         relations = [r for r in self.weight if r != SELF or self.lambda_ is None]
         stacked = torch.stack([self.weight[r] for r in relations]).softmax(0)
@@ -250,7 +249,7 @@ class HGATLayer(nn.Module):
     def forward(self, states: TokenStates, hop: Hop, *, linear: bool = False) -> TokenStates:
         """Computes h', one state per row of the hop, from the states h of the layer before.
 
-        With ``linear``, gradients take the attention weights for constants.
+        With ``linear``, gradients take attention weights as constants.
         """
         own = states.select(hop.previous)  # h_i, values of shape (tokens of all states, d)
         share, position = self.relation_weights(), own.position
@@ -276,7 +275,7 @@ class HGATLayer(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Sum (or mean) over the neighbors j of ``MultiHead_r(h_i, h_j, h_j)``: rows of h', and their messages.
 
-        Keys and values are projected once per neighbor, queries once per node, the output after summing.
+        Keys and values are projected once per neighbor, queries once per node, and outputs after the sum.
         """
         attention = self.attention[relation]
         weights, biases = attention.in_proj_weight.chunk(3), attention.in_proj_bias.chunk(3)
@@ -310,12 +309,12 @@ class NeighborMatches(nn.Module):
             w_1(q_t) \max_{n \in \mathcal N^1,\, j} q_t \cdot h_{nj},\ w_2(q_t) \ldots\Big),
             \qquad w_r(q_t) = \max(0, w_r + b_r \cdot q_t)
 
-    h' is the representation of the passage in its context (Eq. 1 to 3), h_n the tokens of a neighbor by relation r, as
-    encoded. How much a token of the query counts, and how much each relation counts for it, are learned; a and b_r are
-    0 at first. Where h' is the passage's own matrix, this is then :class:`~pyterrier_graph.GraphMaxSim`.
+    h' is the representation of the passage in its context (Eq. 1 to 3), and h_n are the tokens of a neighbor along
+    relation r, as encoded. The importance of each query token, and of each relation for this token, is learned; a and
+    b_r start at 0. If h' is the passage's own matrix, this is then :class:`~pyterrier_graph.GraphMaxSim`.
 
     Args:
-        weights: Relations, or paths of them, and the weights w_r that training starts at.
+        weights: The initial weight w_r of each relation or path of relations.
         dimension: d, the length of token vectors.
     """
 
@@ -329,7 +328,7 @@ class NeighborMatches(nn.Module):
     def plan(
         self, graph: HeteroGraph, targets: np.ndarray, propagation: Propagation
     ) -> Propagation:
-        """Returns a propagation for these targets that has their neighbors among its nodes, too."""
+        """Adds the neighbors of the targets to the nodes of a propagation."""
         unique = np.unique(np.asarray(targets, dtype=np.int64))
         edges = [graph.neighbors(unique, relation) for relation in self.relations]
         neighbors = [neighbor for _, neighbor in edges]
@@ -351,8 +350,10 @@ class NeighborMatches(nn.Module):
     def forward(self, query: Tensor, own: Tensor, context: Tensor) -> Tensor:
         """Scores of passages, shape (passages,).
 
-        Shapes: (query tokens, d) of the query; (passages, query tokens) of ``own``, the best matches in h'; (passages,
-        relations, query tokens) of ``context``, those in neighbors, minus infinity where there are none.
+        Args:
+            query: Token vectors of the query, shape (query tokens, d).
+            own: Best matches in h', shape (passages, query tokens).
+            context: Best matches in neighbors, shape (passages, relations, query tokens); minus infinity if none.
         """
         with full_precision(query):
             weights = self.weights[:, None] + self.by_token @ query.T  # (relations, query tokens)
@@ -364,20 +365,20 @@ class NeighborMatches(nn.Module):
 class HGAT(nn.Module):
     """Represents passages in the context of their graph, and scores them.
 
-    ``init='random'`` is the paper's: PyTorch's initialization of each MultiHead, lambda and alpha uniform in [0, 1].
-    Random projections keep nothing of what the encoder knows, and a small training set cannot bring it back.
+    ``init='random'`` is the paper's: PyTorch's initialization of each MultiHead; lambda and alpha are uniform in
+    [0, 1]. Random projections lose what the encoder knows, and a small training set cannot bring it back.
 
-    ``init='identity'`` starts at the encoder: without matches, the untrained network is plain MaxSim, where the best
-    similarities are positive. SELF passes a state on unchanged (with a residual connection, the one difference in form
-    from the paper), and its attention starts at 0. The other relations pass on the token vectors of the neighbors,
-    through a gate that starts at 0: lambda, alpha, or an output projection in a variant that has neither. NS and LB_NS
-    in the standard framework have no such start, because their targets never attend to themselves.
+    ``init='identity'`` starts at the encoder: without matches, the untrained network is plain MaxSim (of positive
+    similarities). SELF passes a state on unchanged, through a residual connection, the one difference in form from the
+    paper; its attention starts at 0. The other relations pass on the token vectors of the neighbors through a gate that
+    starts at 0: lambda, alpha, or the output projection in variants without both. NS and LB_NS in the standard
+    framework have no such start, because their targets never attend to themselves.
 
     Args:
         config: The shape.
         dimension: Length of the encoder's token vectors.
-        relations: The relations (or paths of them) along which nodes aggregate, without SELF, which every HGAT has.
-        positions: Token positions that have a weight of their own per relation: the length of the longest passage.
+        relations: Relations, or paths of them, along which nodes aggregate; without SELF, which every HGAT has.
+        positions: Number of token positions with their own weights: the length of the longest passage.
 
     Raises:
         ValueError: If the heads do not divide the dimension of attention.
@@ -403,15 +404,15 @@ class HGAT(nn.Module):
         return scalars + ([self.alpha] if self.alpha is not None else [])
 
     def unchanged(self) -> bool:
-        """Whether the layers, untrained, change nothing but the lengths of vectors."""
+        """Whether the layers change nothing but the lengths of vectors, as before training."""
         return self.config.init == "identity" and all(layer.unchanged() for layer in self.layers)
 
     def plan(
         self, graph: HeteroGraph, targets: np.ndarray, *, complete: bool = False
     ) -> Propagation:
-        """Plans which states have to be computed to represent some targets, which are node numbers of the graph.
+        """Plans the states that have to be computed to represent ``targets``, which are node numbers of the graph.
 
-        A ``complete`` plan has layers that change nothing, too, and the neighbors that are matched directly.
+        A ``complete`` plan includes layers that change nothing, and the neighbors that are matched directly.
         """
         layers = self.config.layers if complete or not self.unchanged() else 0
         propagation = plan_propagation(
@@ -429,11 +430,11 @@ class HGAT(nn.Module):
     def forward(
         self, inputs: TokenStates, propagation: Propagation, *, linear: bool = False
     ) -> TokenStates:
-        """Represents the targets of a propagation in their context: token vectors of unit length, as Eq. 6 needs them.
+        """Represents the targets of a propagation in their context, as token vectors of unit length.
 
         ``inputs`` are the encoded texts of ``propagation.nodes``. With ``linear``, gradients take attention weights and
-        the lengths of vectors for constants. The result is then linear in the inputs but for biases, and gradient x
-        input is the contribution of each input.
+        the lengths of vectors as constants. Then the result is linear in the inputs except for biases, and gradient
+        times input is the contribution of each input.
         """
         states = inputs
         for layer, hop in zip(self.layers, propagation.hops, strict=bool(propagation.hops)):
@@ -447,10 +448,13 @@ class HGAT(nn.Module):
         in_context: TokenStates,
         neighbors: Tensor | None = None,
     ) -> Tensor:
-        """Scores of passages, shape (passages,), for the token vectors E_q of one query, shape (query tokens, d).
+        """Scores of passages for one query, shape (passages,).
 
-        ``content`` are the token vectors E_p of the passages, which the late framework uses, and ``neighbors`` the
-        best matches in the neighbors that are matched directly, shape (passages, relations, query tokens).
+        Args:
+            query: Token vectors E_q of the query, shape (query tokens, d).
+            content: Token vectors E_p of the passages, for the late framework.
+            in_context: Token vectors h_p of the passages after the last layer.
+            neighbors: Best direct matches in neighbors, shape (passages, relations, query tokens).
         """
         if self.matches is not None:
             assert neighbors is not None
@@ -461,7 +465,7 @@ class HGAT(nn.Module):
         return (1 - self.alpha) * own + self.alpha * context  # Eq. 5
 
     def relation_weights(self) -> dict[str, list[float]]:
-        """Importance of each relation per layer (Table 6): the softmax of W, whose mean over positions is taken first.
+        """Importance of each relation per layer (Table 6): the softmax of the mean of W over positions.
 
         In the Lambda variants SELF has 1 - lambda, and the other relations share lambda.
         """

@@ -18,11 +18,8 @@ import pyterrier as pt
 
 from pyterrier_graph.checks import (
     WithSignature,
-    check_count,
     check_frame,
-    check_number,
     check_training,
-    check_type,
 )
 from pyterrier_graph.documents.document import split_passage_id
 from pyterrier_graph.html import pipeline_name
@@ -107,16 +104,20 @@ class Hybrid(WithSignature, pt.Estimator):
         training: Tuning | None = None,
         verbose: bool = True,
     ) -> None:
-        for name, pipeline in zip(SIDES, (lexical, dense), strict=True):
-            expected = "a pipeline that retrieves, such as bm25 or index.retriever()"
-            check_type(name, pipeline, pt.Transformer, expected)
-        check_number("alpha", alpha, 0, 1)
-        check_count("depth", depth)
-        check_count("num_results", num_results)
         self.lexical, self.dense = lexical, dense
         self.alpha, self.depth, self.num_results = alpha, depth, num_results
+        self._check()
         self.training: Tuning = check_training(training, Tuning)
         self.verbose = verbose
+
+    def _check(self) -> None:
+        """Raises ValueError if a number, which may be set later, is out of range."""
+        if not 0 <= self.alpha <= 1:
+            raise ValueError(f"alpha must be from 0 to 1, got {self.alpha!r}")
+        if self.depth < 1 or self.num_results < 1:
+            raise ValueError(
+                f"depth and num_results must be 1 or more, got {self.depth!r} and {self.num_results!r}"
+            )
 
     def __repr__(self) -> str:
         options = f"alpha={self.alpha}, depth={self.depth}, num_results={self.num_results}"
@@ -216,6 +217,7 @@ class Hybrid(WithSignature, pt.Estimator):
 
         A score is NaN where the pipeline retrieved nothing for the query.
         """
+        self._check()
         topics = check_frame(topics, self, texts=("query",))
         pt.validate.query_frame(topics, extra_columns=["query"], context=self)
         topics = topics.assign(qid=topics["qid"].astype("str")).drop_duplicates("qid")

@@ -22,9 +22,8 @@ from pyterrier_graph.documents.document import (
 )
 
 ANCHOR, LINK = "anchor", "link"
-LABEL = (
-    "label"  # scheme of links to labels, which are unique in all files, and prefix of their anchors
-)
+# Scheme of links to labels, which are unique in all files, and prefix of their anchors.
+LABEL = "label"
 MAX_HEADING = 100  # words; a longer heading was not closed
 # What an address may lack at its end, as in "guide" for "guide.md".
 ENDINGS = (
@@ -52,7 +51,8 @@ class Piece(NamedTuple):
     line: int
     marks: list[Mark]
 
-    def __add__(self, other: Piece) -> Piece:  # type: ignore[override]
+    def join(self, other: Piece) -> Piece:
+        """Appends another piece."""
         text = f"{self.text} {other.text}"
         return Piece(text, self.words + other.words, self.line, self.marks + other.marks)
 
@@ -187,12 +187,12 @@ def merge(pieces: Iterable[Piece], min_words: int, max_words: int) -> list[Piece
     merged: list[Piece] = []
     for piece in pieces:
         if merged and merged[-1].words < min_words and merged[-1].words + piece.words <= max_words:
-            piece = merged.pop() + piece
+            piece = merged.pop().join(piece)
         merged.append(piece)
     if len(merged) > 1 and merged[-1].words < min_words:
         *before, second, last = merged
         if second.words + last.words <= max_words:
-            return [*before, second + last]
+            return [*before, second.join(last)]
     return merged
 
 
