@@ -72,7 +72,6 @@ class ContextualEncoder(LearnedModel):
         self.graph, self.query_graph = graph, query_graph
         self.vectors, self.folder = vectors, folder
         self.device, self.dtype, self.verbose = device, dtype, verbose
-        self._check_types()
         self._checkpoint = os.fspath(encoder) if isinstance(encoder, (str, os.PathLike)) else None
         self.encoder: BiEncoder = encoder_of(encoder, device=device, dtype=dtype)
         self._dimension = int(np.asarray(self.encoder.encode_queries(["dimension"])).shape[1])  # d
