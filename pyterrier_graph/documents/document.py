@@ -10,7 +10,7 @@ from graphlib import CycleError, TopologicalSorter
 from numbers import Integral
 from typing import Any, NamedTuple, TypeVar
 
-from pyterrier_graph.checks import check_type, is_unicode
+from pyterrier_graph.checks import is_unicode
 
 SECTION = "section"
 PASSAGE = "passage"
@@ -171,7 +171,6 @@ class StructuredDocument:
         Raises:
             ValueError: If a field is missing or the structure is not a tree. The message names the document.
         """
-        check_type("a record", record, Mapping, "a dictionary with docno and text")
         docno = record.get("docno")
         if not isinstance(docno, str) or not docno:
             raise ValueError(

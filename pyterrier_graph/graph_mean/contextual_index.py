@@ -14,12 +14,8 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_graph.checks import (
-    Shown,
-    View,
     WithSignature,
-    check_count,
     check_frame,
-    check_type,
     positions,
 )
 from pyterrier_graph.encoders.flex import Flex
@@ -37,6 +33,7 @@ from pyterrier_graph.encoders.stored_vectors import (
 from pyterrier_graph.graph_mean.nearest import largest, nearest
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.relations import OWN
+from pyterrier_graph.html import HtmlCard, HtmlDisplay
 from pyterrier_graph.storage.arrays import DOCNOS, ids_of
 from pyterrier_graph.storage.artifact import META, atomic_folder, file_sha256, read_meta, verify
 from pyterrier_graph.storage.shards import ShardWriter
@@ -51,7 +48,7 @@ LARGE = 1_000_000  # passages from which on an index has codes
 REPLACED = {"query_vec", "docno", "score", "rank", "text"}  # columns of topics that results lack
 
 
-class ContextualIndex(Shown, WithSignature):
+class ContextualIndex(HtmlDisplay, WithSignature):
     """Opens an index that ``GraphMean.index`` or ``GNNEncoder.index`` has written, for search with texts.
 
     The index itself is an ordinary ``FlexIndex``, :attr:`flex`, which any dense retriever can search::
@@ -80,7 +77,6 @@ class ContextualIndex(Shown, WithSignature):
         graph: HeteroGraph | None = None,
         encoder: Any = None,
     ) -> None:
-        check_type("path", path, (str, os.PathLike), "the folder of an index")
         self.path, self.graph = Path(path).absolute(), graph
         if not os.path.isfile(self.path / META):
             raise FileNotFoundError(f"no index at {str(path)!r:.200}")
@@ -111,9 +107,9 @@ class ContextualIndex(Shown, WithSignature):
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_codes"}
 
-    def _view(self) -> View:
+    def _view(self) -> HtmlCard:
         sizes = {"passages": len(self), "encoder": repr(self.encoder), "texts": repr(self.graph)}
-        return View(sizes, title=repr(self))
+        return HtmlCard(sizes, title=repr(self))
 
     @property
     def flex(self) -> FlexIndex:
@@ -195,8 +191,6 @@ class ContextualRetriever(WithSignature, pt.Transformer):
     def __init__(
         self, index: ContextualIndex, num_results: int = 1000, *, exact: bool = False
     ) -> None:
-        check_count("num_results", num_results)
-        check_type("exact", exact, bool, "True or False")
         self.index, self.num_results, self.exact = index, num_results, exact
 
     def __repr__(self) -> str:
@@ -291,7 +285,9 @@ def encoder_of(encoder: Any, *, device: str | None = None, dtype: DType = "auto"
     if isinstance(encoder, (str, os.PathLike)):
         return load_encoder(os.fspath(encoder), device=device, dtype=dtype)
     methods = ("encode_queries", "encode_docs")
-    if isinstance(encoder, type) or not all(hasattr(encoder, name) for name in methods):
-        expected = "the name of a checkpoint, or a bi-encoder such as ptg.DualEncoder(name)"
-        check_type("encoder", encoder, str, expected)
+    if not all(hasattr(encoder, name) for name in methods):
+        raise TypeError(
+            "encoder must be the name of a checkpoint, or a bi-encoder such as "
+            f"ptg.DualEncoder(name), got {encoder!r:.60}"
+        )
     return encoder

@@ -38,7 +38,6 @@ from pyterrier_graph.search.lexical import bm25
 from pyterrier_graph.search.records import RecordChanges, read_documents
 from pyterrier_graph.search.versions import KIND, Answered, Version
 from pyterrier_graph.storage.artifact import (
-    CARD,
     DIGESTS,
     LOCK,
     META,
@@ -57,7 +56,7 @@ if TYPE_CHECKING:
     from pyterrier_graph.graph_mean.contextual_encoder import ContextualEncoder
     from pyterrier_graph.search.graph_index import GraphIndex
 
-OWN_FILES = {versions.ENCODED, LOCK, META, CARD}
+OWN_FILES = {versions.ENCODED, LOCK, META}
 TEXTS_AT_ONCE = 4096
 
 
@@ -198,7 +197,9 @@ class IndexBuilder:
                 fold.mkdir()
                 _, vectors = self._write_context(fold, graph, (topics_in_context, qrels))
                 files = BM25Index(fold / versions.BM25)
-                words = index.lexical_retriever(self.meta["lexical"], files, vectors, DEPTH)
+                words = index.lexical_retriever(
+                    self.meta["lexical"], files, graph, vectors.files, DEPTH
+                )
                 return Hybrid(words, vectors.retriever())
 
             parts = [*left_out(hybrid, topics, qrels, verbose=index.verbose)]
@@ -316,8 +317,7 @@ def _note_changes(
     changed, deleted = np.full(len(copied), number), dict[str, int]()
     if base is not None:
         rows = np.flatnonzero(copied >= 0)
-        former = ContextualIndex(base.folder / versions.VECTORS, None, vectors.encoder)
-        new, old = (index.flex.payload(return_docnos=False)[0] for index in (vectors, former))
+        new, old = (files.payload(return_docnos=False)[0] for files in (vectors.files, base.flex))
         if new.shape[1] == old.shape[1]:
             for start in range(0, len(rows), TEXTS_AT_ONCE):
                 batch = rows[start : start + TEXTS_AT_ONCE]

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pyterrier as pt
 
-from pyterrier_graph.checks import check_type
 from pyterrier_graph.encoders.names import DEFAULT, checkpoint_state
 from pyterrier_graph.search.files import FolderFiles
 from pyterrier_graph.search.graph_index import GraphIndex, Lexical
@@ -60,7 +59,6 @@ def open_folder(
         NotADirectoryError: If it is a file.
         ValueError: If the folder has no readable file, or no text.
     """
-    check_type("folder", folder, (str, os.PathLike), "the path of a folder")
     path = Path(folder)
     files = FolderFiles(path, workers=workers, verbose=verbose)
     root = _cache_of(path) if cache is None else Path(cache)

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 
 import numpy as np
 import pandas as pd
@@ -15,22 +15,18 @@ import pyterrier as pt
 
 from pyterrier_graph.checks import (
     QualityWarning,
-    Shown,
-    View,
     WithSignature,
-    check_choice,
-    check_count,
     check_training,
-    check_type,
 )
 from pyterrier_graph.documents.document import StructuredDocument
+from pyterrier_graph.encoders.flex import Flex
 from pyterrier_graph.encoders.names import checkpoint_name
 from pyterrier_graph.encoders.stored_vectors import encoder_name
 from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, encoder_of
 from pyterrier_graph.graphs.builder import DocumentOf
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
-from pyterrier_graph.html import schematic
+from pyterrier_graph.html import HtmlCard, HtmlDisplay, schematic
 from pyterrier_graph.search import versions
 from pyterrier_graph.search.bm25 import BM25Index
 from pyterrier_graph.search.builder import IndexBuilder, contexts, is_contextual, publish
@@ -75,7 +71,7 @@ ROWS_AT_ONCE = 4096
 LABEL = "BM25 with context"
 
 
-class GraphIndex(Shown, WithSignature, BuiltArtifact):
+class GraphIndex(HtmlDisplay, WithSignature, BuiltArtifact):
     """Ranks passages using their own text and related text: titles, and queries that they have answered.
 
     ::
@@ -127,8 +123,10 @@ class GraphIndex(Shown, WithSignature, BuiltArtifact):
     ) -> None:
         super().__init__(path, verbose=verbose)
         self.training: Tuning = check_training(training, Tuning)
-        if lexical is not None and not isinstance(lexical, pt.Transformer):
-            check_choice("lexical, unless it is a pipeline,", lexical, get_args(Lexical))
+        if isinstance(lexical, str) and lexical not in get_args(Lexical):
+            raise ValueError(
+                f"lexical must be a pipeline or one of {get_args(Lexical)}, got {lexical!r}"
+            )
         self.lexical = lexical
         self.encoder: Any = encoder
         if isinstance(encoder, (str, os.PathLike)):
@@ -287,8 +285,6 @@ class GraphIndex(Shown, WithSignature, BuiltArtifact):
             FileExistsError: If there is an index at the path and ``overwrite`` is False, or other files.
             ValueError: If a document is malformed, a docno comes twice, or there are no documents.
         """
-        check_count("passage_words", passage_words)
-        check_type("overwrite", overwrite, bool, "True or False")
         if self.built() and not overwrite:
             advice = f"{self!r} opens it, update(docs) changes documents, index(..., overwrite=True) replaces all"
             raise FileExistsError(f"{str(self.path)!r} exists already: {advice}")
@@ -331,7 +327,6 @@ class GraphIndex(Shown, WithSignature, BuiltArtifact):
             KeyError: If a document is not in the index.
             ValueError: If no document would be left.
         """
-        check_type("docnos", docnos, Iterable, "ids of documents")
         IndexBuilder(self, deleted=[docnos] if isinstance(docnos, str) else [*docnos]).build()
         return self
 
@@ -378,19 +373,19 @@ class GraphIndex(Shown, WithSignature, BuiltArtifact):
         self,
         engine: str | None,
         files: BM25Index,
-        vectors: ContextualIndex,
+        graph: DocumentGraph,
+        flex: Flex,
         num_results: int,
         allowed: np.ndarray | None = None,
     ) -> pt.Transformer:
         """BM25 over the passages of an index of vectors; other engines than bm25s read the same folder."""
-        graph = cast(DocumentGraph, vectors.graph)
         if isinstance(self.lexical, pt.Transformer):
             pipeline = self.lexical if allowed is not None else self.lexical % num_results
             return FilteredRetriever(pipeline, graph, num_results, allowed)
         if engine is None:
             raise ValueError(f"{self!r} was made with a pipeline as lexical=: give it again")
         if engine == "bm25s":
-            docnos, _ = vectors.flex.payload(return_dvecs=False)
+            docnos, _ = flex.payload(return_dvecs=False)
             return BM25Retriever(files, docnos, num_results, allowed, label=LABEL)
         depth = num_results if allowed is None else max(DEPTH, num_results)
         retriever = bm25([], engine, files.path, depth)
@@ -398,9 +393,9 @@ class GraphIndex(Shown, WithSignature, BuiltArtifact):
 
     def _lexical(self, num_results: int, within: Within) -> pt.Transformer:
         allowed = allowed_passages(self.graph, within)
-        files = self._opened.bm25
+        version = self._opened
         return self.lexical_retriever(
-            self.meta["lexical"], files, self.contextual, num_results, allowed
+            self.meta["lexical"], version.bm25, version.graph, version.flex, num_results, allowed
         )
 
     def _dense(self, num_results: int, within: Within, exact: bool) -> pt.Transformer:
@@ -437,7 +432,6 @@ class GraphIndex(Shown, WithSignature, BuiltArtifact):
                 then the ``docno``, and the passage is in the column ``passage``.
             within: Searches these documents only: docnos, or what docnos begin with.
         """
-        check_count("num_results", num_results)
         return self._with_texts(self._lexical(num_results, within), per)
 
     def dense(
@@ -467,7 +461,6 @@ class GraphIndex(Shown, WithSignature, BuiltArtifact):
 
         The first results do not depend on ``num_results``. In a pipeline that is trained, the hybrid stays as it is.
         """
-        check_count("num_results", num_results)
         fusion, evidence = self._fusion(within, exact), self._evidence
         pipeline = fusion if evidence is None else fusion >> evidence
         return self._with_texts(Frozen(pipeline) % num_results, per)
@@ -497,8 +490,6 @@ class GraphIndex(Shown, WithSignature, BuiltArtifact):
             question: no result has all of its words, and no passage is as similar to it as to random words.
             ``attrs["weak"]`` then has both similarities.
         """
-        check_type("question", question, str, "a string")
-        check_count("num_results", num_results)
         lines = self._opened.lines
         per = per or ("passage" if lines is None else "section")
         ranking = self._fusion(within).contributions(
@@ -555,7 +546,7 @@ class GraphIndex(Shown, WithSignature, BuiltArtifact):
         """
         version = self._opened
         numbers = np.arange(len(self)) if since is None else np.flatnonzero(version.changed > since)
-        vectors, _ = self.contextual.flex.payload(return_docnos=False)
+        vectors, _ = version.flex.payload(return_docnos=False)
         for start in range(0, len(numbers), ROWS_AT_ONCE):
             batch = numbers[start : start + ROWS_AT_ONCE]
             nodes = version.graph.passage_nodes[batch]
@@ -576,9 +567,9 @@ class GraphIndex(Shown, WithSignature, BuiltArtifact):
 
     # --- display and sharing
 
-    def _view(self) -> View:
+    def _view(self) -> HtmlCard:
         if not self.built():
-            return View({"documents": "not built yet"})
+            return HtmlCard({"documents": "not built yet"})
         broken = self.meta["source"].get("broken", ())
         sizes = {
             "documents": len(self.graph),
@@ -586,7 +577,7 @@ class GraphIndex(Shown, WithSignature, BuiltArtifact):
             "encoder": self.meta["encoder"]["name"],
             "BM25": self.meta["lexical"] or str(self.lexical),
         } | ({"files not read": len(broken)} if broken else {})
-        return View(sizes, schematic(self.hybrid()))
+        return HtmlCard(sizes, schematic(self.hybrid()))
 
     def _package_files(self) -> Iterator[tuple[str, str]]:
         """The files of the current version, for ``to_hf`` and others."""
@@ -594,7 +585,7 @@ class GraphIndex(Shown, WithSignature, BuiltArtifact):
         if saved := self.meta["encoder"].get("folder"):
             folders.append(self.path / saved)
         files = [file for folder in folders for file in folder.rglob("*") if file.is_file()]
-        for file in [self.path / META, self.path / "README.md", *files]:
+        for file in [self.path / META, *files]:
             if file.is_file():
                 yield file.relative_to(self.path).as_posix(), str(file)
 
@@ -607,7 +598,6 @@ def _checked(answered: Any) -> Answered | None:
     """Topics and judgments with ids as strings."""
     if answered is None:
         return None
-    check_type("answered", answered, tuple, "a pair of topics and qrels")
     topics, qrels = answered
     qrels = checked_qrels(qrels, "answered")
     return checked_topics(topics, "answered"), qrels[["qid", "docno", "label"]]

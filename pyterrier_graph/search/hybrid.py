@@ -18,11 +18,8 @@ import pyterrier as pt
 
 from pyterrier_graph.checks import (
     WithSignature,
-    check_count,
     check_frame,
-    check_number,
     check_training,
-    check_type,
 )
 from pyterrier_graph.documents.document import split_passage_id
 from pyterrier_graph.html import pipeline_name
@@ -107,9 +104,6 @@ class Hybrid(WithSignature, pt.Estimator):
         training: Tuning | None = None,
         verbose: bool = True,
     ) -> None:
-        for name, pipeline in zip(SIDES, (lexical, dense), strict=True):
-            expected = "a pipeline that retrieves, such as bm25 or index.retriever()"
-            check_type(name, pipeline, pt.Transformer, expected)
         self.lexical, self.dense = lexical, dense
         self.alpha, self.depth, self.num_results = alpha, depth, num_results
         self._check()
@@ -118,9 +112,12 @@ class Hybrid(WithSignature, pt.Estimator):
 
     def _check(self) -> None:
         """Raises ValueError if a number, which may be set later, is out of range."""
-        check_number("alpha", self.alpha, 0, 1)
-        check_count("depth", self.depth)
-        check_count("num_results", self.num_results)
+        if not 0 <= self.alpha <= 1:
+            raise ValueError(f"alpha must be from 0 to 1, got {self.alpha!r}")
+        if self.depth < 1 or self.num_results < 1:
+            raise ValueError(
+                f"depth and num_results must be 1 or more, got {self.depth!r} and {self.num_results!r}"
+            )
 
     def __repr__(self) -> str:
         options = f"alpha={self.alpha}, depth={self.depth}, num_results={self.num_results}"

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.checks import check_choice
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.graphs.passages import Step
 from pyterrier_graph.graphs.relations import DOCUMENT, STRUCTURAL
@@ -55,7 +54,8 @@ def fold_results(
     graph: DocumentGraph, lines: np.ndarray | None, passages: pt.Transformer, per: Per
 ) -> pt.Transformer:
     """Adds files and lines, if there are any, to retrieved passages, and folds them."""
-    check_choice("per", per, get_args(Per))
+    if per not in get_args(Per):
+        raise ValueError(f"per must be one of {get_args(Per)}, got {per!r}")
     if lines is not None:
         passages = passages >> Lines(graph, lines)
     return passages if per == "passage" else passages >> graph.fold(FOLDS[per])

@@ -10,7 +10,7 @@ import pandas as pd
 import pyterrier as pt
 from npids.lookup import Lookup
 
-from pyterrier_graph.checks import WithSignature, check_count, check_frame, check_type
+from pyterrier_graph.checks import WithSignature, check_frame
 from pyterrier_graph.graph_mean.contextual_index import ContextualIndex
 from pyterrier_graph.graph_mean.nearest import nearest
 from pyterrier_graph.graphs.document_graph import DocumentGraph
@@ -34,12 +34,12 @@ class PassageRetriever(WithSignature, pt.Transformer):
     """
 
     def __init__(self, num_results: int = 1000, allowed: np.ndarray | None = None) -> None:
-        check_count("num_results", num_results)
         self.num_results, self.allowed = num_results, allowed
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Finds passages."""
-        check_count("num_results", self.num_results)
+        if self.num_results < 1:
+            raise ValueError(f"num_results must be 1 or more, got {self.num_results!r}")
         inp = check_frame(inp, self, texts=("query",))
         pt.validate.query_frame(inp, extra_columns=["query"], context=self)
         has_word = np.array([bool(words(query)) for query in inp["query"]], dtype=bool)
@@ -141,7 +141,7 @@ class DenseRetriever(PassageRetriever):
 
     def retrieve(self, topics: pd.DataFrame) -> pd.DataFrame:
         """Finds passages for queries that have words."""
-        docnos, vectors, _ = self.index.flex.payload()
+        docnos, vectors, _ = self.index.files.payload()
         if "query_vec" not in topics and len(topics):
             topics = self.index.query_encoder().transform(topics)
         queries = np.array([*topics.get("query_vec", ())], np.float32).reshape(-1, vectors.shape[1])
@@ -226,13 +226,11 @@ def allowed_passages(graph: DocumentGraph, within: Iterable[str] | str | None) -
     """
     if within is None:
         return None
-    check_type("within", within, (str, Iterable), "docnos, or their beginnings")
     entries = [within] if isinstance(within, str) else [*within]
     docnos = graph.docnos_of(np.arange(len(graph)))
     known = {docno: number for number, docno in enumerate(docnos)}
     documents = np.zeros(len(docnos), dtype=bool)
     for entry in entries:
-        check_type("an entry of within", entry, str, "a docno, or its beginning")
         if entry in known:
             documents[known[entry]] = True
             continue

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from pyterrier_graph.checks import QualityWarning, check_type
+from pyterrier_graph.checks import QualityWarning
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.search.bm25 import Stems, words
 
@@ -100,6 +100,5 @@ def warn_of_no_answer(question: str, best: float, unrelated: float) -> str:
 
 def check_question(question: str) -> None:
     """Raises ValueError if a question has no word."""
-    check_type("question", question, str, "a string")
     if not words(question):
         raise ValueError("the question is empty: it needs a word")

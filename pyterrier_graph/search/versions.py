@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from pyterrier_graph.encoders.flex import Flex
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.search.bm25 import BM25Index
@@ -76,6 +77,11 @@ class Version:
         graph = DocumentGraph(self.opened() / GRAPH, verbose=self.verbose)
         graph.vectors_folder = self.path / ENCODED
         return graph
+
+    @cached_property
+    def flex(self) -> Flex:
+        """The ids and vectors of the passages."""
+        return Flex(self.opened() / VECTORS)
 
     @cached_property
     def queries(self) -> QueryPassageGraph | None:

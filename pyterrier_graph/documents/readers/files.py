@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, NamedTuple
 
-from pyterrier_graph.checks import DataWarning, check_count, check_type, is_unicode
+from pyterrier_graph.checks import DataWarning, is_unicode
 from pyterrier_graph.documents.document import (
     PASSAGE,
     Reference,
@@ -71,11 +71,6 @@ class DocumentFiles:
         workers: int | None = None,
         verbose: bool = True,
     ) -> None:
-        check_type(
-            "files", files, (str, os.PathLike, Iterable), "a folder, a file, or a list of files"
-        )
-        check_count("min_words", min_words, 0)
-        check_count("max_words", max_words)
         if min_words > max_words:
             raise ValueError(
                 f"min_words must not exceed max_words, got {min_words} and {max_words}"
@@ -175,7 +170,6 @@ def find(files: Files, suffixes: tuple[str, ...]) -> FoundFiles:
     if not listed:
         raise ValueError("files must be a folder, a file, or a list of files, got an empty list")
     for file in listed:
-        check_type("a path in files", file, (str, os.PathLike), "the path of a file")
         if not os.path.isfile(file):
             raise FileNotFoundError(f"there is no file {os.path.abspath(file)!r}")
     absolute = [Path(path).absolute() for path in listed]

@@ -33,7 +33,7 @@ class QdrantEngine(Engine):
         """Hands over the passages: all, or those that have changed after a version of the index."""
         stems, rows = Stems(), self.index.rows(since)
         if not self.client.collection_exists(self.collection):
-            size = self.index.contextual.flex.payload(False, False)[0]["vec_size"]
+            size = self.index.contextual.files.payload(False, False)[0]["vec_size"]
             dense = models.VectorParams(size=size, distance=models.Distance.DOT)
             idf = models.SparseVectorParams(modifier=models.Modifier.IDF)
             self.client.create_collection(
