@@ -1,8 +1,9 @@
 r"""The graph in retrieval, with the defaults of the package, next to what anyone can build.
 
     python -m experiments.transfer qasper=PATH cacm=PATH cranfield=PATH vaswani=PATH trec-car=PATH medquad=PATH \
-        numpydoc-numpy numpydoc-numpy-see-also html=/usr/share/doc/postgresql-doc-15/html \
-        --output OUTPUT --values experiments/results/values
+        numpydoc-numpy numpydoc-numpy-see-also --output OUTPUT --values experiments/results/values
+    python -m experiments.transfer html=/usr/share/doc/postgresql-doc-15/html --words 30000 --output OTHER \
+        --values experiments/results/values
     python -m experiments.report
 
 Each collection is named, with the folder that it is in. The rival is BM25 and a dense retriever, which both read

@@ -67,16 +67,6 @@ def test_approximate_results_are_nearly_the_exact_ones(
     assert repr(made.retriever(20, exact=True)).endswith("retriever(20, exact=True)")
 
 
-def test_damaged_codes(tmp_path: Path) -> None:
-    opened = index(tmp_path).verify()
-    file = opened.path / contextual_index.CODES
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 4
-    file.write_bytes(content)
-    with pytest.raises(ValueError, match="content of 'codes.faiss' has changed"):
-        opened.verify()
-
-
 def test_a_large_graph_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = made(tmp_path / "index").verify()
     for name in ("dense", "hybrid"):

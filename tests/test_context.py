@@ -9,7 +9,7 @@ from unittest import mock
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from test_document_graph import DOCUMENTS, corpora
 
@@ -66,13 +66,6 @@ def test_documents_have_no_context(graph):
         graph.get_corpus_iter("documents", context="title")
 
 
-def test_masked_queries_are_left_out(graph, queries):
-    masked = queries.without(queries.qids.inv[["q1"]])
-    found = read(graph, context="relevant", query_graph=masked)
-    assert found["numpy.dot%p0"]["text"] == "matrix times vector\nDot product."
-    assert found["numpy.vdot%p1"]["text"] == "flat arrays\nFlattens."
-
-
 def test_a_query_graph_of_some_passages(graph, tmp_path):
     some = [
         "numpy.vdot%p1",
@@ -82,24 +75,6 @@ def test_a_query_graph_of_some_passages(graph, tmp_path):
     found = read(graph, context="relevant", query_graph=queries)
     assert found["numpy.vdot%p1"]["text"] == "inner product\nflat arrays\nFlattens."
     assert found["numpy.vdot%p0"]["text"] == "Of two vectors."
-
-
-def test_query_graphs_that_do_not_fit(graph, queries, tmp_path):
-    with pytest.raises(
-        ValueError, match=r"relevant are relations of queries: give query_graph=QueryPassageGraph"
-    ):
-        graph.get_corpus_iter(context=("title", "relevant"))
-    with pytest.raises(ValueError, match=r"has no 'retrieved' edges: build it with a retriever"):
-        graph.get_corpus_iter(context="retrieved", query_graph=queries)
-    qrels = QRELS.iloc[:1].assign(docno="numpy.dot%p7")
-    other = QueryPassageGraph(tmp_path / "q").build(TOPICS, ["numpy.dot%p7"], qrels=qrels)
-    with pytest.raises(
-        ValueError, match=r"built for other passages: 'numpy.dot%p7' is not in DocumentGraph"
-    ):
-        graph.get_corpus_iter(context="relevant", query_graph=other)
-    assert (
-        len(read(graph, context="title", query_graph=other)) == 5
-    )  # its relations are not asked for
 
 
 # --- against plain loops
@@ -149,7 +124,6 @@ PATHS = [
 ]
 
 
-@settings(max_examples=15, deadline=None)
 @given(
     corpora(),
     st.lists(st.sampled_from(PATHS), min_size=1, max_size=3, unique=True),

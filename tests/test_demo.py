@@ -13,8 +13,22 @@ import tiny
 
 import pyterrier_graph as ptg
 from pyterrier_graph import demo
+from pyterrier_graph.demo import systems
 from pyterrier_graph.documents.document import PASSAGE, SECTION, Link, Node, Reference
 
+SYSTEMS = [
+    "BM25",
+    "BM25 >> MaxSim",
+    "BM25 >> GraphMaxSim",
+    "BM25 >> HGAT",
+    "BM25 >> LGRe",
+    "dense",
+    "GraphMean",
+    "network without edges",
+    "GNNEncoder",
+    "BM25 + dense",
+    "GraphIndex",
+]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
@@ -23,17 +37,17 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a demo that was run."""
     folder = tmp_path_factory.mktemp("demo")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(demo, "reduced_encoder", lambda graph: tiny.encoder())
-        patch.setattr(demo, "cross_encoder", tiny.checkpoint)
-        patch.setattr(demo, "PAIR_TOKENS", 24)
+        patch.setattr(systems, "reduced_encoder", lambda graph: tiny.encoder())
+        patch.setattr(systems, "cross_encoder", tiny.checkpoint)
+        patch.setattr(systems, "PAIR_TOKENS", 24)
         table = demo.run(data(folder), folder)
     assert [*table.index] == [*pd.read_csv(folder / "results.csv", index_col=0).index]
     return folder
 
 
-def data(folder: Path) -> demo.Data:
+def data(folder: Path) -> systems.Data:
     """The tiny corpus; the training queries have other ids and words than those that validate and test."""
-    known = demo.Queries(
+    known = systems.Queries(
         *(frame.assign(qid="k" + frame["qid"]) for frame in (tiny.topics(), tiny.qrels()))
     )
     encoder = ptg.DualEncoder(tiny.checkpoint(), max_passage_tokens=24)
@@ -41,28 +55,16 @@ def data(folder: Path) -> demo.Data:
     index = ptg.GraphIndex(folder / "index", encoder=encoder).index(
         docs, answered=(known.topics, known.qrels)
     )
-    asked = demo.Queries(
+    asked = systems.Queries(
         tiny.topics().assign(query=lambda topics: topics["query"] + " iota"), tiny.qrels()
     )
-    return demo.Data(docs, index, known, asked, asked)
+    return systems.Data(docs, index, known, asked, asked)
 
 
 @pytest.mark.slow
 def test_results_are_numbers(output: Path) -> None:
     table = pd.read_csv(output / "results.csv", index_col="system")
-    assert [*table.index] == [
-        "BM25",
-        "BM25 >> MaxSim",
-        "BM25 >> GraphMaxSim",
-        "BM25 >> HGAT",
-        "BM25 >> LGRe",
-        "dense",
-        "GraphMean",
-        "network without edges",
-        "GNNEncoder",
-        "BM25 + dense",
-        "GraphIndex",
-    ]
+    assert [*table.index] == SYSTEMS
     assert all(map(pd.api.types.is_numeric_dtype, table.dtypes))
     assert table["nDCG@10"].between(0, 1).all()
     assert table["nDCG@10 significant"].isin([-1, 0, 1]).all()
@@ -73,8 +75,10 @@ def test_the_page_shows_papers_pictures_and_examples(output: Path) -> None:
     page = (output / "report.html").read_text("utf-8")
     for paper in ("Albarede", "Dong and Niu", "Liu et al.", "Ren et al."):
         assert paper in page
-    assert page.count("<svg") >= 3
-    assert 'class="pts' in page or "repr_html" in page  # schematics
+    pictures = ("<h2>The corpus", "<h2>Results", "<h2>What training", "<h2>The words")
+    assert all("<svg" in page.split(heading)[1].split("<h2>")[0] for heading in pictures)
+    assert page.count('class="repr_html"') == len(SYSTEMS)  # schematics
+    assert "the relevant passage is at rank" in page  # an example
     assert not re.findall(r"<(?:script|link|img)[^>]+https?://", page)
 
 
@@ -102,7 +106,7 @@ def test_a_document_ends_with_its_third_passage() -> None:
     links = [Link("internal", 1, 2), Link("internal", 1, 5)]
     references = [Reference("external", 3, "other"), Reference("external", 5, "other")]
     doc = {"docno": "x", "nodes": nodes, "links": links, "references": references}
-    cut = demo.beginning(doc)
+    cut = systems.beginning(doc)
     assert cut["nodes"] == nodes[:4]
     assert cut["text"] == "a\n\nb\n\nc"
     assert cut["links"] == links[:1] and cut["references"] == references[:1]
@@ -112,5 +116,5 @@ def test_judgments_of_documents_have_the_highest_label() -> None:
     qrels = pd.DataFrame(
         {"qid": ["1", "1", "1"], "docno": ["d%p0", "d%p4", "e%p0"], "label": [1, 2, 0]}
     )
-    documents = demo.Queries(pd.DataFrame(), qrels).document_qrels
+    documents = systems.Queries(pd.DataFrame(), qrels).document_qrels
     assert documents.to_dict("list") == {"qid": ["1", "1"], "docno": ["d", "e"], "label": [2, 0]}

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import tiny
-from experiment_tools import cross_encoder, pages
+from experiment_tools import pages
 
 from experiments import report, transfer
 
@@ -51,7 +51,13 @@ def test_significance_is_corrected_over_collections() -> None:
 def test_all_systems_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfer, "open_collection", lambda _: pages())
     arguments = ["medquad", "--encoder", tiny.checkpoint(positions=256), "--max-tokens", "32"]
-    arguments += ["--max-query-tokens", "32", "--cross-encoder", cross_encoder(), "--rerankers"]
+    arguments += [
+        "--max-query-tokens",
+        "32",
+        "--cross-encoder",
+        tiny.cross_encoder(),
+        "--rerankers",
+    ]
     arguments += ["--output", str(tmp_path / "out"), "--values", str(tmp_path / "values")]
     table = transfer.main(arguments)["medquad"]
     assert table.notna().all(axis=None)

@@ -21,9 +21,7 @@ import tiny
 from datasets import Dataset
 from test_models import MODELS
 
-from pyterrier_graph.clef_ip import DocumentFrequencies
 from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name, resolve
-from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.pair.dual_encoder import DualEncoder
@@ -60,18 +58,6 @@ def query_passage_graph(path: Path, checkpoint: str = "") -> QueryPassageGraph:
         sorted(set(RUN["docno"])),
     )
     return QueryPassageGraph(path).build(tiny.topics(2), passages, found, qrels=tiny.qrels(2))
-
-
-def token_store(path: Path, checkpoint: str) -> TokenStore:
-    return TokenStore(path, verbose=False).build(tiny.graph(2), tiny.encoder())
-
-
-def frequencies(path: Path, checkpoint: str) -> DocumentFrequencies:
-    documents = [
-        {"docno": str(n), "text": text, "language": "en"}
-        for n, text in enumerate(("alpha mu", "beta mu"))
-    ]
-    return DocumentFrequencies(path, verbose=False).index(documents)
 
 
 @functools.cache
@@ -113,11 +99,7 @@ KINDS = {
         query_passage_graph,
         lambda graph: graph.edges_of_queries(np.arange(graph.num_queries), "relevant").indices,
     ),
-    "token store": Kind(
-        token_store, lambda store: store.states(np.arange(len(store))).values.numpy()
-    ),
-    "frequencies": Kind(frequencies, lambda counts: counts.idf(["alpha", "mu", "beta"], "en")),
-    **{name: saved(name) for name in MODELS if name != "DualEncoder"},
+    **{name: saved(name) for name in ("HGATReranker", "LGReReranker", "GNNEncoder")},
     "DualEncoder": Kind(dual_encoder, scores),
 }
 
@@ -268,7 +250,7 @@ def test_the_packaged_encoder_has_a_name(tmp_path: Path, monkeypatch: pytest.Mon
     folder = resolve(DEFAULT)
     assert checkpoint_name(folder) == DEFAULT
     assert checkpoint_name("colbert-ir/colbertv2.0") == "colbert-ir/colbertv2.0"
-    for name in ("LGReReranker", "CrossEncoderReranker", "DualEncoder"):
+    for name in ("LGReReranker", "DualEncoder"):
         model = made(name, tmp_path / name)
         model.encoder = folder
         shown = f"{model!r} {model._repr_html_()} {getattr(model, 'model_name', '')}"

@@ -84,13 +84,10 @@ def _run(train: Callable[[int, Path], None], rank: int, port: int, folder: Path)
 
 
 def in_child(
-    work: Callable[..., Any],
-    *given: Any,
-    until: Callable[[], bool] | None = None,
-    context: Any = FORK,
+    work: Callable[..., Any], *given: Any, until: Callable[[], bool] | None = None
 ) -> int | None:
     """Runs a function in another process, which is killed once something is true. Returns the exit status."""
-    process = context.Process(target=work, args=given)
+    process = FORK.Process(target=work, args=given)
     process.start()
     while process.is_alive() and until is not None:
         if until():

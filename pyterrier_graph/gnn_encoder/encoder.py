@@ -43,14 +43,11 @@ from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.html import HtmlCard
 from pyterrier_graph.pair.dual_encoder import DualEncoder
 from pyterrier_graph.pair.mining import TrainingExamples
+from pyterrier_graph.training.layers import Layers, check_same_class, saved_layers
 from pyterrier_graph.training.trainer import train
 
 WEIGHTS = "network.safetensors"
-NETWORKS: dict[Any, Any] = {
-    GNNEncoderConfig: GNNEncoderNetwork,
-    PaperGNNEncoderConfig: PaperGNNEncoderNetwork,
-}
-CONFIGS = {config.__name__: config for config in NETWORKS}
+CONFIGS = {config.__name__: config for config in (GNNEncoderConfig, PaperGNNEncoderConfig)}
 
 
 class GNNEncoder(ContextualEncoder):
@@ -79,6 +76,12 @@ class GNNEncoder(ContextualEncoder):
         encoder: The name of a checkpoint, or a bi-encoder, such as a :class:`~pyterrier_graph.DualEncoder`.
         query_graph: The graph of training queries.
         config: A :class:`~pyterrier_graph.GNNEncoderConfig`, or ``GNNEncoderConfig.paper()`` for the papers' network.
+        network: Makes a layer per relation, from d to a bipartite layer of PyTorch Geometric, such as
+            ``lambda d: GATv2Conv((d, d), d // 4, heads=4, add_self_loops=False)``, or to any module with
+            ``forward((x_source, x_target), edge_index)``. Or makes one layer over all relations with
+            ``forward(x_dict, edge_index_dict)``, such as ``HeteroConv``: edge types are
+            ``('query', 'relevant', 'passage')`` for queries, ``('node', 'titles', 'passage')`` for documents. None is
+            the project's own attention. Layers of a user's own class are given again to :meth:`load`.
         training: Options of training.
 
     The other arguments are those of :class:`~pyterrier_graph.GraphMean`.
@@ -101,6 +104,7 @@ class GNNEncoder(ContextualEncoder):
         *,
         query_graph: QueryPassageGraph | None = None,
         config: GNNEncoderConfig | PaperGNNEncoderConfig | None = None,
+        network: Layers | None = None,
         vectors: FlexIndex | None = None,
         folder: str | os.PathLike[str] | None = None,
         training: GNNEncoderTraining | None = None,
@@ -113,13 +117,19 @@ class GNNEncoder(ContextualEncoder):
         config = GNNEncoderConfig() if config is None else config
         if isinstance(config, GNNEncoderConfig) and config.weights is None:
             config = dataclasses.replace(config, weights=default_weights(graph, query_graph))
-        self.config = config
+        self.config, self._network = config, network
         with torch.random.fork_rng():
             torch.manual_seed(config.seed)
-            network: PassageNetwork = NETWORKS[type(config)](config, self._dimension)
-        self.network = network.to(self._device).eval()
-        self.random_start = bool([*network.parameters()]) and not network.starts_at_mean
+            self.network = self._new_network().to(self._device).eval()
+        self.random_start = bool([*self.network.parameters()]) and not self.network.starts_at_mean
         self._check()
+
+    def _new_network(self) -> PassageNetwork:
+        if isinstance(self.config, GNNEncoderConfig):
+            return GNNEncoderNetwork(self.config, self._dimension, self._network)
+        if self._network is not None:
+            raise ValueError("network= has no place in the papers' network: use GNNEncoderConfig()")
+        return PaperGNNEncoderNetwork(self.config, self._dimension)
 
     @property
     def weights(self) -> dict[str, float]:
@@ -138,6 +148,8 @@ class GNNEncoder(ContextualEncoder):
     def _view(self) -> HtmlCard:
         relations = (self.weights or tuple(self.relations)) if self.config.edges else "nothing"
         facts: dict[str, Any] = {"encoder": repr(self.encoder), "aggregates from": relations}
+        if self.network.layer_meta is not None:
+            facts["layer"] = self.network.layer_meta["class"]
         return HtmlCard(facts | self._training_facts())
 
     def fit(
@@ -272,13 +284,16 @@ class GNNEncoder(ContextualEncoder):
     def _write(self, folder: Path) -> dict[str, Any]:
         save_model(self.network, str(folder / WEIGHTS))
         about = {"kind": type(self.config).__name__, "config": dataclasses.asdict(self.config)}
-        return super()._write(folder) | about
+        return super()._write(folder) | about | {"layer": self.network.layer_meta}
 
     @classmethod
     def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
         encoder = cls._read_encoder(folder, about, options)
-        config = {"config": CONFIGS[about["kind"]](**about["config"])}
-        model = cls(**config | options | {"encoder": encoder})
+        saved = {"config": CONFIGS[about["kind"]](**about["config"])}
+        if about["layer"] is not None and "network" not in options:
+            saved["network"] = saved_layers(about["layer"], "network")
+        model = cls(**saved | options | {"encoder": encoder})
+        check_same_class(model.network.layer_meta, about["layer"], "network")
         load_model(model.network, folder / WEIGHTS)
         model.initial_encoder = saved_encoder(folder / INITIAL_ENCODER, options)
         return model

@@ -35,6 +35,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import Dataset
+from torch_geometric.data import HeteroData
 
 from pyterrier_graph.checks import QualityWarning
 from pyterrier_graph.configuration import STRICT, OpenShare
@@ -42,7 +43,7 @@ from pyterrier_graph.encoders.sentence_encoder import encoded, scale_of
 from pyterrier_graph.graph_mean.contextual_encoder import ContextualEncoder
 from pyterrier_graph.graph_mean.equations import PassageNetwork
 from pyterrier_graph.graph_mean.nearest import nearest
-from pyterrier_graph.graph_mean.neighbors import NeighborBatch, NeighborSampler
+from pyterrier_graph.graph_mean.neighbors import QUERY, NeighborSampler, with_vectors
 from pyterrier_graph.graph_mean.tuning import PassageValidation, relevant_passages
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
@@ -241,7 +242,7 @@ class Batch:
 
     queries: Tensor  # vectors of the queries that give the loss, shape (queries, d)
     positives: Tensor  # row of each query's positive among the passages, shape (queries,)
-    neighborhood: NeighborBatch  # all positives and negatives with their neighbors
+    neighborhood: HeteroData  # all positives and negatives with their neighbors
     texts: Texts | None  # None if the encoder does not learn
 
 
@@ -360,7 +361,7 @@ class MaskedGraphModel(nn.Module):
             passages = encoded(self.encoder, batch.texts.passages, "document")
             sources = batch.texts.sources
             fresh = encoded(self.encoder, sources, "query") if sources else None
-            neighborhood = neighborhood.with_vectors(passages, fresh)
+            neighborhood = with_vectors(neighborhood, passages, fresh)
         if self.network.normalizes:
             queries = functional.normalize(queries, dim=1)  # (queries, d)
         states = self.network(neighborhood)  # lines 8, 9: (passages, d)
@@ -368,13 +369,13 @@ class MaskedGraphModel(nn.Module):
         return {"loss": in_batch_loss(queries, states, positives, scale=self.scale)}  # line 10
 
 
-def texts_of(sampler: NeighborSampler, passages: np.ndarray, queries: np.ndarray) -> Texts:
-    """Texts of passages, with their titles in front, and of queries of the query graph, by number."""
+def texts_of(sampler: NeighborSampler, passages: np.ndarray, batch: HeteroData) -> Texts:
+    """Texts of the passages of a batch, with their titles in front, and of their queries."""
     graph, query_graph = sampler.graph, sampler.query_graph
     if graph is None:
         raise ValueError("training the encoder needs the passages' texts: give graph=")
     nodes = graph.nodes_of(sampler.docnos_of(passages))
-    sources = query_graph.texts(queries) if query_graph is not None and len(queries) else []
+    sources = query_graph.texts(batch[QUERY].n_id.numpy()) if QUERY in batch.node_types else []
     return Texts([], graph.texts(nodes, titles=True), sources)
 
 
@@ -389,9 +390,9 @@ def joint_measure(
     @torch.inference_mode()
     def vectors_of(passages: np.ndarray) -> np.ndarray:
         batch = sampler.sample(passages)
-        texts = texts_of(sampler, passages, batch.queries)
+        texts = texts_of(sampler, passages, batch)
         own = torch.from_numpy(encoder.encode_docs(texts.passages))
         fresh = torch.from_numpy(encoder.encode_queries(texts.sources)) if texts.sources else None
-        return network(batch.with_vectors(own, fresh).to(device)).cpu().numpy()
+        return network(with_vectors(batch, own, fresh).to(device)).cpu().numpy()
 
     return validation(vectors_of, encoder.encode_queries(validation.queries))

@@ -28,6 +28,7 @@ from pyterrier_graph.graphs.builder import Parts, compress, extract, locate, res
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.relations import (
     DOCUMENT,
+    INVERSE,
     STEP,
     TITLE,
     TITLES,
@@ -183,14 +184,16 @@ class HeteroGraph(HtmlDisplay, ABC):
         return pairs.row_index, pairs.indices
 
     def _all_titles(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        titles = self.edges(TITLE)
-        rows, reached = titles.select(nodes)
-        levels = [(rows, reached)]
+        titles, count = self.edges(TITLE), self.num_nodes
+        rows, reached = np.arange(len(nodes)), nodes
+        seen, levels = rows * count + reached, []
         while len(rows):
             position, reached = titles.select(reached)
-            rows = rows[position]
+            new = np.setdiff1d(rows[position] * count + reached, seen)  # edges may form a cycle
+            seen = np.concatenate([seen, new])
+            rows, reached = np.divmod(new, count)
             levels.append((rows, reached))
-        rows, reached = map(np.concatenate, zip(*levels, strict=True))
+        rows, reached = map(np.concatenate, zip((rows, rows), *levels, strict=True))
         order = np.argsort(rows, kind="stable")
         return rows[order], reached[order]
 
@@ -391,6 +394,26 @@ class HeteroGraph(HtmlDisplay, ABC):
                     edge_type = NODE_TYPES[type_j], relation, NODE_TYPES[type_i]
                     data[edge_type].edge_index = torch.from_numpy(edges)
         return data
+
+    def with_relations(self, data: HeteroData) -> GraphView:
+        """The same nodes with the edges of ``data``, which :meth:`to_hetero_data` returned and a transform changed.
+
+        ::
+
+            changed = graph.with_relations(T.ToUndirected()(graph.to_hetero_data()))
+            mean = ptg.GraphMean(changed, weights={"titles": 0.75, "rev_title": 0.2})
+
+        Every model takes the result as its graph. An edge type is a relation by its name, whatever the types of its
+        nodes; new names are allowed, and relations without edges stay empty. The inverse ``<name>_i`` always follows
+        from ``<name>``: edge types ``<name>_i`` count only where there are none of ``<name>``. Self-loops and repeated
+        edges are dropped.
+        """
+        ends: dict[str, list[np.ndarray]] = {}
+        for j_type, name, i_type in data.edge_types:
+            edge_index = data[j_type, name, i_type].edge_index
+            pair = data[i_type].node[edge_index[1]], data[j_type].node[edge_index[0]]
+            ends.setdefault(name, []).append(np.stack([end.numpy() for end in pair]))  # (2, edges)
+        return GraphView(self, {name: np.concatenate(pairs, 1) for name, pairs in ends.items()})
 
     def summary(self) -> dict[str, Any]:
         """Counts of documents, sections, passages, codes, edges per relation, and unresolved references."""
@@ -612,3 +635,57 @@ class MemoryGraph(HeteroGraph):
 
     def _texts(self, nodes: np.ndarray) -> list[str]:
         return [self._node_texts[node] for node in nodes.tolist()]
+
+
+class GraphView(HeteroGraph):
+    """The nodes of a graph with other edges: see :meth:`HeteroGraph.with_relations`.
+
+    Args:
+        graph: The graph.
+        edges: By relation, nodes i and the nodes j that they aggregate from, shape (2, edges).
+    """
+
+    def __init__(self, graph: HeteroGraph, edges: Mapping[str, np.ndarray]) -> None:
+        self.graph, self.vectors_folder = graph, vectors_folder(graph)
+        self.code_names, self.unresolved = graph.code_names, graph.unresolved
+        names = dict.fromkeys(name.removesuffix(INVERSE) for name in [*graph.relations, *edges])
+        self.relations = tuple(each for name in names for each in (name, inverse(name)))
+        self._edges: dict[str, CSR] = {}
+        for name in names:
+            back = edges.get(inverse(name), np.empty((2, 0), dtype=np.int64))
+            i, j = edges.get(name, back[::-1])
+            i, j = i[i != j], j[i != j]
+            self._edges[name] = CSR.distinct(i, j, self.num_nodes)
+            self._edges[inverse(name)] = CSR.distinct(j, i, self.num_nodes)
+
+    def __repr__(self) -> str:
+        return f"{self.graph!r}.with_relations(...)"
+
+    @property
+    def docnos(self) -> Any:  # type: ignore[override]
+        """Docnos by document number and back: those of the graph."""
+        return self.graph.docnos
+
+    @property
+    def _passage_ids(self) -> Any:  # type: ignore[override]
+        return self.graph._passage_ids
+
+    def fingerprint(self) -> str:
+        """A digest of the graph and of all edges."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
+        total = hashlib.sha256(self.graph.fingerprint().encode())
+        for name, rows in self._edges.items():
+            total.update(name.encode() + rows.indptr.tobytes() + rows.indices.tobytes())
+        return total.hexdigest()
+
+    def _array(self, name: str) -> np.ndarray:
+        relation, _, part = name.rpartition(".")
+        if relation in self._edges:
+            return getattr(self._edges[relation], part)
+        return self.graph._array(name)
+
+    def _texts(self, nodes: np.ndarray) -> list[str]:
+        return self.graph._texts(nodes)

@@ -17,15 +17,17 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from pyterrier_graph.encoders.token_encoder import TokenStates
+from pyterrier_graph.graphs.csr import CSR, ranges
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.relations import SELF, inverse_path
 
 ALL_TARGETS = -1
 PADDED_TOKENS_AT_ONCE = 2_048
+PAIRS_AT_ONCE = 65_536  # of tokens, which a layer of PyTorch Geometric compares
 
 
 class Edges(NamedTuple):
@@ -91,6 +93,33 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, heads: int, dropout: 
     if dropout:
         weights = functional.dropout(weights, dropout)
     return (v.transpose(2, 3) @ weights).permute(0, 3, 1, 2).flatten(2)
+
+
+def layer_along_edges(
+    layer: nn.Module, targets: TokenStates, sources: TokenStates, edges: Edges
+) -> Tensor:
+    """As :func:`attend_along_edges`, by a bipartite layer, whose nodes are tokens; shape (tokens of all nodes, d).
+
+    Each token of a node is connected with all tokens of one neighbor, edge by edge, so that any softmax is over the
+    tokens of this neighbor. ``targets`` are states of ``edges.nodes``, ``sources`` of ``edges.neighbors``.
+    """
+    node, neighbor = edges.pairs
+    lengths, key_lengths = targets.lengths[node], sources.lengths[neighbor]
+    has_tokens = (lengths > 0) & (key_lengths > 0)
+    node, neighbor = node[has_tokens], neighbor[has_tokens]
+    pairs = (lengths * key_lengths)[has_tokens]
+    total = torch.zeros_like(targets.values, dtype=torch.float32)
+    batch = pairs.cumsum(0) // PAIRS_AT_ONCE
+    for number in batch.unique_consecutive():
+        chosen = batch == number
+        bounds, rows = ranges(targets.offsets[node[chosen]], targets.lengths[node[chosen]])
+        keys = sources.select(neighbor[chosen])
+        edge = torch.repeat_interleave(bounds.diff())  # of each target token
+        tokens = torch.arange(len(keys.values), device=rows.device)
+        target, source = CSR(keys.offsets, tokens).select(edge)
+        out = layer((keys.values, targets.values[rows]), torch.stack([source, target]))
+        total.index_add_(0, rows, out.float())
+    return total
 
 
 def _batches(lengths: Tensor) -> Iterator[Tensor]:

@@ -35,8 +35,8 @@ with Eq. 6, :func:`~pyterrier_graph.graph_maxsim.graph_reranker.maxsim`. Not in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -66,8 +66,10 @@ from pyterrier_graph.hgat.attention import (
     Hop,
     Propagation,
     attend_along_edges,
+    layer_along_edges,
     plan_propagation,
 )
+from pyterrier_graph.training.layers import layer_meta, make_layer
 
 Variant = Literal["BASE", "NO", "LB", "NS", "NO_LB", "NO_NS", "LB_NS", "NO_LB_NS"]
 
@@ -101,6 +103,10 @@ class HGATConfig:
             :class:`NeighborMatches`. The untrained network equals :class:`~pyterrier_graph.GraphMaxSim` with these
             weights. ``{}``, as in the paper, has no such matches. The default is GraphMaxSim's default weights in the
             standard framework with ``init='identity'``, else ``{}``.
+        attention: Makes what each relation has in place of MultiHead, from d to a bipartite layer of PyTorch Geometric,
+            such as ``lambda d: GATv2Conv((d, d), d // 4, heads=4, add_self_loops=False)``, or to a module with
+            ``forward((x_source, x_target), edge_index)``. Its nodes are tokens: those of a neighbor are connected with
+            those of the node. ``heads``, ``dropout`` and ``dimension`` are then the layer's own.
         seed: Seed of the initial weights.
 
     Raises:
@@ -118,6 +124,7 @@ class HGATConfig:
     titles: bool = False
     dimension: PositiveInt | None = 128
     matches: RelationWeights | None = None
+    attention: Callable[[int], nn.Module] | None = None
     seed: NonNegativeInt = 0
 
     def __post_init__(self) -> None:
@@ -143,6 +150,14 @@ class HGATConfig:
             "relations": None,
         }
         return cls(variant, **published | options)
+
+    def about(self, dimension: int) -> dict[str, Any]:
+        """The configuration as JSON, with class and arguments of the layers for ``dimension``."""
+        meta = asdict(replace(self, attention=None))
+        if self.attention is not None:
+            with torch.random.fork_rng():
+                meta["attention"] = layer_meta(make_layer(self.attention, dimension), dimension)
+        return meta
 
     @property
     def no_out(self) -> bool:
@@ -177,6 +192,18 @@ class NarrowAttention(nn.Module):
         nn.init.zeros_(self.out_proj.bias)
 
 
+class LayerAttention(nn.Module):
+    """A layer of PyTorch Geometric as the attention of a relation, behind a gate, shape (d,)."""
+
+    def __init__(self, layer: nn.Module, dimension: int) -> None:
+        super().__init__()
+        self.layer, self.gate = layer, nn.Parameter(torch.ones(dimension))
+
+    def forward(self, targets: TokenStates, sources: TokenStates, edges: Edges) -> Tensor:
+        """The sum over the neighbors of each node, shape (tokens of all nodes, d)."""
+        return self.gate * layer_along_edges(self.layer, targets, sources, edges)
+
+
 class HGATLayer(nn.Module):
     """One layer: Eq. 1, 2, 3, 7 or 8, by variant.
 
@@ -190,14 +217,7 @@ class HGATLayer(nn.Module):
         super().__init__()
         self.config = config
         names = [SELF, *relations]
-        inner = min(config.dimension or dimension, dimension)
-        if inner % config.heads:
-            raise ValueError(
-                f"{config.heads} heads do not divide {inner} dimensions: use HGATConfig(heads=...)"
-            )
-        wide = partial(nn.MultiheadAttention, dimension, config.heads, batch_first=True)
-        make = wide if inner == dimension else partial(NarrowAttention, dimension, inner)
-        self.attention: Any = nn.ModuleDict({r: make() for r in names})
+        self.attention: Any = nn.ModuleDict({r: _attention(config, dimension) for r in names})
         # W_r: a weight per token position (Sect. 5.2.1: "a vector of size 180"). Its initial values are not in the
         # paper; here uniform in [0, 1], like lambda and alpha.
         self.weight = nn.ParameterDict({r: nn.Parameter(torch.rand(positions)) for r in names})
@@ -209,6 +229,10 @@ class HGATLayer(nn.Module):
     def _start_as_identity(self, dimension: int) -> None:
         gated = self.config.lambda_ or self.config.no_self
         for relation, attention in self.attention.items():
+            if isinstance(attention, LayerAttention):
+                if relation == SELF or not gated:
+                    nn.init.zeros_(attention.gate)
+                continue
             nn.init.zeros_(attention.out_proj.weight)
             if relation == SELF:
                 continue
@@ -231,10 +255,10 @@ class HGATLayer(nn.Module):
 
     def unchanged(self) -> bool:
         """Whether the layer is the identity: lambda is 0, and SELF adds nothing. Untrained layers may be."""
-        adds = self.attention[SELF].out_proj
-        return self.lambda_ is not None and not (
-            self.lambda_.any() or adds.weight.any() or adds.bias.any()
-        )
+        attention = self.attention[SELF]
+        is_layer = isinstance(attention, LayerAttention)
+        adds = [attention.gate] if is_layer else [*attention.out_proj.parameters()]
+        return self.lambda_ is not None and not any(w.any() for w in (self.lambda_, *adds))
 
     def relation_weights(self) -> dict[str, Tensor]:
         """Softmax of W over the relations at each position; shape (positions,) per relation.
@@ -278,9 +302,28 @@ class HGATLayer(nn.Module):
         Keys and values are projected once per neighbor, queries once per node, and outputs after the sum.
         """
         attention = self.attention[relation]
+        sources, targets = states.select(edges.neighbors), own.select(edges.nodes)
+        neighbors = edges.sum(sources.lengths > 0)[targets.row_index, None]  # (tokens, 1)
+        if isinstance(attention, LayerAttention):
+            message = attention(targets, sources, edges)
+        else:
+            message = self._multi_head(attention, targets, sources, edges, linear)
+            message.addcmul_(neighbors, attention.out_proj.bias)
+        if self.config.aggregation == "mean":
+            message = message / neighbors.clamp(min=1)
+        return ranges(own.offsets[edges.nodes], own.lengths[edges.nodes])[1], message
+
+    def _multi_head(
+        self,
+        attention: Any,
+        targets: TokenStates,
+        sources: TokenStates,
+        edges: Edges,
+        linear: bool,
+    ) -> Tensor:
+        """Sum over the neighbors of MultiHead, without the bias of the output, (tokens of all nodes, d)."""
         weights, biases = attention.in_proj_weight.chunk(3), attention.in_proj_bias.chunk(3)
         project_query, project_key, project_value = zip(weights, biases, strict=True)
-        sources, targets = states.select(edges.neighbors), own.select(edges.nodes)
         attending, attended_to = targets.values, sources.values  # (tokens, d)
         if linear:
             attending, attended_to = attending.detach(), attended_to.detach()
@@ -292,12 +335,21 @@ class HGATLayer(nn.Module):
             heads=self.config.heads,
             dropout=self.config.dropout if self.training else 0.0,
         )
-        neighbors = edges.sum(sources.lengths > 0)[targets.row_index, None]  # (tokens, 1)
-        message = functional.linear(attended, attention.out_proj.weight).float()
-        message.addcmul_(neighbors, attention.out_proj.bias)
-        if self.config.aggregation == "mean":
-            message = message / neighbors.clamp(min=1)
-        return ranges(own.offsets[edges.nodes], own.lengths[edges.nodes])[1], message
+        return functional.linear(attended, attention.out_proj.weight).float()
+
+
+def _attention(config: HGATConfig, dimension: int) -> nn.Module:
+    """The attention of one relation: MultiHead, or the layer that ``config.attention`` makes."""
+    if config.attention is not None:
+        return LayerAttention(make_layer(config.attention, dimension), dimension)
+    inner = min(config.dimension or dimension, dimension)
+    if inner % config.heads:
+        raise ValueError(
+            f"{config.heads} heads do not divide {inner} dimensions: use HGATConfig(heads=...)"
+        )
+    if inner < dimension:
+        return NarrowAttention(dimension, inner)
+    return nn.MultiheadAttention(dimension, config.heads, batch_first=True)
 
 
 class NeighborMatches(nn.Module):

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -51,6 +51,7 @@ from pyterrier_graph.hgat.training import (
 )
 from pyterrier_graph.storage.artifact import weights_sha256
 from pyterrier_graph.storage.shards import Workers
+from pyterrier_graph.training.layers import check_same_class, saved_layers
 from pyterrier_graph.training.model import ranked
 from pyterrier_graph.training.trainer import restored_on_error
 from pyterrier_graph.training.validation import JudgedRun, Validation
@@ -246,7 +247,7 @@ class HGATReranker(GraphReranker):
             options = replace(options, epochs=EPOCHS if train_layers else 0)
         measure = None if validation is None else Validation(validation, options.measure)
         identity = {  # of this training, for checkpoints
-            "config": json.loads(json.dumps(asdict(self.config))),
+            "config": json.loads(json.dumps(self._config_meta())),
             "weights at the start": self._digest() if self.training_log else "untrained",
         }
         with restored_on_error(self.network):
@@ -445,6 +446,7 @@ class HGATReranker(GraphReranker):
 
         With attention weights and lengths of vectors taken as constants, a score is a sum over the tokens of all
         texts that the passage aggregates from, directly or through other nodes (plus biases, which belong to no token).
+        With ``HGATConfig(attention=...)`` the gradients are not linear, so shares need not add up to the score.
 
         Args:
             query: The query.
@@ -495,17 +497,26 @@ class HGATReranker(GraphReranker):
         save_file(
             {k: v.contiguous() for k, v in self.network.state_dict().items()}, folder / WEIGHTS
         )
-        return super()._write(folder) | {"config": asdict(self.config)}
+        return super()._write(folder) | {"config": self._config_meta()}
 
     @classmethod
     def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
         contextualized = options.pop("contextualized", None)
-        reranker = super()._read(folder, about, {"config": HGATConfig(**about["config"])} | options)
+        layer = about["config"].pop("attention")
+        if "config" not in options:
+            attention = None if layer is None else saved_layers(layer, "config")
+            options["config"] = HGATConfig(**about["config"], attention=attention)
+        reranker = super()._read(folder, about, options)
+        check_same_class(reranker._config_meta()["attention"], layer, "config")
         reranker.network.load_state_dict(load_file(folder / WEIGHTS))
         reranker.contextualized = contextualized
         return reranker
 
+    def _config_meta(self) -> dict[str, Any]:
+        """The configuration as JSON."""
+        return self.config.about(self.encoder.dimension)
+
     def _digest(self) -> str:
         return weights_sha256(
-            self.network, before=self.encoder.fingerprint(), after=json.dumps(asdict(self.config))
+            self.network, before=self.encoder.fingerprint(), after=json.dumps(self._config_meta())
         )

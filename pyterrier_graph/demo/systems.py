@@ -1,12 +1,5 @@
-"""The demo: the models of the papers next to their rivals, on text that needs no download, and a page that shows them.
+"""The corpus, the queries and the systems of the demo."""
 
-``python -m pyterrier_graph demo`` searches the beginnings of numpy's docstrings. A query is the summary line of an
-object, which its docstring lacks; the task is to rank the passages of the docstring, its description first. Summary
-lines of other objects are past queries, and train the models. The demo prints two tables and writes ``report.html``.
-"""
-
-import argparse
-import logging
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -14,10 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pyterrier as pt
-from ir_measures import RR, nDCG
 
 from pyterrier_graph.documents.document import PASSAGE
 from pyterrier_graph.encoders.names import DEFAULT, resolve
@@ -44,13 +35,9 @@ CORPUS = "irds:pyterrier-graph/numpydoc/numpy"
 LEFT_OUT = ("numpy.ma.", "numpy.polynomial.")  # whose docstrings repeat one another
 PASSAGES = 3  # of each docstring
 PASSAGE_TOKENS, PAIR_TOKENS = 96, 64
-DIMENSIONS = (
-    128  # of a token vector: its principal directions, as late-interaction models have them
-)
+DIMENSIONS = 128  # of a token vector, as late-interaction models have
 FOUND, RERANKED = 10, 10  # documents whose passages HGAT reranks; passages that LGRe reranks
 DEV_QUERIES = 30  # of LGRe
-MEASURES = (nDCG @ 10, RR @ 10)
-MEASURE = str(MEASURES[0])
 
 BM25, DENSE, MAXSIM, GRAPH_MAXSIM = "BM25", "dense", "BM25 >> MaxSim", "BM25 >> GraphMaxSim"
 HGAT, LGRE, MEAN, NETWORK = "BM25 >> HGAT", "BM25 >> LGRe", "GraphMean", "network without edges"
@@ -91,46 +78,6 @@ class Systems:
     pipelines: dict[str, pt.Transformer] = field(default_factory=dict)
     models: dict[str, Any] = field(default_factory=dict)
     cards: dict[str, pt.Transformer] = field(default_factory=dict)  # pipelines that rank documents
-
-
-def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
-    """Runs the demo from the command line and returns its table."""
-    parser = argparse.ArgumentParser(prog="python -m pyterrier_graph demo", description=__doc__)
-    parser.add_argument("--output", default="pyterrier_graph-demo", help="folder of all results")
-    options = parser.parse_args(arguments)
-    for library in ("httpx", "sentence_transformers", "transformers", "datasets"):
-        logging.getLogger(library).setLevel(logging.ERROR)
-    start = time.perf_counter()
-    output = Path(options.output)
-    output.mkdir(parents=True, exist_ok=True)
-    data = prepare(output)
-    table = run(data, output)
-    minutes = (time.perf_counter() - start) / 60
-    print(f"{minutes:.1f} minutes. Open {output / 'report.html'}.")
-    return table
-
-
-def run(data: Data, output: Path) -> pd.DataFrame:
-    """Trains and compares all systems. Prints the tables and writes ``results.csv`` and ``report.html``."""
-    from pyterrier_graph.demo_page import write_page
-
-    systems = build_systems(data, output)
-    test, qrels = data.test.topics, data.test.qrels
-    runs, times = {}, {}
-    for name, pipeline in systems.pipelines.items():
-        report(f"ranking by {name}")
-        start = time.perf_counter()
-        runs[name] = pipeline(test)
-        times[name] = 1000 * (time.perf_counter() - start) / len(test)
-    table = compare(runs, test, qrels).assign(**{"ms per query": pd.Series(times)})
-    folded = {name: pipeline(test) for name, pipeline in systems.cards.items()}
-    documents = compare(folded, test, data.test.document_qrels)
-    table.to_csv(output / "results.csv", index_label="system")
-    print(f"Passages, {len(test)} queries:\n{as_text(table)}")
-    print(f"\nDocuments, by their best passage:\n{as_text(documents)}")
-    print(f"+ and -: better and worse than {BM25} (paired t-test, Holm-corrected, p < 0.05).")
-    write_page(output / "report.html", data, systems, runs, table, documents)
-    return table
 
 
 def prepare(output: Path) -> Data:
@@ -274,36 +221,3 @@ def fresh(path: Path) -> Path:
     """A path without the results of an earlier run, which are deleted."""
     shutil.rmtree(path, ignore_errors=True)
     return path
-
-
-def compare(
-    runs: Mapping[str, pd.DataFrame], topics: pd.DataFrame, qrels: pd.DataFrame
-) -> pd.DataFrame:
-    """The measures of each system, and their p-values against BM25: 1 if better, -1 if worse, 0 if not significant."""
-    measured = pt.Experiment(
-        [*runs.values()],
-        topics,
-        qrels,
-        [*MEASURES],
-        names=[*runs],
-        baseline=[*runs].index(BM25),
-        correction="holm",
-    ).set_index("name")
-    table = measured[[*map(str, MEASURES)]].copy()
-    for measure in map(str, MEASURES):
-        rejected = measured[f"{measure} reject"].fillna(False).astype(bool)
-        sign = np.sign(measured[measure] - measured.loc[BM25, measure])
-        table[f"{measure} p"] = measured[f"{measure} p-value corrected"]
-        table[f"{measure} significant"] = (rejected * sign).astype(int)
-    return table.rename_axis("system")
-
-
-def as_text(table: pd.DataFrame) -> str:
-    """A table with the significance as a mark."""
-    shown = pd.DataFrame(index=table.index)
-    for measure in map(str, MEASURES):
-        marks = table[f"{measure} significant"].map({1: "+", -1: "-", 0: " "})
-        shown[measure] = table[measure].map("{:.3f}".format) + marks
-    if "ms per query" in table:
-        shown["ms per query"] = table["ms per query"].map("{:.1f}".format)
-    return shown.to_string()

@@ -6,7 +6,7 @@ import io
 from collections.abc import Mapping
 from html import escape
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import matplotlib
@@ -14,25 +14,23 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pyterrier as pt
-from matplotlib.figure import Figure
+from matplotlib.axes import Axes
 from scipy.stats import ttest_rel
 
-from pyterrier_graph.demo import (
+from pyterrier_graph.demo.measures import MEASURE, MEASURES, as_text
+from pyterrier_graph.demo.systems import (
     BM25,
     DENSE,
     GNN,
     HGAT,
     LGRE,
     MAXSIM,
-    MEASURE,
-    MEASURES,
     NETWORK,
     PASSAGES,
     RERANKED,
     RIVALS,
     Data,
     Systems,
-    as_text,
 )
 from pyterrier_graph.evaluation.significance import values_of
 from pyterrier_graph.graphs.relations import OWN
@@ -109,6 +107,7 @@ def write_page(
         "What training adds": training(values, systems),
         "Which neighbor moved which passage": "".join(map(shown, found))
         or "<p>None was moved up.</p>",
+        "The words that LGRe links": words(data, systems),
         "Where to go next": next_steps(),
     }
     body = "".join(f"<h2>{title}</h2>{content}" for title, content in sections.items())
@@ -132,8 +131,9 @@ def per_query(runs: Mapping[str, pd.DataFrame], data: Data) -> pd.DataFrame:
     )
 
 
-def picture(figure: Figure) -> str:
-    """A figure as SVG."""
+def picture(axes: Axes) -> str:
+    """The figure of some axes as SVG."""
+    figure: Any = axes.figure
     file = io.StringIO()
     with matplotlib.rc_context({"svg.fonttype": "none"}):
         figure.savefig(file, format="svg")
@@ -173,7 +173,7 @@ def corpus(data: Data, docno: str) -> str:
     return (
         f"<p>{len(graph):,} docstrings of numpy, each cut after {PASSAGES} passages: {len(nodes):,} passages. A query "
         f"is the summary line of an object, such as “{escape(query)}”, which no docstring contains. Relevant are the "
-        f"passages of the object, most of all its description. {sizes}</p>{picture(axes.figure)}"
+        f"passages of the object, most of all its description. {sizes}</p>{picture(axes)}"
         f"{numbers(edges.to_frame())}"
     )
 
@@ -204,7 +204,7 @@ def results(values: pd.DataFrame, table: pd.DataFrame, documents: pd.DataFrame) 
     """Means with intervals, gains per query, and the tables."""
     axes = plots.results(values, MEASURE, names=[*table.index], baseline=BM25)
     return (
-        f"{picture(axes[0].figure)}<p>Left, the mean and its 95% interval; right, a point per query.</p>"
+        f"{picture(axes[0])}<p>Left, the mean and its 95% interval; right, a point per query.</p>"
         f"<pre>{escape(as_text(table))}</pre><p>Documents, each with the score of its best passage:</p>"
         f"<pre>{escape(as_text(documents))}</pre><p>+ and -: better and worse than {BM25} (paired t-test, "
         f"Holm-corrected, p &lt; {LEVEL}). Times include encoding the query.</p>"
@@ -219,20 +219,22 @@ def training(values: pd.DataFrame, systems: Systems) -> str:
         texts.append(difference(table, GNN, NETWORK))
     logs = {name: systems.models[name].training_log for name in (HGAT, LGRE, NETWORK, GNN)}
     curves = [
-        picture(plots.training_curves(log, title=name)[0].figure)
-        for name, log in logs.items()
-        if log
+        picture(plots.training_curves(log, title=name)[0]) for name, log in logs.items() if log
     ]
     options = systems.models[LGRE].training
     limits = (
+        "No docstring answers two of these queries, so a passage that has answered one is not what the next one looks "
+        "for. GraphMean, GNNEncoder and GraphIndex take that from the past queries; BM25 with past queries in its text "
+        "is misled by them. Where passages answer again and again, the differences are smaller: see docs/results.md.",
         "LGRe starts at an encoder of sentences that has never seen a query beside a passage, and learns from "
-        f"{options.pairs_per_epoch} pairs in each of {options.epochs} epochs. It reorders the {RERANKED} best passages "
-        "of BM25 only. A cross-encoder, such as ms-marco-MiniLM, is the start that it needs. All queries are of one "
-        "kind: what training gains here says nothing about other queries."
+        f"{options.pairs_per_epoch} pairs in each of {options.epochs} epochs, too few to rank by. It reorders the "
+        f"{RERANKED} best passages of BM25. A cross-encoder, such as ms-marco-MiniLM, is the start that it needs.",
+        "All queries are of one kind, with one seed: what training gains here says nothing about other queries.",
     )
+    texts += limits
     items = "".join(f"<li>{text}</li>" for text in texts)
     columns = "".join(f'<div class="half">{curve}</div>' for curve in curves)
-    return f'<ul>{items}</ul><p>{limits}</p><div class="columns">{columns}</div>'
+    return f'<ul>{items}</ul><div class="columns">{columns}</div>'
 
 
 def difference(table: pd.DataFrame, name: str, rival: str) -> str:
@@ -279,6 +281,17 @@ def shown(one: Example) -> str:
         f"most of its score ({one.neighbor['score']:+.3f}) comes from: "
         f"<i>{escape(in_words(str(one.neighbor['relation'])))}</i>, “{escape(text)}”.</p>{one.explanation.html}"
     )
+
+
+def words(data: Data, systems: Systems) -> str:
+    """The word graph of the first test query and its best passage."""
+    query = data.test.topics["query"].iloc[0]
+    relevant = data.test.qrels[data.test.qrels["qid"] == data.test.topics["qid"].iloc[0]]
+    docno = relevant.sort_values("label", ascending=False)["docno"].iloc[0]
+    text = data.index.graph.texts(data.index.graph.nodes_of([docno]))[0]
+    graph = systems.models[LGRE].word_graph(query, text)
+    axes = plots.word_graph(graph, title=f"{query} → {docno}", most=20)
+    return f"<p>How much a word (row) takes from another one (column).</p>{picture(axes)}"
 
 
 def next_steps() -> str:
