@@ -81,8 +81,8 @@ ABLATIONS |= {f"{PAPERS}, gate {alpha}": ({"gate": alpha}, {}) for alpha in TENT
 ABLATIONS |= {f"{PAPERS}, average {beta}": ({"average": beta}, {}) for beta in TENTHS}
 MAIN = (BM25, DUAL, MEAN, WITHOUT_EDGES, WITHOUT_EDGES_MEAN, GNN, PAPERS)
 AVERAGES = [name for name in ABLATIONS if "average" in name]
-NOT_MASKED = (BM25, DUAL, MEAN, WITHOUT_EDGES, WITHOUT_EDGES_MEAN, f"{PAPERS}, w/o mask")
-NOT_MASKED = (*NOT_MASKED, WITHOUT_GNN, *AVERAGES)
+NOT_MASKED = {BM25, DUAL, MEAN, WITHOUT_EDGES, WITHOUT_EDGES_MEAN, f"{PAPERS}, w/o mask"}
+NOT_MASKED |= {WITHOUT_GNN, *AVERAGES}
 CHOICES = {choice(name): name for name in (*MAIN, *[*ABLATIONS][1:])}
 # weights that tuning and training start at; all others start at 0.1, since what starts with 0 stays without effect
 START = {
@@ -519,7 +519,7 @@ class Bench:
         """Adds milliseconds per document and question, also the dual-encoder's, to ``times.csv`` (Table 4 of 001)."""
         topics, (lookup, _, meta) = self.test.topics, index.payload()
         docnos = ids_of(lookup, np.arange(min(TIMED, meta["doc_count"])))
-        texts = self.texts(pd.DataFrame({"docno": docnos}))["text"].tolist()
+        texts = self.texts.transform(pd.DataFrame({"docno": docnos}))["text"].tolist()
         encoding = milliseconds(partial(self.encoder.encode_docs, texts), len(texts))
         own = milliseconds(partial(model.vectors_of, docnos), len(docnos))
         rows = [(DUAL, encoding, self.index), (system, encoding + own, index)]

@@ -302,7 +302,7 @@ def without(column: str) -> pt.Transformer:
         (
             "candidates",
             Ranking(WORLD["rankings"]) >> pt.apply.score(lambda row: math.nan, drop=False),
-            "candidates: query .* has no score",
+            "candidates: .* rows have no score",
         ),
         ("candidates", Ranking({}), "(?s)there are no training examples:.*no score above 0.9 +40"),
         (
