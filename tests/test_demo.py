@@ -78,7 +78,7 @@ def test_the_page_shows_papers_pictures_and_examples(output: Path) -> None:
     pictures = ("<h2>The corpus", "<h2>Results", "<h2>What training", "<h2>The words")
     assert all("<svg" in page.split(heading)[1].split("<h2>")[0] for heading in pictures)
     assert page.count('class="repr_html"') == len(SYSTEMS)  # schematics
-    assert page.count("the relevant passage is at rank") == 2  # examples
+    assert "the relevant passage is at rank" in page  # an example
     assert not re.findall(r"<(?:script|link|img)[^>]+https?://", page)
 
 

@@ -140,7 +140,7 @@ def test_records_with_other_types(record: Any, message: str) -> None:
         (
             lambda run: run.assign(qid=pd.Series(["\ud800"] * 12, dtype=object)),
             ValueError,
-            "ud800' is not valid",
+            "ud800' has two texts",
         ),
         (
             lambda run: pd.concat([run, run[["qid"]]], axis=1),

@@ -283,13 +283,13 @@ class VerbatimCopies:
         starts = list(zip(tokens, tokens[1:], tokens[2:], strict=False))
         if self._by_start.keys().isdisjoint(starts):
             return
-        places = [match.span() for match in _WORD.finditer(text)]
+        spans = [match.span() for match in _WORD.finditer(text)]
         end = 0
         for position, start in enumerate(starts):
             for line in self._by_start.get(start, ()) if position >= end else ():
                 if tokens[position : position + len(line)] == line:
                     end = position + len(line)
-                    yield line, places[position][0], places[end - 1][1]
+                    yield line, spans[position][0], spans[end - 1][1]
                     break
 
     def remove(self, text: str) -> str:

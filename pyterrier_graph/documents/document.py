@@ -295,25 +295,27 @@ def _wrong_types(document: StructuredDocument) -> Iterator[str]:
     for name in ("nodes", "links", "references", "codes", "passage_ids"):
         if not isinstance(value := getattr(document, name), tuple | list):
             yield f"{name} must be a tuple, got {value!r:.60}"
-    texts = [("a docno", document.docno), *(("a code", code) for code in document.codes)]
-    texts += [("the id of a passage", identifier) for identifier in document.passage_ids]
+    ids = [("a docno", document.docno), *(("a code", code) for code in document.codes)]
+    ids += [("the id of a passage", identifier) for identifier in document.passage_ids]
+    for noun, value in ids:
+        if not isinstance(value, str):
+            yield f"{noun} must be a string, got {value!r:.60}"
+    strings = [value for _, value in ids]
     parts: tuple[tuple[Any, Iterable[Any], tuple[type, ...]], ...] = (
         (Node, document.nodes, (str, str, Integral)),
         (Link, document.links, (str, Integral, Integral)),
         (Reference, document.references, (str, Integral, str)),
     )
-    for of, rows, kinds in parts:
-        noun, fields = of.__name__.lower(), ", ".join(of._fields)
+    for kind, rows, types in parts:
         for position, row in enumerate(rows):
-            if not isinstance(row, of) or not all(map(isinstance, row, kinds)):
-                expected = ", ".join("a string" if kind is str else "an integer" for kind in kinds)
-                yield f"{noun} {position} is {row!r:.120}, expected {of.__name__}({fields}): {expected}"
-            texts += [(noun, value) for value in row if isinstance(value, str)]
-    for noun, text in texts:
-        if not isinstance(text, str):
-            yield f"{noun} must be a string, got {text!r:.60}"
-    if not is_unicode("".join(text for _, text in texts)):
-        yield f"{next(text for _, text in texts if not is_unicode(text))!r:.60} is not valid Unicode"
+            if not isinstance(row, kind) or not all(map(isinstance, row, types)):
+                name, fields = kind.__name__, ", ".join(kind._fields)
+                names = ", ".join("a string" if type_ is str else "an integer" for type_ in types)
+                yield f"{name.lower()} {position} is {row!r:.120}, expected {name}({fields}): {names}"
+            strings += [value for value in row if isinstance(value, str)]
+    for value in strings:
+        if not is_unicode(value):
+            yield f"{value!r:.60} is not valid Unicode"
 
 
 def parse_id(identifier: Any) -> tuple[str, int, bool]:
@@ -321,7 +323,7 @@ def parse_id(identifier: Any) -> tuple[str, int, bool]:
     if not isinstance(identifier, str):
         return "", -1, False
     for separator in (PASSAGE_SEPARATOR, SECTION_SEPARATOR):
-        docno, found, number = identifier.rpartition(separator)
-        if found and is_number(number):
+        docno, _, number = identifier.rpartition(separator)
+        if separator in identifier and is_number(number):
             return docno, int(number), separator == SECTION_SEPARATOR
     return identifier, -1, False

@@ -114,8 +114,8 @@ def _newswire(record: Record) -> Sectioned:
     article = lxml.html.fromstring(f"<div>{NOT_XML.sub(' ', text)}</div>")
     for paragraph in article.iter("p"):
         for name in ("text", "tail"):
-            part = getattr(paragraph, name) or ""
-            setattr(paragraph, name, f"\n\n{NOT_XML.sub(' ', part)}")
+            text = getattr(paragraph, name) or ""
+            setattr(paragraph, name, f"\n\n{NOT_XML.sub(' ', text)}")
     headline = next(article.iter(*HEADLINES), None)
     title = _text(record, "title") or ("" if headline is None else headline.text_content())
     texts = [element.text_content() for element in article.iter(*TEXTS)]
@@ -127,12 +127,12 @@ def _by_headings(record: Record) -> Sectioned:
     """Reads a web page whose headings are a list, and lines of its body."""
     title = _text(record, "title")
     lines = [line.strip() for line in _text(record, "body").splitlines()]
-    places: dict[str, list[int]] = defaultdict(list)
+    numbers_of: dict[str, list[int]] = defaultdict(list)
     for number, line in enumerate(lines):
-        places[line].append(number)
+        numbers_of[line].append(number)
     starts = [(-1, "")]
     for heading in map(str.strip, _text(record, "headings").splitlines()):
-        numbers = places.get(heading, [])
+        numbers = numbers_of.get(heading, [])
         following = bisect_right(numbers, starts[-1][0])
         if following < len(numbers) and heading not in ("", title):
             starts.append((numbers[following], heading))

@@ -40,7 +40,7 @@ class Mark(NamedTuple):
 
     kind: str
     value: str
-    place: int
+    offset: int
 
 
 class Piece(NamedTuple):
@@ -94,14 +94,14 @@ class Block:
         """Yields the text in pieces of at most ``max_words`` words, preferably of whole sentences."""
         text = self.text
         words = [match.span() for match in _WORD.finditer(text)]
-        places = [mark.place for mark in self.marks]
+        offsets = [mark.offset for mark in self.marks]
         start = first_mark = left = 0
         line = self.line
         while start < len(words):
             end = _cut(text, words, start, max_words)
             before, left, right = left, words[start][0], words[end - 1][1]
             line += text.count("\n", before, left)
-            last_mark = bisect_left(places, right) if end < len(words) else len(places)
+            last_mark = bisect_left(offsets, right) if end < len(words) else len(offsets)
             marks = self.marks[first_mark:last_mark]
             yield Piece(" ".join(text[left:right].split()), end - start, line, marks)
             start, first_mark = end, last_mark
