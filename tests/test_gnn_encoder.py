@@ -298,7 +298,7 @@ def test_the_split_of_algorithm_1(small: Any) -> None:
             pairs, _ = edges_of(small.graph, edge_type, out)
             assert sorted(zip(left.indices, left.row_index, strict=True)) == sorted(pairs)
         around = queries.sampler.sample(everything, queries.query_graph)
-        assert not out & {*around.queries.tolist()}
+        assert not out & {*around["query"].n_id.tolist()}
         np.testing.assert_array_equal(queries.positives, same.positives)
         for row in rows:
             relevant = small.docnos.index(small.relevant[small.train["qid"][row]])

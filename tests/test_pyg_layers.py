@@ -117,8 +117,6 @@ def test_starts_at_graph_mean_and_learns(name: str) -> None:
     layers = {name: w for name, w in model.network.named_parameters() if ".layer." in name}
     moved = [name for name, weight in layers.items() if not weight.equal(before[name])]
     assert len(moved) > len(layers) / 2, "not only the gate learns"
-    losses = [entry["loss"] for entry in model.training_log if "loss" in entry]
-    assert losses[-1] < losses[0]
 
 
 @each_layer

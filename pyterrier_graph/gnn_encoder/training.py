@@ -305,7 +305,7 @@ class MaskedGraph(Dataset):
         neighborhood = self.sampler.sample(passages, self.query_graph)
         texts = None
         if self.options.encoder_learning_rate is not None:
-            texts = texts_of(self.sampler, passages, neighborhood.queries)
+            texts = texts_of(self.sampler, passages, neighborhood)
             texts = texts._replace(queries=[self.queries.texts[row] for row in queries])
         places = torch.from_numpy(np.searchsorted(passages, self.positives[queries]))
         return {"batch": Batch(self.queries.vectors[queries], places, neighborhood, texts)}

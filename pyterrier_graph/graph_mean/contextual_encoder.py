@@ -72,6 +72,7 @@ class ContextualEncoder(LearnedModel):
         self.graph, self.query_graph = graph, query_graph
         self.vectors, self.folder = vectors, folder
         self.device, self.dtype, self.verbose = device, dtype, verbose
+        self._check_graph()
         self._checkpoint = os.fspath(encoder) if isinstance(encoder, (str, os.PathLike)) else None
         self.encoder: BiEncoder = encoder_of(encoder, device=device, dtype=dtype)
         self._dimension = int(np.asarray(self.encoder.encode_queries(["dimension"])).shape[1])  # d
@@ -86,12 +87,15 @@ class ContextualEncoder(LearnedModel):
             state["vectors"] = FlexIndex(str(self.vectors.index_path), verbose=False)
         return state
 
-    def _check(self) -> None:
-        super()._check()
+    def _check_graph(self) -> None:
         if self.graph is not None and not isinstance(self.graph, HeteroGraph):
             raise TypeError(
                 f"graph must be a DocumentGraph, such as ptg.DocumentGraph(path), got {self.graph!r:.60}"
             )
+
+    def _check(self) -> None:
+        super()._check()
+        self._check_graph()
         if self.graph is None and self.query_graph is None and self.vectors is None:
             return  # enough to encode queries
         check_graphs(self.relations, self.graph, self.query_graph)
