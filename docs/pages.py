@@ -1,4 +1,4 @@
-"""Builds the documentation: the pages of the package, a page per paper, and a page per notebook with its stored outputs.
+"""Builds the documentation: pages of the package, of the papers, and of the notebooks with their stored outputs.
 
     python docs/pages.py OUTPUT
 
