@@ -220,7 +220,6 @@ TAKING_QUERIES: dict[str, Callable[[Any], Any]] = {
     "ContextualRetriever": lambda small: small.index.retriever(),
     "LateInteractionRetriever": lambda small: small.late.retriever(graph_maxsim(small)),
     "BM25Retriever": lambda small: small.whole.bm25(),
-    "DenseRetriever": lambda small: small.whole.dense(),
     "CandidateGraph": lambda small: ptg.CandidateGraph(verbose=False),
     "Passages": lambda small: small.graph.passages(),
     "GraphTextLoader": lambda small: small.graph.text_loader(),

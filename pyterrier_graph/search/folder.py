@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pyterrier as pt
 
-from pyterrier_graph.checks import check_type
 from pyterrier_graph.encoders.names import DEFAULT, checkpoint_state
 from pyterrier_graph.search.files import FolderFiles
-from pyterrier_graph.search.graph_index import GraphIndex, Lexical
+from pyterrier_graph.search.graph_index import GraphIndex
+from pyterrier_graph.search.lexical import Lexical
 from pyterrier_graph.search.versions import ENCODED
 from pyterrier_graph.storage.artifact import locked
 
@@ -60,7 +60,6 @@ def open_folder(
         NotADirectoryError: If it is a file.
         ValueError: If the folder has no readable file, or no text.
     """
-    check_type("folder", folder, (str, os.PathLike), "the path of a folder")
     path = Path(folder)
     files = FolderFiles(path, workers=workers, verbose=verbose)
     root = _cache_of(path) if cache is None else Path(cache)

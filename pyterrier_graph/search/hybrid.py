@@ -16,14 +16,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.checks import (
-    WithSignature,
-    check_count,
-    check_frame,
-    check_number,
-    check_training,
-    check_type,
-)
+from pyterrier_graph.checks import WithSignature, check_frame, check_training
 from pyterrier_graph.documents.document import split_passage_id
 from pyterrier_graph.html import pipeline_name
 from pyterrier_graph.training.grid_search import Numbers, Tuning, coordinate_search
@@ -86,7 +79,6 @@ class Hybrid(WithSignature, pt.Estimator):
     pipeline adds. Where topics have a column of the same name, the documents' column replaces it.
 
     Raises:
-        TypeError: If a pipeline is not a transformer.
         ValueError: If alpha is out of range, or a score is missing or infinite.
     """
 
@@ -107,12 +99,8 @@ class Hybrid(WithSignature, pt.Estimator):
         training: Tuning | None = None,
         verbose: bool = True,
     ) -> None:
-        for name, pipeline in zip(SIDES, (lexical, dense), strict=True):
-            expected = "a pipeline that retrieves, such as bm25 or index.retriever()"
-            check_type(name, pipeline, pt.Transformer, expected)
-        check_number("alpha", alpha, 0, 1)
-        check_count("depth", depth)
-        check_count("num_results", num_results)
+        if not 0 <= alpha <= 1:
+            raise ValueError(f"alpha must be from 0 to 1, got {alpha}")
         self.lexical, self.dense = lexical, dense
         self.alpha, self.depth, self.num_results = alpha, depth, num_results
         self.training: Tuning = check_training(training, Tuning)
