@@ -67,7 +67,7 @@ QDRANT = ["qdrant-client>=1.12"]
 LANCEDB = ["lancedb>=0.40"]
 # Runs encoders; those of sentence-transformers need an older transformers. There are no wheels for Macs with Intel.
 OPENVINO = ["openvino>=2026.1; platform_system != 'Darwin' or platform_machine == 'arm64'"]
-DOCS = ["sphinx>=7.4", "myst-nb>=1.2"]
+DOCS = ["sphinx>=7.4", "myst-nb>=1.2", "furo>=2024.8.6"]
 TESTS = [
     "faiss-cpu>=1.9.0.post1",
     "hypothesis>=6.100",
@@ -147,7 +147,6 @@ setup(
             "dual_encoder.sbert = pyterrier_graph.pair.dual_encoder:DualEncoder.load",
             "graph_index.versions = pyterrier_graph.search.graph_index:GraphIndex",
             "gnn_encoder.safetensors = pyterrier_graph.gnn_encoder.encoder:GNNEncoder.load",
-            "late_interaction_index.faiss = pyterrier_graph.graph_maxsim.index:LateInteractionIndex",
             "passage_graph.csr = pyterrier_graph.graphs.document_graph:DocumentGraph",
             "query_passage_graph.csr = pyterrier_graph.graphs.query_passage_graph:QueryPassageGraph",
             "reranker.cross_encoder = pyterrier_graph.lgre.cross_encoder:CrossEncoderReranker.load",

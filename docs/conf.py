@@ -16,11 +16,7 @@ extensions = [
     "myst_nb",
     "pyterrier_directives",
 ]
-html_theme = "alabaster"
-html_theme_options = {
-    "page_width": "min(1400px, 96%)",
-    "body_max_width": "none",
-}  # outputs of notebooks are wide
+html_theme = "furo"  # as PyTerrier's documentation
 html_static_path = ["static"]
 html_css_files = ["pages.css"]
 html_show_copyright = False
@@ -35,5 +31,6 @@ autodoc_inherit_docstrings = False
 nitpicky = True
 nitpick_ignore_regex = [("py:.*", r"(?!pyterrier_graph\.).*")]
 
+smartquotes = False  # options such as --seeds keep their hyphens
 nb_execution_mode = "off"  # the outputs are stored
 nb_merge_streams = True

@@ -1,4 +1,4 @@
-"""Builds the documentation: the pages of the package, and a page per notebook with the outputs that it is stored with.
+"""Builds the documentation: pages of the package, of the papers, and of the notebooks with their stored outputs.
 
     python docs/pages.py OUTPUT
 
@@ -26,11 +26,13 @@ SERVICES = {
     "Colab": "https://colab.research.google.com/github/{repository}/blob/{version}/notebooks/{name}",
     "Kaggle": "https://kaggle.com/kernels/welcome?src=https://github.com/{repository}/blob/{version}/notebooks/{name}",
 }
+PAPERS = sorted((DOCS / "papers").glob("*.md"))
 CONTENTS = """
 .. toctree::
-    :caption: Notebooks
+    :caption: {caption}
     :maxdepth: 1
 
+{pages}
 """
 
 
@@ -43,8 +45,11 @@ def assemble(folder: Path, repository: str = "", version: str = "main") -> Path:
         version: A branch or tag.
     """
     shutil.copytree(ROOT / "pyterrier_graph" / "pt_docs", folder)
+    (folder / "papers").mkdir()
+    for path in PAPERS:
+        text = leading_somewhere(path.read_text("utf-8"), repository, version)
+        (folder / "papers" / path.name).write_text(text, "utf-8")
     (folder / "notebooks").mkdir()
-    pages = []
     for path in NOTEBOOKS:
         notebook = nbformat.read(path, as_version=4)
         for cell in notebook.cells:
@@ -53,9 +58,10 @@ def assemble(folder: Path, repository: str = "", version: str = "main") -> Path:
         if repository and path.stem not in NEED_A_CLONE:
             notebook.cells[0].source += f"\n\n{links(path.name, repository, version)}"
         nbformat.write(notebook, folder / "notebooks" / path.name)
-        pages.append(f"    notebooks/{path.stem}\n")
     with open(folder / "index.rst", "a", encoding="utf-8") as index:
-        index.write(CONTENTS + "".join(pages))
+        for caption, paths in {"Papers": PAPERS, "Notebooks": NOTEBOOKS}.items():
+            pages = "\n".join(f"    {path.parent.name}/{path.stem}" for path in paths)
+            index.write(CONTENTS.format(caption=caption, pages=pages))
     return folder
 
 
@@ -71,7 +77,7 @@ def links(name: str, repository: str, version: str) -> str:
 def leading_somewhere(text: str, repository: str, version: str) -> str:
     """Markdown whose links to repository files lead to GitHub, or become plain text without a repository."""
     target = rf"[\1](https://github.com/{repository}/blob/{version}/\2)" if repository else r"\1"
-    return re.sub(r"\[([^\]]*)\]\(\.\./([^)]*)\)", target, text)
+    return re.sub(r"\[([^\]]*)\]\((?:\.\./)+([^)]*)\)", target, text)
 
 
 def main(output: str) -> int:

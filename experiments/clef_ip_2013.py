@@ -119,7 +119,7 @@ def command_line() -> argparse.ArgumentParser:
         encoder=("colbert-ir/colbertv2.0", "a name or a folder"),
         colbert=(False, "fine-tune the encoder without a graph as well"),
         passage_tokens=(180, "tokens of a passage that are encoded"),
-        query_tokens=(120, "tokens of the claims that are encoded"),
+        query_tokens=(120, "tokens of the claims that are encoded; ColBERT fills up shorter ones"),
     )
     add_options(
         command,
@@ -256,6 +256,7 @@ def encoder(options: argparse.Namespace) -> ptg.TokenEncoder:
     lengths = {
         "max_passage_tokens": options.passage_tokens,
         "max_query_tokens": options.query_tokens,
+        "expanded_query_tokens": options.query_tokens,
     }
     return ptg.TokenEncoder(options.encoder, **lengths)
 

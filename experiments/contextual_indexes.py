@@ -8,8 +8,10 @@ r"""Contextual indexes against the dual-encoder's own: the tables and curves of 
 
 The systems are BM25; the dual-encoder; GraphMean, tuned on the validation queries; the GNN-encoder's network without
 edges; the same with GraphMean's numbers tuned on top of it; the GNN-encoder; and the papers' network with its ablations
-(Table 3 of 001, with ``--joint``; Table 4 of 000), which include sweeps of a constant in place of the gate, and of the
-average in place of the network. Several values of ``--k`` and ``--masked`` give the curves of Fig. 3 to 6.
+(Table 3 of 001, with ``--joint``; Tables 4 and 5 of the preprint, 000, with ``--preprint``), which include sweeps of a
+constant in place of the gate, and of the average in place of the network. With ``--teacher`` joint training and the
+re-trained query encoder learn from denoised positives and hard negatives. Several values of ``--k`` and ``--masked``
+give the curves of Fig. 3 to 6.
 
 The graph has the training queries. Those of numpydoc are the summary lines of all objects; validation and test queries
 are the descriptions in other objects' "See Also" lists. Vaswani's and Cranfield's queries have no splits: three fifths
@@ -22,7 +24,8 @@ import argparse
 import itertools
 import logging
 import shutil
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -37,6 +40,7 @@ from pyterrier_dr import FlexIndex
 
 import pyterrier_graph as ptg
 from experiments.collections.numpydoc import read_see_also
+from experiments.harness.checkpoints import trained_cross_encoder
 from experiments.harness.collection import Collection, joined
 from experiments.harness.command import add_options, parse, parser
 from experiments.harness.first_stage import bm25
@@ -47,6 +51,7 @@ from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.sentence_encoder import scale_of
 from pyterrier_graph.encoders.stored_vectors import base_vectors
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
+from pyterrier_graph.storage.arrays import ids_of
 from pyterrier_graph.storage.artifact import META
 
 MEASURES = ["nDCG@10", "RR@10", "R@5", "R@20", "R@100"]
@@ -54,10 +59,12 @@ DEPTH, KEPT = 1000, 100  # passages of a query that are found, and at least as m
 BM25, DUAL, MEAN, GNN = "BM25", "dual-encoder", "GraphMean", "GNNEncoder"
 WITHOUT_EDGES = "network without edges"
 WITHOUT_EDGES_MEAN = f"{WITHOUT_EDGES} + {MEAN}"
-JOINT = "joint training"
-JOINT_WITHOUT_GNN = f"{JOINT}, w/o GNN"  # the dual-encoder, trained as long on the same queries
 PAPERS = "papers' network"
 WITHOUT_FEATURES = f"{PAPERS}, w/o edge features"
+WITHOUT_RETRAINING = f"{PAPERS}, w/o re-training"
+WITHOUT_GNN = (
+    f"{PAPERS}, w/o GNN"  # the dual-encoder alone, trained with --joint as long as the others
+)
 # ablations of Tables 3 and 4: changes of the network and of its training
 ABLATIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     PAPERS: ({}, {}),
@@ -65,6 +72,8 @@ ABLATIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     f"{PAPERS}, one layer": ({"layers": 1}, {}),
     f"{PAPERS}, one W": ({"shared_weights": True, "edge_features": None}, {}),  # the preprint's
     WITHOUT_FEATURES: ({"edge_features": None}, {}),
+    WITHOUT_RETRAINING: ({}, {}),
+    WITHOUT_GNN: ({"average": 0.0, "edges": False}, {}),
 }
 TENTHS = [number / 10 for number in range(1, 11)]
 # the sweeps of a constant in place of the gate, and of "GNN or average?" (000, Sect. 5.3 and 5.4)
@@ -72,8 +81,9 @@ ABLATIONS |= {f"{PAPERS}, gate {alpha}": ({"gate": alpha}, {}) for alpha in TENT
 ABLATIONS |= {f"{PAPERS}, average {beta}": ({"average": beta}, {}) for beta in TENTHS}
 MAIN = (BM25, DUAL, MEAN, WITHOUT_EDGES, WITHOUT_EDGES_MEAN, GNN, PAPERS)
 AVERAGES = [name for name in ABLATIONS if "average" in name]
-NOT_MASKED = (BM25, DUAL, MEAN, WITHOUT_EDGES, WITHOUT_EDGES_MEAN, f"{PAPERS}, w/o mask", *AVERAGES)
-CHOICES = {choice(name): name for name in (*MAIN, JOINT, JOINT_WITHOUT_GNN, *[*ABLATIONS][1:])}
+NOT_MASKED = {BM25, DUAL, MEAN, WITHOUT_EDGES, WITHOUT_EDGES_MEAN, f"{PAPERS}, w/o mask"}
+NOT_MASKED |= {WITHOUT_GNN, *AVERAGES}
+CHOICES = {choice(name): name for name in (*MAIN, *[*ABLATIONS][1:])}
 # weights that tuning and training start at; all others start at 0.1, since what starts with 0 stays without effect
 START = {
     RELEVANT: 1.0,
@@ -84,6 +94,7 @@ START = {
 }
 K, MASKED = 25, 0.05  # the papers'
 QUERY_TOKENS = 32
+TIMED = 1000  # documents whose encoding is timed
 PASSAGES = dict.fromkeys(
     ("numpydoc", "numpydoc-numpy", "medquad", "trec-car"), {"passage_words": 120}
 )
@@ -113,7 +124,7 @@ def command_line() -> argparse.ArgumentParser:
         max_tokens=(160, "tokens of a passage"),
         heads=(4, "attention heads"),
         baseline=(str, "what the others are tested against (dual-encoder)", [*CHOICES]),
-        measures=(MEASURES, "Success@k is the papers' Recall@k"),
+        measures=(MEASURES, "AnswerRecall@k or Success@k is the papers' Recall@k"),
     )
     add_options(
         command,
@@ -130,6 +141,11 @@ def command_line() -> argparse.ArgumentParser:
         unmasked_learning_rate=(1e-3, "of networks without edges"),
         encoder_learning_rate=(2e-6, "of the dual-encoder in joint training"),
         joint=(False, "train the dual-encoder with the papers' network and its ablations (001)"),
+        preprint=(False, "one W, batches of passages, and a re-trained query encoder (000)"),
+        passage_batch=(512, "passages at a time, with --preprint"),
+        retraining_learning_rate=(2e-5, "of the query encoder, with --preprint"),
+        teacher=(str, "a trained cross-encoder that denoises examples (they are not denoised)"),
+        times=(False, "write times.csv as well: how long a document and a question take"),
     )
     return command
 
@@ -139,6 +155,10 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     collection, options = parse(command_line(), PASSAGES, arguments)
     if options.collection.startswith("numpydoc"):
         collection = read_see_also("numpy" if options.collection.endswith("numpy") else "all")
+    if options.joint and options.preprint:
+        raise SystemExit(
+            "--joint is the paper's training, --preprint is the preprint's: leave one out"
+        )
     if options.folds != [-1] and "test" in collection.queries:
         raise SystemExit("--folds divides a collection's own queries: this one has test queries")
     return run(collection, options)
@@ -200,7 +220,8 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
 def evaluated(bench: Bench, options: argparse.Namespace) -> pd.DataFrame:
     """The measures of all systems on the test queries of a fold."""
     bench.output.mkdir(parents=True, exist_ok=True)
-    results = Results(bench.output, bench.test, [parse_measure(name) for name in options.measures])
+    measures = [parse_measure(name) for name in options.measures]
+    results = Results(bench.output, bench.test, measures, bench.texts)
     for seed, chosen, k, masked in itertools.product(
         options.seeds, options.systems, options.k, options.masked
     ):
@@ -227,6 +248,13 @@ def evaluated(bench: Bench, options: argparse.Namespace) -> pd.DataFrame:
             **swept,
         )
     return results.per_query
+
+
+def milliseconds(work: Callable[[], Any], count: int) -> float:
+    """How long a piece of work takes per unit, of which it has ``count``."""
+    start = time.perf_counter()
+    work()
+    return round(1000 * (time.perf_counter() - start) / count, 3)
 
 
 class Bench:
@@ -355,21 +383,51 @@ class Bench:
             )
         network, changes = ABLATIONS[system]
         rate = self.options.encoder_learning_rate if self.options.joint else None
+        if self.options.preprint:
+            network = {"shared_weights": True, "edge_features": None} | network
+            batches = {"batches": "passages", "batch_size": self.options.passage_batch}
+            changes = {"negatives": 0} | batches | changes
         training = self._training(
             seed, masked=masked, scale=self._scale, encoder_learning_rate=rate
         )
         training = replace(training, **changes)
         model = self._gnn(seed, k, training, config=self._config(k, **network))
-        return model if "average" in network else self._fit(model)  # an average learns nothing
+        # an average has nothing to learn, but with --joint its encoder does
+        learns = rate is not None or "average" not in network
+        return self._fit(model, self._denoised) if learns else model
 
-    def joint(self, system: str, seed: int, k: int, masked: float) -> ptg.GNNEncoder:
-        """The papers' network and the dual-encoder trained at once, or the dual-encoder alone."""
-        rate = self.options.encoder_learning_rate
-        training = self._training(
-            seed, masked=masked, scale=self._scale, encoder_learning_rate=rate
+    @property
+    def _denoised(self) -> ptg.TrainingExamples | None:
+        return self.examples if self.options.teacher else None
+
+    @cached_property
+    def examples(self) -> ptg.TrainingExamples:
+        """Positives and hard negatives among the dual-encoder's candidates, denoised if there is a teacher."""
+        teacher = None
+        if self.options.teacher:
+            checkpoint = trained_cross_encoder(self.options.teacher, "--teacher")
+            length = self.options.max_tokens + QUERY_TOKENS
+            teacher = ptg.CrossEncoderReranker(checkpoint, max_tokens=length, probabilities=True)
+        miner = ptg.HardNegativeMiner(
+            self._retriever(self.index),
+            self.texts,
+            teacher=teacher,
+            config=ptg.MiningConfig(hard_negatives=self.options.negatives),
+            folder=self.output / "examples",
         )
-        config = self._config(k, **({} if system == JOINT else {"average": 0.0, "edges": False}))
-        return self._fit(self._gnn(seed, k, training, config=config))
+        return (miner.denoised if teacher else miner.labeled)(*self.train)
+
+    def retrained(self, index: FlexIndex, seed: int) -> ptg.DualEncoder:
+        """The query encoder after training for an index (000, Sect. 4.3)."""
+        training = ptg.DualEncoderTraining.paper(
+            "query-encoder",
+            batch_size=self.options.batch,
+            learning_rate=self.options.retraining_learning_rate,
+            measure="nDCG@10",
+            seed=seed,
+        )
+        encoder = self.encoder.apply_attributes(training=training)
+        return encoder.fit_query_encoder(index, self.examples, *self.dev)
 
     def _config(self, k: int, **changes: Any) -> Any:
         features = (
@@ -423,8 +481,10 @@ class Bench:
         }
         return self._training(seed, masked=None, **common | changes)
 
-    def _fit(self, model: ptg.GNNEncoder) -> ptg.GNNEncoder:
-        return model.fit(*self.train, *self.dev)
+    def _fit(
+        self, model: ptg.GNNEncoder, examples: ptg.TrainingExamples | None = None
+    ) -> ptg.GNNEncoder:
+        return model.fit(*self.train, *self.dev, examples=examples)
 
     def ranking(self, system: str, seed: int, k: int, masked: float, path: Path) -> pd.DataFrame:
         """Ranks the test queries by a system: documents by their best passage, where documents are judged.
@@ -444,12 +504,36 @@ class Bench:
             model = self._system(system, seed, k, masked)
             shutil.rmtree(path, ignore_errors=True)
             index = model.index(path).flex
-            if system in (JOINT, JOINT_WITHOUT_GNN, *ABLATIONS):
+            if system in ABLATIONS:
                 queries = model.query_encoder()(self.test.topics)
+            if self.options.preprint and system in {*ABLATIONS} - {WITHOUT_RETRAINING}:
+                queries = self.retrained(index, seed).query_encoder()(self.test.topics)
+            if self.options.times:
+                self.write_times(system, model, index)
         depth = max(DEPTH, self.options.results)
         run = index.np_retriever(num_results=depth, drop_query_vec=True)(queries)
         shutil.rmtree(path, ignore_errors=True)
         return judged_ranking(run, self.test.qrels, self.options.results)
+
+    def write_times(self, system: str, model: Any, index: FlexIndex) -> None:
+        """Adds milliseconds per document and question, also the dual-encoder's, to ``times.csv`` (Table 4 of 001)."""
+        topics, (lookup, _, meta) = self.test.topics, index.payload()
+        docnos = ids_of(lookup, np.arange(min(TIMED, meta["doc_count"])))
+        texts = self.texts.transform(pd.DataFrame({"docno": docnos}))["text"].tolist()
+        encoding = milliseconds(partial(self.encoder.encode_docs, texts), len(texts))
+        own = milliseconds(partial(model.vectors_of, docnos), len(docnos))
+        rows = [(DUAL, encoding, self.index), (system, encoding + own, index)]
+        table = [
+            (name, document, milliseconds(partial(self._retriever(flex), topics), len(topics)))
+            for name, document, flex in rows
+        ]
+        file = self.options.output / "times.csv"
+        before = pd.read_csv(file) if file.exists() else pd.DataFrame()
+        times = pd.DataFrame(table, columns=["system", "document", "question"])
+        pd.concat([before, times]).drop_duplicates("system").to_csv(file, index=False)
+
+    def _retriever(self, index: FlexIndex) -> pt.Transformer:
+        return self.encoder.query_encoder() >> index.np_retriever(num_results=KEPT)
 
     def _system(self, system: str, seed: int, k: int, masked: float) -> Any:
         if system == MEAN:
@@ -460,7 +544,7 @@ class Bench:
             )
         if system == GNN:
             return self.gnn(seed, k, masked)
-        return (self.papers if system in ABLATIONS else self.joint)(system, seed, k, masked)
+        return self.papers(system, seed, k, masked)
 
 
 if __name__ == "__main__":

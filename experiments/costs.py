@@ -41,7 +41,6 @@ from pyterrier_graph.encoders.checkpoints import DType
 from pyterrier_graph.encoders.names import resolve
 from pyterrier_graph.encoders.openvino_encoder import load_encoder
 from pyterrier_graph.gnn_encoder.equations import BipartiteAttention
-from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 from pyterrier_graph.lgre.equations import LGRe
 
@@ -251,13 +250,14 @@ def attention(options: argparse.Namespace, folder: Path) -> pd.DataFrame:
     """From passages to queries and back, with equal weights and outcome; raises AssertionError if PyG differs."""
     torch.manual_seed(0)
     passages, queries = options.nodes, options.nodes // 2
+    query = torch.arange(queries).repeat_interleave(EDGES)
     retrieved = torch.randint(passages, (queries * EDGES,))
-    to_queries = CSR(torch.arange(0, queries * EDGES + 1, EDGES), retrieved)
-    to_passages = CSR.group(retrieved, to_queries.row_index, passages)
+    to_queries = torch.stack([retrieved, query])  # (2, edges)
+    to_passages = to_queries.flip(0)[:, retrieved.argsort(stable=True)]
     p, q = torch.randn(passages, DIMENSION), torch.randn(queries, DIMENSION)
     layers = [BipartiteAttention(DIMENSION, HEADS) for _ in range(2)]
     convolutions = [*map(convolution_like, layers)]
-    edges = with_own(to_queries, passages), with_own(to_passages, queries)
+    edges = with_own(to_queries, passages, queries), with_own(to_passages, queries, passages)
 
     @torch.inference_mode()
     def ours() -> Tensor:
@@ -284,11 +284,10 @@ def convolution_like(layer: BipartiteAttention) -> GATConv:
     return made
 
 
-def with_own(edges: CSR, sources: int) -> Tensor:
-    """PyG's edges, where each target is one more source, as in Eq. 6 and 8."""
-    targets = torch.arange(len(edges))
-    source = torch.cat([edges.indices, sources + targets])
-    return torch.stack([source, torch.cat([edges.row_index, targets])])
+def with_own(edge_index: Tensor, sources: int, targets: int) -> Tensor:
+    """Edges where each target is one more source, as in Eq. 6 and 8, shape (2, edges + targets)."""
+    target = torch.arange(targets)
+    return torch.cat([edge_index, torch.stack([sources + target, target])], 1)
 
 
 PARTS: dict[str, Callable[[argparse.Namespace, Path], pd.DataFrame]] = {

@@ -7,12 +7,9 @@ r"""Dual-encoders trained step by step: Tables 2, 3 and 5 of Ren et al. 2021 (PA
 All systems start at the same checkpoint. The default systems give Table 2, the variants of PAIR Table 3, several values
 of ``--thresholds`` Table 5. The teacher scores each pair once, for all systems.
 
-``--teacher`` is a cross-encoder that is trained already. Its scores become probabilities by logistic regression on the
-dev candidates, and ``--thresholds calibrated`` takes the thresholds at which it is sure enough there: see
-:mod:`experiments.harness.calibration`.
-
-Unlike in the paper, candidates for negatives and pseudo-labels come from BM25, not from DPR; the optimizer is AdamW,
-not LAMB; Natural Questions has dev queries only; and the paper's recall is Success@k, since R@k is a share of passages.
+Unlike in the paper, candidates for negatives and pseudo-labels come from BM25, not from DPR, and the optimizer is
+AdamW, not LAMB. The paper's recall is AnswerRecall@k where questions have answers (``--test nq-test.qa.csv``, a file of
+DPR), and else Success@k, since R@k is a share of passages.
 
 With ``--hide`` there are false negatives among the candidates, as there are where few documents are judged;
 ``negatives.csv`` says how many of them each system takes for negatives.
@@ -37,21 +34,12 @@ from ir_measures import parse_measure
 from pyterrier_dr import FlexIndex
 
 import pyterrier_graph as ptg
-from experiments.harness.calibration import (
-    CALIBRATED,
-    calibrated,
-    is_thresholds,
-    reliability,
-    sure_thresholds,
-)
-from experiments.harness.checkpoints import trained_cross_encoder
 from experiments.harness.collection import Collection, Queries, text_of
 from experiments.harness.command import add_options, parse, parser
 from experiments.harness.first_stage import bm25
 from experiments.harness.judgments import false_negatives, with_hidden
 from experiments.harness.results import Results, choice, claim, deepest, slug, write
 from pyterrier_graph.encoders.names import DEFAULT
-from pyterrier_graph.training.validation import JudgedRun, Validation
 
 MEASURES = ["RR@10", "R@5", "R@20", "R@50", "R@100", "R@1000", "nDCG@10"]
 BM25, START = "BM25", "off the shelf"
@@ -124,18 +112,14 @@ def command_line(*more: str) -> argparse.ArgumentParser:
         "queries",
         unlabeled=(str, "queries without judgments: a dataset, or a file with one query a line"),
         unlabeled_share=(0.0, "share of the training queries whose judgments are not used"),
-        hide=(
-            0.0,
-            "share of the training queries' relevant passages that lose their judgments; one a query is kept",
-        ),
+        hide=(0.0, "share of the training queries' judgments that are not used; a query keeps one"),
     )
     add_options(
         command,
         "examples",
         negatives=(4, "hard negatives of a positive"),
         depth=(50, "candidates per query"),
-        thresholds=(["0.9/0.1"], f"s_pos/s_neg, or {CALIBRATED}"),
-        teacher=(str, "a cross-encoder that is trained already (one is trained)"),
+        thresholds=(["0.9/0.1"], "s_pos/s_neg"),
         teacher_encoder=(str, "where its training starts (--encoder)"),
         teacher_epochs=(2, "epochs"),
         teacher_pairs=(10_000, "pairs per epoch"),
@@ -149,35 +133,20 @@ def command_line(*more: str) -> argparse.ArgumentParser:
         max_tokens=(128, "tokens of a passage"),
         epochs=(10, "epochs of each stage"),
         batch=(512, "queries at a time"),
-        mini_batch=(int, "texts encoded at once, in batches of any size (all)"),
         learning_rate=(3e-5, "learning rate"),
         alpha=(
             [0.1],
             "weight of the passage-centric loss in the first stage; the paper tries 0 to 1",
         ),
-        measures=(MEASURES, "Success@k is the papers' Recall@k"),
+        measures=(MEASURES, "AnswerRecall@k or Success@k is the papers' Recall@k"),
     )
     return command
 
 
 def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     """Runs the comparison, and returns its table."""
-    collection, options = parse(command_line(), {"medquad": SMALL}, arguments, refuse)
+    collection, options = parse(command_line(), {"medquad": SMALL}, arguments)
     return run(collection, options)
-
-
-def refuse(options: argparse.Namespace) -> None:
-    """Raises ValueError for values that cannot be used."""
-    for name in options.thresholds:
-        if not is_thresholds(name):
-            raise ValueError(
-                f"--thresholds {name}: write s_pos/s_neg, 1 >= s_pos > s_neg >= 0, or {CALIBRATED}"
-            )
-    for name in ("hide", "unlabeled_share"):
-        if not 0 <= getattr(options, name) < 1:
-            raise ValueError(f"--{name.replace('_', '-')} is a share: 0 or more, and less than 1")
-    if options.teacher is not None:
-        trained_cross_encoder(options.teacher, "--teacher")
 
 
 def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
@@ -197,12 +166,10 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
     options.results = deepest(measures, least=100)  # of a query, per stored run
     claim(options.output, options, ("systems", "seeds", "thresholds", "alpha", "measures"))
     bench = Bench(collection, options)
-    results = Results(options.output, bench.test, measures)
+    results = Results(options.output, bench.test, measures, bench.corpus.with_texts)
     results.add(BM25, lambda: bench.bm25(bench.test.topics))
     results.add(START, lambda: bench.ranking(START, 0, lambda: bench.dual_encoder(PAIR, 0)))
     chosen = [CHOICES[name] for name in options.systems]
-    if any(SYSTEMS[name].teacher for name in chosen):
-        bench.check_teacher()
     for seed, name, thresholds, alpha in itertools.product(
         options.seeds, chosen, options.thresholds, options.alpha
     ):
@@ -262,31 +229,11 @@ class Bench:
         """Candidates of the validation queries."""
         return self.candidates(self.dev)
 
-    @property
-    def found_validation(self) -> pd.DataFrame:
-        """Those that BM25 has found: relevant passages that it has not would be known by their being hard to find."""
-        return self.validation[self.validation["found"]]
-
-    @cached_property
-    def calibration(self) -> tuple[float, float]:
-        """The thresholds at which the teacher is sure enough on the dev candidates; their scores are written."""
-        found = self.found_validation.drop(columns=["score", "rank"])
-        scored = self.teacher.transform(found)
-        reliability(scored, self.dev.qrels).to_csv(self.output / "calibration.csv", index=False)
-        positive, negative = sure_thresholds(scored, self.dev.qrels)
-        logger.info("thresholds by calibration: %.3f/%.3f", positive, negative)
-        return positive, negative
-
     @cached_property
     def teacher(self) -> pt.Transformer:
         """The model that denoises: ``qid, query, docno, text`` to a probability as ``score``."""
         options, folder = self.options, self.output / "teacher"
         shape = {"max_tokens": options.max_tokens + QUERY_TOKENS}
-        if options.teacher is not None:
-            checkpoint = trained_cross_encoder(options.teacher, "--teacher")
-            return calibrated(
-                ptg.CrossEncoderReranker(checkpoint, **shape), self.found_validation, self.dev.qrels
-            )
         if not folder.exists():
             training = ptg.CrossEncoderTraining.paper(
                 epochs=options.teacher_epochs,
@@ -307,22 +254,11 @@ class Bench:
             ).save(folder)
         return ptg.CrossEncoderReranker.load(folder)
 
-    def check_teacher(self) -> None:
-        """Logs how well the teacher ranks: a teacher that is worse than its student has nothing to teach."""
-        validation = Validation(JudgedRun(self.validation, self.dev.qrels, self.teacher), "nDCG@10")
-        rankers = (self.teacher, self.dual_encoder(PAIR, 0).text_scorer())
-        teacher, student = (
-            validation.per_query_of(ranker.transform(self.validation)).mean() for ranker in rankers
-        )
-        level = logging.WARNING if teacher < student else logging.INFO
-        message = "nDCG@10 on the validation candidates: %.3f the teacher, %.3f the untrained dual-encoder"
-        logger.log(level, message, teacher, student)
-
     def candidates(self, queries: Queries) -> pd.DataFrame:
-        """The results of BM25, and the relevant passages that it does not find (``found`` is False)."""
-        found = (self.bm25 % self.options.depth)(queries.topics).assign(found=True)
+        """The results of BM25, and the relevant passages that it does not find."""
+        found = (self.bm25 % self.options.depth)(queries.topics)
         relevant = queries.qrels[["qid", "docno"]].merge(queries.topics, on="qid")
-        relevant = relevant.assign(score=0.0, rank=0, found=False)
+        relevant = relevant.assign(score=0.0, rank=0)
         return self.corpus.with_texts(
             pd.concat([found, relevant]).drop_duplicates(["qid", "docno"])
         )
@@ -331,12 +267,7 @@ class Bench:
         """Examples of a kind: ``labeled``, ``pseudo-labeled``, or ``unlabeled``."""
         key = (kind, str(system.hard_negatives), thresholds if system.teacher else "no teacher")
         if key not in self._mined:
-            if thresholds == CALIBRATED:
-                positive, negative = (
-                    self.calibration if system.teacher else (0.9, 0.1)
-                )  # without a teacher: not used
-            else:
-                positive, negative = map(float, thresholds.split("/"))
+            positive, negative = map(float, thresholds.split("/"))
             miner = ptg.HardNegativeMiner(
                 self.bm25,
                 self.texts,
@@ -374,7 +305,6 @@ class Bench:
             return ptg.DualEncoderTraining.paper(
                 epochs=options.epochs,
                 batch_size=options.batch,
-                mini_batch_size=options.mini_batch,
                 learning_rate=options.learning_rate,
                 alpha=alpha,
                 patience=None,
@@ -434,6 +364,8 @@ class Bench:
         relevant = self.test.qrels[self.test.qrels["label"] > 0].groupby("qid")["docno"].agg(list)
         rows: list[tuple[Any, ...]] = []
         for qid, best in run[run["rank"] < 100].head(100 * SIMILARITIES).groupby("qid"):
+            if qid not in relevant:
+                continue
             others = best.loc[~best["docno"].isin(relevant[qid]), "docno"].tolist()
             positives = vectors[docnos.inv[relevant[qid]]]
             to_query = positives @ best["query_vec"].iloc[0]

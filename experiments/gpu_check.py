@@ -17,6 +17,7 @@ import pandas as pd
 import torch
 from accelerate.utils import send_to_device
 from torch import Tensor, nn
+from torch_geometric.data import HeteroData
 from transformers import BertConfig, BertForSequenceClassification
 
 import pyterrier_graph as ptg
@@ -24,18 +25,14 @@ from experiments.harness.cost import random_text, random_vectors
 from experiments.harness.synthetic import document
 from pyterrier_graph.encoders.checkpoints import DType, precision
 from pyterrier_graph.encoders.token_encoder import TokenStates
-from pyterrier_graph.gnn_encoder.equations import (
-    PaperGNNEncoderConfig,
-    PaperGNNEncoderNetwork,
-    in_batch_loss,
-)
+from pyterrier_graph.gnn_encoder.equations import PaperGNNEncoderConfig, PaperGNNEncoderNetwork
 from pyterrier_graph.gnn_encoder.network import GNNEncoderConfig, GNNEncoderNetwork
 from pyterrier_graph.graph_maxsim.graph_reranker import maxsim
-from pyterrier_graph.graph_mean.neighbors import NeighborBatch
-from pyterrier_graph.graphs.csr import CSR
+from pyterrier_graph.graph_mean.neighbors import edge_type
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 from pyterrier_graph.hgat.equations import HGAT, HGATConfig
 from pyterrier_graph.lgre.equations import LGRe, LGReConfig
+from pyterrier_graph.pair.losses import in_batch_loss
 
 LENGTHS: dict[str, Any] = {"max_query_tokens": 32, "max_passage_tokens": 128}
 CPU, GPU, NO_GPU = "cpu", "cuda", "skipped: no GPU"
@@ -148,13 +145,12 @@ def networks(dimension: int) -> dict[str, tuple[nn.Module, Forward]]:
         parameter
     ) in trained.parameters():  # those that start at 0 would hide what goes through them
         nn.init.normal_(parameter, std=0.05)
-    retrieved = NeighborBatch(
-        batch.passages,
-        {"retrieved": batch.sources["relevant"]},
-        {"retrieved": batch.edges["relevant"]},
-        batch.passages,
-        random_edges(len(batch.sources["relevant"]), len(batch.passages)),
-    )
+    retrieved = HeteroData()
+    retrieved["passage"].x = retrieved["candidate"].x = passages = batch["passage"].x
+    retrieved["query"].x = queries = batch["query"].x
+    retrieved["query", "retrieved", "passage"].edge_index = batch[edge_type("relevant")].edge_index
+    hop = random_edges(len(queries), len(passages))
+    retrieved["candidate", "retrieved", "query"].edge_index = hop
     paper = PaperGNNEncoderNetwork(PaperGNNEncoderConfig(), dimension)
     made: dict[str, tuple[nn.Module, Forward]] = {
         "GNNEncoder": (trained, lambda device: trained(batch.to(device))),
@@ -195,23 +191,25 @@ def networks(dimension: int) -> dict[str, tuple[nn.Module, Forward]]:
     return made
 
 
-def neighbors(dimension: int, passages: int = 256, queries: int = 64) -> NeighborBatch:
+def neighbors(dimension: int, passages: int = 256, queries: int = 64) -> HeteroData:
     """Passages with random titles and queries."""
     vectors = [
         torch.from_numpy(random_vectors(np.random.default_rng(seed), passages, dimension))
         for seed in range(2)
     ]
-    sources = {"title": vectors[1][:queries], "relevant": vectors[1][-queries:]}
-    return NeighborBatch(
-        vectors[0], sources, {name: random_edges(passages, queries) for name in sources}
-    )
+    batch = HeteroData(isolated_share=0.0)
+    batch["passage"].x = vectors[0]
+    for name, x in {"title": vectors[1][:queries], "relevant": vectors[1][-queries:]}.items():
+        kind = edge_type(name)
+        batch[kind[0]].x, batch[kind].edge_index = x, random_edges(passages, queries)
+    return batch
 
 
-def random_edges(targets: int, sources: int, degree: int = 3) -> CSR:
-    """Edges of targets to sources; every fourth target has none."""
-    rows = torch.arange(targets).repeat_interleave(degree)
-    rows = rows[rows % 4 > 0]
-    return CSR.group(rows, torch.randint(sources, rows.shape), targets)
+def random_edges(targets: int, sources: int, degree: int = 3) -> Tensor:
+    """Edges from sources to targets, shape (2, edges); every fourth target has none."""
+    target = torch.arange(targets).repeat_interleave(degree)
+    target = target[target % 4 > 0]
+    return torch.stack([torch.randint(sources, target.shape), target])
 
 
 def faiss_search(options: argparse.Namespace) -> Iterator[Row]:

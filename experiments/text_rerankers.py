@@ -3,18 +3,13 @@ r"""LGRe against cross-encoders, cross-validated: Tables 2 to 5 of Dong and Niu 
     python -m experiments.text_rerankers vaswani PATH --seeds 0 1 2 --output OUTPUT
     python -m experiments.text_rerankers irds:disks45/nocr/trec-robust-2004 --adapt irds:msmarco-passage/train \
         --output OUTPUT
-    python -m experiments.text_rerankers medquad PATH --passages 0 --split --checkpoint TRAINED --seeds 0 1 2 \
-        --output OUTPUT
 
 All systems rerank the same candidates. All trained systems start at the same checkpoint and learn from the same pairs.
 Several values of ``--word-graph`` give Table 3, of ``--distances`` Table 4; ``--within-groups`` gives Table 5.
 The defaults for Vaswani, Cranfield and MedQuAD take about a quarter of an hour per seed on one core; the defaults for
 all other collections are the paper's. On the former, all systems start at the packaged MiniLM, trained on numpydoc.
-``--checkpoint`` is a cross-encoder that is trained already; all systems start at it
-instead. One that was trained on the collection's training queries needs ``--split``: folds would test it on queries
-that it has seen.
 
-Unlike in the paper, BM25 stems by Porter, not Krovetz; significance is p < 0.05 with Holm's correction.
+Unlike in the paper, significance is p < 0.05 with Holm's correction.
 """
 
 from __future__ import annotations
@@ -40,8 +35,7 @@ from transformers import AutoTokenizer
 
 import pyterrier_graph as ptg
 from experiments.collections import read_ir_datasets
-from experiments.harness.checkpoints import trained_cross_encoder
-from experiments.harness.collection import Collection, Queries, joined
+from experiments.harness.collection import Collection, Queries
 from experiments.harness.command import LEAST_FOLDS, add_options, parse, parser
 from experiments.harness.first_stage import bm25
 from experiments.harness.results import Results, claim, slug, tabulate
@@ -62,6 +56,7 @@ DEPTH, WEB_TRACK_DEPTH = 150, 100  # candidates of a query in the paper
 SMALL: dict[str, Any] = {
     "systems": ["off-the-shelf", "cross-encoder", "lgre"],
     "encoder": DEFAULT,
+    "stemmer": "porter2",
     "adapt": "irds:pyterrier-graph/numpydoc/all/train",
     "adapt_pairs": 2000,
     "adapt_candidates": 30,
@@ -91,16 +86,14 @@ class Task(NamedTuple):
     """The candidates and judgments of a comparison.
 
     Attributes:
-        candidates: Of the test queries: ``qid, query, docno, score, rank, text``.
+        candidates: ``qid, query, docno, score, rank, text``.
         qrels: Judgments.
-        folds: The qids of each fold; none if there are other queries for training.
-        train: The candidates of these queries.
+        folds: The qids of each fold.
     """
 
     candidates: pd.DataFrame
     qrels: pd.DataFrame
     folds: Sequence[set[str]]
-    train: pd.DataFrame | None = None
 
     @property
     def queries(self) -> Queries:
@@ -117,24 +110,16 @@ def command_line() -> argparse.ArgumentParser:
         command,
         "candidates",
         run=(str, "a run in TREC's format instead of BM25's; nothing is indexed"),
+        stemmer=("krovetz", "of PISA", ["krovetz", "porter2"]),
         depth=(int, "documents per query that are reranked (150; of the Web Tracks 100)"),
         folds=(int, "divide the queries at random (5, or the folds of the dataset)"),
-        split=(
-            False,
-            "instead of folds, train on the collection's training queries and test on its test queries",
-        ),
         query_length=([3], "groups of queries by numbers of word pieces"),
-        by_length=(False, "tables for the groups of --query-length as well"),
         within_groups=(False, "train within these groups, too"),
     )
     add_options(
         command,
         "models",
         encoder=("bert-base-uncased", "where all start"),
-        checkpoint=(
-            str,
-            "a trained cross-encoder where all start, instead of --encoder and --adapt",
-        ),
         word_graph=(["bipartite+neighbor"], "of LGRe", get_args(WordGraph)),
         distances=(["triangle"], "of LGRe's loss", get_args(Distance)),
         layers=(["all"], "of LGRe: all, or how many of the last"),
@@ -148,7 +133,6 @@ def command_line() -> argparse.ArgumentParser:
         ranking=("hinge", "loss of all systems", get_args(Ranking)),
         epochs=(20, "epochs"),
         pairs=(512, "per epoch"),
-        against=(1, "documents that a relevant one is compared with at once"),
         batch=(16, "pairs, of two documents each, at a time"),
         learning_rate=(5e-5, "of what is on top of the encoder"),
         encoder_learning_rate=(1e-5, "of the encoder"),
@@ -167,18 +151,8 @@ def command_line() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     """Runs the comparison, and returns its table."""
-    collection, options = parse(command_line(), PRESETS, arguments, refuse)
+    collection, options = parse(command_line(), PRESETS, arguments)
     return run(collection, options)
-
-
-def refuse(options: argparse.Namespace) -> None:
-    """Raises ValueError for options that do not fit together, and sets the depth of the paper."""
-    if options.depth is None:
-        options.depth = WEB_TRACK_DEPTH if "trec-web" in options.collection else DEPTH
-    if options.split and options.within_groups:
-        raise ValueError("--split takes the place of folds: leave out --within-groups")
-    if options.checkpoint:
-        trained_cross_encoder(options.checkpoint, "--checkpoint")
 
 
 def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
@@ -192,19 +166,20 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
         The table.
     """
     output = options.output
-    encoder = (
-        trained_cross_encoder(options.checkpoint, "--checkpoint") if options.checkpoint else ""
-    )
-    if encoder or not options.adapt:
-        for make in systems(options, encoder or resolve(options.encoder)).values():
+    if options.depth is None:
+        options.depth = WEB_TRACK_DEPTH if "trec-web" in options.collection else DEPTH
+    if not options.adapt:
+        for make in systems(options, resolve(options.encoder)).values():
             make(0)  # what cannot be made is refused before anything is indexed
-    claim(output, options, ("systems", "seeds", "query_length", "by_length", "within_groups"))
+    claim(output, options, ("systems", "seeds", "query_length", "within_groups"))
     task = prepare(collection.passages(), options)
-    encoder = encoder or (adapted(options) if options.adapt else resolve(options.encoder))
+    encoder = adapted(options) if options.adapt else resolve(options.encoder)
     tokenize = AutoTokenizer.from_pretrained(encoder).tokenize
-    groups = by_query_length(task.queries.topics, options.query_length, tokenize=tokenize)
+    shown = {"all": set(task.candidates["qid"])}
     if options.within_groups:
+        groups = by_query_length(task.queries.topics, options.query_length, tokenize=tokenize)
         groups = large_enough(groups)
+        shown = {name: set(group["qid"]) for name, group in groups.items()}
         parts = [
             compare(within(task, group), options, encoder, output / slug(name))
             for name, group in groups.items()
@@ -212,9 +187,6 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
     else:
         parts = [compare(task, options, encoder, output)]
     per_query = pd.concat([part.per_query for part in parts], ignore_index=True)
-    shown = {} if options.within_groups else {"all": set(task.candidates["qid"])}
-    if options.within_groups or options.by_length:
-        shown |= {name: set(group["qid"]) for name, group in groups.items()}
     return tabulate(
         per_query,
         output,
@@ -225,34 +197,19 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
 
 
 def prepare(collection: Collection, options: argparse.Namespace) -> Task:
-    """Finds candidates for the judged queries, and divides the queries into folds, if ``--split`` does not."""
-    if options.split:
-        splits = collection.split(dev_queries=options.dev_queries)
-        test, train = (
-            splits["test"].sample(options.queries),
-            splits["train"].sample(options.train_queries),
-        )
-        topics, qrels = joined([test, train])
-    else:
-        topics, qrels = collection.all_queries.sample(options.queries)
+    """Finds candidates for the judged queries, and divides the queries into folds."""
+    topics, qrels = collection.all_queries.sample(options.queries)
     if options.run:
         candidates = pt.model.add_ranks(pt.io.read_results(options.run).merge(topics, on="qid"))
         candidates = candidates[candidates["rank"] < options.depth]
     else:
-        retriever = bm25(collection, options.output / options.first_stage, options.first_stage)
+        path = options.output / options.first_stage
+        retriever = bm25(collection, path, options.first_stage, options.stemmer)
         candidates = (retriever % options.depth)(topics)
     candidates = collection.with_texts(candidates[["qid", "query", "docno", "score", "rank"]])
     qids = set(candidates["qid"])
     qrels = qrels[qrels["qid"].isin(qids)].reset_index(drop=True)
-    if not options.split:
-        return Task(candidates, qrels, _folds(qids, options))
-    tested = candidates["qid"].isin(test.topics["qid"])
-    return Task(
-        candidates[tested].reset_index(drop=True),
-        qrels,
-        [],
-        candidates[~tested].reset_index(drop=True),
-    )
+    return Task(candidates, qrels, _folds(qids, options))
 
 
 def _folds(qids: set[str], options: argparse.Namespace) -> list[set[str]]:
@@ -321,9 +278,8 @@ def adapted(options: argparse.Namespace) -> str:
     if not folder.exists():
         collection = read_ir_datasets(options.adapt)
         topics, qrels = collection.all_queries.sample(options.adapt_queries)
-        retriever = bm25(
-            collection, options.output / f"adapt.{options.first_stage}", options.first_stage
-        )
+        path = options.output / f"adapt.{options.first_stage}"
+        retriever = bm25(collection, path, options.first_stage, options.stemmer)
         found = (retriever % options.adapt_candidates)(topics)
         # relevant documents that BM25 does not find are examples as well
         relevant = qrels[["qid", "docno"]].merge(topics, on="qid").assign(score=0.0, rank=0)
@@ -347,7 +303,7 @@ def adapted(options: argparse.Namespace) -> str:
 
 
 def compare(task: Task, options: argparse.Namespace, encoder: str, output: Path) -> Results:
-    """Trains and tests all systems with all seeds, on each fold or on the split.
+    """Trains and tests all systems with all seeds, on each fold.
 
     Args:
         task: What they are compared on.
@@ -367,11 +323,9 @@ def compare(task: Task, options: argparse.Namespace, encoder: str, output: Path)
         def ranking(
             name: str = name, seed: int = seed, make: Callable[[int], pt.Transformer] = make
         ) -> pd.DataFrame:
-            cut = passages_of(task) if name == MAX_PASSAGE else lambda candidates: candidates
-            topics = cut(task.candidates)
-            if task.train is not None:
-                model: Any = make(seed)
-                return model.fit(cut(task.train), task.qrels).transform(topics)
+            topics = task.candidates
+            if name == MAX_PASSAGE:
+                topics = passages_of(task)(topics)
             folder = output / "folds" / f"{slug(name)}-{seed}"
             return ptg.cross_validate(
                 lambda _: make(seed), topics, task.qrels, task.folds, output_dir=folder
@@ -404,7 +358,6 @@ def systems(
         "epochs": options.epochs,
         "batch_size": options.batch,
         "pairs_per_epoch": options.pairs,
-        "negatives": options.against,
         "learning_rate": options.learning_rate,
         "encoder_learning_rate": options.encoder_learning_rate,
         "attention_dropout": not options.keep_attention,

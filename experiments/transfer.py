@@ -1,54 +1,78 @@
-r"""Transfer to collections that nobody tuned on: each is tested with what was learned on the others.
+r"""The graph in retrieval, with the defaults of the package, next to what anyone can build.
 
     python -m experiments.transfer qasper=PATH cacm=PATH cranfield=PATH vaswani=PATH trec-car=PATH medquad=PATH \
-        numpydoc numpydoc-see-also --seeds 0 1 2 --output OUTPUT
-    python -m experiments.dual_encoders medquad PATH --systems hard-negatives --output OTHER
-    python -m experiments.transfer cacm=PATH medquad=PATH --encoder OTHER/models/hard-negatives-0 \
-        --trained-on medquad --output OUTPUT2
+        numpydoc-numpy numpydoc-numpy-see-also --output OUTPUT --values experiments/results/values
+    python -m experiments.transfer html=/usr/share/doc/postgresql-doc-15/html --words 30000 --output OTHER \
+        --values experiments/results/values
+    python -m experiments.report
 
-Each collection is named, with the folder that it is in. :mod:`experiments.harness.systems` lists the systems:
+Each collection is named, with the folder that it is in. The rival is BM25 and a dense retriever, which both read
+passages with their titles in front, and their hybrid. It is a GraphIndex whose GraphMean has no relations, so BM25,
+the fusion, the evidence of other results and what is fitted are the same on both sides.
 
-- what users try first: BM25, the dual-encoder, both with context in the text, and their hybrids;
-- defaults that nothing is tuned for: GraphMean, its hybrid with BM25, and GraphIndex;
-- "from elsewhere": GraphMean's weights and a GNN-encoder from the other collection with the most training queries (the
-  two sets of queries for numpydoc are never elsewhere for one another);
-- "at home": fitted on the collection's own training and validation queries;
-- rerankers behind the hybrid.
+Training queries are the past queries in an index, and train networks; validation queries fit the settings. Queries
+without splits are divided into five folds. All queries are tested once.
 
-Queries without splits are divided into five folds, each of which is tested with three others in the query graph.
-Where judgments are pooled and have grades, a measure over judged documents is added to the usual ones.
+``--rerankers`` adds GraphMaxSim, HGAT, a cross-encoder and LGRe behind the GraphIndex with past queries.
 
-``OUTPUT/table.csv`` has all systems and collections, and a folder for each collection its own table with all measures.
-Runs are stored: a second call makes only the missing ones, and the runs of systems that ``--remake`` names.
+Runs are stored in OUTPUT: a second call makes only the missing ones. ``--values`` is the folder for a table per
+collection: nDCG@10, a row per query and a column per system.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
-from collections.abc import Callable, Sequence
-from functools import partial
+import json
+import logging
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, cached_property, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import pandas as pd
 import pyterrier as pt
-from ir_measures import parse_measure
+from ir_measures import nDCG
 
-from experiments.collections import COLLECTIONS, open_collection
-from experiments.harness import systems
-from experiments.harness.collection import ALL, Collection
+import pyterrier_graph as ptg
+from experiments.ablation_parts.samples import sampled
+from experiments.collections import open_collection
+from experiments.harness.collection import ALL, Collection, Queries, joined
 from experiments.harness.command import Named, add_options, show_progress
-from experiments.harness.judgments import judged_ranking
-from experiments.harness.results import Results, choice, claim, deepest, slug, tabulate
-from experiments.harness.systems import Corpus, Fold
-from pyterrier_graph import summarize
-from pyterrier_graph.encoders.names import DEFAULT
+from experiments.harness.judgments import judged_ranking, relevant_passages
+from experiments.harness.results import Results, claim, write
+from experiments.report import (
+    BM25,
+    CROSS,
+    DENSE,
+    FITTED,
+    GNN,
+    HGAT,
+    INDEX,
+    LGRE,
+    MAXSIM,
+    MEAN,
+    MEAN_HYBRID,
+    NETWORK,
+    PAST,
+    RIVAL,
+    RIVAL_EVIDENCE,
+    TRAINED,
+)
+from pyterrier_graph.encoders.names import DEFAULT, resolve
+from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 
-MEASURES = ["nDCG@10", "RR@10", "R@100"]
-JUDGED_ONLY = "nDCG(judged_only=True)@10"
-POOLED_DEPTH = 1000  # results of a query; measures over judged documents look far down
-FOLDS = 5
-CHOICES = {choice(name): name for name in systems.NAMES}
+WHOLE = ("cranfield", "vaswani")  # collections of abstracts, each of which is one passage
+NO_LIMIT, PASSAGE_WORDS = 1_000_000, 120
+FOLDS = 5  # of a collection's own queries
+DEPTH = 300  # passages of a run; a document counts by its best passage
+MEASURE = nDCG @ 10
+
+PAIR_TOKENS = 128  # of a query and a passage
+
+Make = Callable[[], pt.Transformer]
 
 
 def command_line() -> argparse.ArgumentParser:
@@ -57,167 +81,240 @@ def command_line() -> argparse.ArgumentParser:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     command.add_argument("collections", nargs="+", type=Named.parse, help="NAME or NAME=FOLDER")
-    command.add_argument(
-        "--output", type=Path, required=True, help="folder for indexes, graphs, runs and tables"
-    )
-    for name, default in (("--systems", [*CHOICES]), ("--remake", [])):
-        command.add_argument(name, nargs="+", choices=[*CHOICES], default=default, metavar="SYSTEM")
+    command.add_argument("--output", type=Path, required=True, help="folder of indexes and runs")
+    command.add_argument("--values", type=Path, help="folder of the tables")
     add_options(
         command,
-        "collections",
-        passages=(17_500, "size of the sample of MedQuAD"),
-        train_queries=(int, "training queries, drawn at random (all)"),
+        "sizes",
+        passages=(4000, "size of the sample of MedQuAD"),
+        words=(int, "words of a sample of each collection (all of it)"),
         dev_queries=(300, "validation queries, drawn at random"),
         queries=(int, "test queries, drawn at random (all)"),
-        folds=(FOLDS, "number of divisions of a collection's own queries that are tested"),
-        first_stage=("pisa", "what BM25 runs on", ["pisa", "terrier"]),
-        measures=(MEASURES, "the first one is that of the table of all collections"),
-        seeds=([0], "of what is trained"),
-    )
-    add_options(
-        command,
-        "models",
-        encoder=(DEFAULT, "a saved DualEncoder or any encoder"),
-        cross_encoder=(DEFAULT, "a checkpoint that the cross-encoder and LGRe start at"),
-        trained_on=(str, "the collection that the encoder was trained on", COLLECTIONS),
+        encoder=(DEFAULT, "a checkpoint"),
         max_tokens=(256, "tokens of a passage"),
-        masked=(0.3, "share of the queries that give a GNNEncoder its loss in an epoch"),
+        max_query_tokens=(128, "tokens of a query"),
+        untrained=(False, "leave out the networks that are trained"),
+        rerankers=(False, "add rerankers"),
+        cross_encoder=(DEFAULT, "the checkpoint that the cross-encoder and LGRe start at"),
     )
     return command
 
 
-def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
-    """Runs the comparison, and returns its table."""
+def main(arguments: Sequence[str] | None = None) -> dict[str, pd.DataFrame]:
+    """Runs the comparison. Returns the table of each collection."""
     show_progress()
-    command = command_line()
-    options = command.parse_args(arguments)
+    options = command_line().parse_args(arguments)
     collections = {}
     for name, path in options.collections:
         about = argparse.Namespace(collection=name, path=path, passages=options.passages)
-        try:
-            collections[name] = open_collection(about)
-        except ValueError as error:
-            command.error(str(error))
+        collections[name] = sampled(open_collection(about), options.words)
     return run(collections, options)
 
 
-def run(collections: dict[str, Collection], options: argparse.Namespace) -> pd.DataFrame:
-    """Compares the systems.
-
-    Args:
-        collections: What is searched, by name.
-        options: See :func:`command_line`.
-
-    Returns:
-        The table: a row per system, a column per collection.
-    """
-    options.results = deepest(map(parse_measure, options.measures), least=100)
-    free = ("collections", "systems", "remake", "seeds", "measures", "cross_encoder", "trained_on")
-    claim(options.output, options, free)
-    benches = {name: Bench(name, collection, options) for name, collection in collections.items()}
-    for bench in benches.values():
-        bench.add_local()
-    for bench in benches.values():
-        others = [b for b in benches.values() if b.corpus.family != bench.corpus.family]
-        if others:
-            bench.add_from_elsewhere(max(others, key=lambda other: other.training_queries))
-    tables = []
-    for name, bench in benches.items():
-        per_query = pd.concat([result.per_query for result in bench.results], ignore_index=True)
-        baseline = systems.DUAL if systems.DUAL in set(per_query["name"]) else None
-        print(f"\n{name}")
-        tabulate(per_query, bench.corpus.output, bench.results[0].measures, baseline)
-        mark = "*" if name == options.trained_on else ""
-        tables.append(per_query.assign(collection=f"{name}{mark}"))
-    return report(pd.concat(tables, ignore_index=True), options)
+def run(
+    collections: Mapping[str, Collection], options: argparse.Namespace
+) -> dict[str, pd.DataFrame]:
+    """Compares the systems. Returns the table of each collection."""
+    claim(options.output, options, ("collections", "values", "untrained", "rerankers"))
+    encoder = SentenceEncoder(
+        options.encoder,
+        max_passage_tokens=options.max_tokens,
+        max_query_tokens=options.max_query_tokens,
+        verbose=False,
+    )
+    tables = {}
+    for name, collection in collections.items():
+        tables[name] = measured(Corpus(name, collection, encoder, options))
+        print(f"{name}\n{tables[name].mean().round(3).to_string()}", flush=True)
+        if options.values is not None:
+            write(tables[name].round(4).reset_index(), options.values / f"{name}.csv")
+            (options.values / "about.json").write_text(json.dumps(about(options), indent=1) + "\n")
+    return tables
 
 
-def report(per_query: pd.DataFrame, options: argparse.Namespace) -> pd.DataFrame:
-    """Writes and prints the table of all collections, with the mean over collections."""
-    measure = str(parse_measure(options.measures[0]))
-    names = per_query["name"].drop_duplicates()
-    baseline = systems.DUAL if systems.DUAL in set(names) else names.iloc[0]
-    values = per_query[per_query["measure"] == measure]
-    columns = {
-        name: summarize(rows, baseline)[measure]
-        for name, rows in values.groupby("collection", sort=False)
+def about(options: argparse.Namespace) -> dict[str, Any]:
+    """What was measured: the version, the last commit that changed the package, and the encoder."""
+    command = ["git", "log", "-1", "--format=%h", "--", "pyterrier_graph"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    return {
+        "version": ptg.__version__,
+        "commit": found.stdout.strip() or "unknown",
+        "encoder": options.encoder,
+        "max_tokens": options.max_tokens,
+        "max_query_tokens": options.max_query_tokens,
     }
-    means = values.groupby(["name", "collection"])["value"].mean().unstack().mean(1, skipna=False)
-    table = pd.DataFrame(columns).reindex([name for name in systems.NAMES if name in set(names)])
-    table["mean"] = means.reindex(table.index).map("{:.3f}".format).replace("nan", "")
-    table = table.fillna("").rename_axis("system")
-    per_query.to_csv(options.output / "per_query.csv", index=False)
-    table.reset_index().to_csv(options.output / "table.csv", index=False)
-    print(f"\n{measure}; + and -: significantly better and worse than {baseline}")
-    if options.trained_on:
-        print("*: the encoder was trained on this collection")
-    print(table.to_string())
-    return table
 
 
-class Bench:
-    """The runs of all systems on one collection.
+def measured(corpus: Corpus) -> pd.DataFrame:
+    """nDCG@10 of each query (row) and system (column) on a collection."""
+    parts = []
+    for number in corpus.folds:
+        with TemporaryDirectory(dir=corpus.output) as folder:
+            fold = Fold(corpus, number, Path(folder))
+            results = Results(corpus.output / f"fold-{number}", fold.test, [MEASURE])
+            for name, make in fold.systems().items():
+                logging.info("%s, fold %s: %s", corpus.name, number, name)
+                results.add(name, partial(fold.ranking, make))
+        parts.append(results.per_query)
+    values = pd.concat(parts)
+    table = values.pivot(index="qid", columns="name", values="value")
+    return table[values["name"].drop_duplicates()].rename_axis(columns=None)
+
+
+class Corpus:
+    """A collection and the two indexes without past queries, which are made once.
 
     Args:
-        name: Name of the collection.
+        name: Name of the collection on the command line.
         collection: The collection.
+        encoder: Encodes passages and queries.
         options: See :func:`command_line`.
     """
 
-    def __init__(self, name: str, collection: Collection, options: argparse.Namespace) -> None:
-        self.options = options
-        self.corpus = Corpus(name, collection, options.output / name, options)
-        numbers = range(options.folds) if ALL in collection.queries else [None]
-        self.folds = [Fold(self.corpus, number) for number in numbers]
-        measures = [*options.measures, *([JUDGED_ONLY] if self.corpus.pooled else [])]
-        parsed = [parse_measure(measure) for measure in measures]
-        self.results = [Results(fold.output, fold.test, parsed) for fold in self.folds]
-        self.systems = [CHOICES[chosen] for chosen in options.systems]
-        for fold, chosen in itertools.product(self.folds, options.remake):
-            fold.forget(slug(CHOICES[chosen]))
-
-    @property
-    def training_queries(self) -> int:
-        """The number of queries that a network can learn from."""
-        return len(self.folds[0].train.topics)
-
-    def add_local(self) -> None:
-        """Adds the runs of the systems that need no other collection: all of a fold, whose queries change the index."""
-        local = [system for system in self.systems if system in systems.SYSTEMS]
-        for (fold, results), system in itertools.product(self._folds(), local):
-            for seed in self.options.seeds if system in systems.TRAINED else self.options.seeds[:1]:
-                make = partial(Fold.pipeline, system=system, seed=seed)
-                self._add(fold, results, system, make, seed)
-
-    def add_from_elsewhere(self, source: Bench) -> None:
-        """Adds the runs of the systems that are tuned or trained on another collection."""
-        for (fold, results), system in itertools.product(self._folds(), self.systems):
-            if system == systems.MEAN_ELSEWHERE:
-                make = partial(Fold.mean_like, source=source.folds[0])
-                self._add(fold, results, system, make, 0, source.corpus.name)
-            for seed in self.options.seeds if system == systems.GNN_ELSEWHERE else []:
-                make = partial(Fold.gnn_like, source=source.folds[0], seed=seed)
-                self._add(fold, results, system, make, seed, source.corpus.name)
-
-    def _folds(self) -> list[tuple[Fold, Results]]:
-        return [*zip(self.folds, self.results, strict=True)]
-
-    def _add(
-        self,
-        fold: Fold,
-        results: Results,
-        system: str,
-        make: Callable[[Fold], pt.Transformer],
-        seed: int,
-        source: str | None = None,
+    def __init__(
+        self, name: str, collection: Collection, encoder: Any, options: argparse.Namespace
     ) -> None:
-        depth = POOLED_DEPTH if self.corpus.pooled else self.options.results
+        self.name, self.collection, self.encoder, self.options = name, collection, encoder, options
+        self.output = options.output / name
+        self.output.mkdir(parents=True, exist_ok=True)
+        self.folds = range(FOLDS) if ALL in collection.queries else [0]
+        self.past = name != "html"  # no page is looked for by both training and test queries
 
-        def ranking() -> pd.DataFrame:
-            return judged_ranking(make(fold)(fold.test.topics), fold.test.qrels, depth)
+    @cached_property
+    def index(self) -> ptg.GraphIndex:
+        """Passages with their titles as context."""
+        return self._built(ptg.GraphIndex(self.output / "index", encoder=self.encoder))
 
-        file = None if source is None else f"{system}, {source}"
-        results.add(system, ranking, seed, file=file, fold=fold.number)
+    @cached_property
+    def rival(self) -> ptg.GraphIndex:
+        """The same without relations: vectors are those of the encoder."""
+        without = ptg.GraphMean(None, self.encoder, {}, verbose=False)
+        rival = ptg.GraphIndex(self.output / "rival", encoder=without)
+        if not rival.built():  # texts are not encoded twice
+            shutil.copytree(self.index.path / "encoded", rival.path / "encoded", dirs_exist_ok=True)
+        return self._built(rival)
+
+    @cached_property
+    def maxsim(self) -> ptg.GraphMaxSim:
+        """GraphMaxSim over stored token vectors."""
+        options = self.options
+        encoder = ptg.TokenEncoder(
+            resolve(options.encoder),
+            max_passage_tokens=options.max_tokens,
+            max_query_tokens=options.max_query_tokens,
+        )
+        tokens = ptg.TokenStore(self.output / "tokens")
+        if not tokens.built():
+            tokens.build(self.index.graph, encoder, titles=True)
+        return ptg.GraphMaxSim(self.index.graph, encoder, tokens=tokens, verbose=False)
+
+    def _built(self, index: ptg.GraphIndex) -> ptg.GraphIndex:
+        if index.built():
+            return index
+        words = NO_LIMIT if self.name in WHOLE else PASSAGE_WORDS
+        return index.index(self.collection.get_corpus_iter(), passage_words=words)
+
+
+class Fold:
+    """The systems of one division of the queries.
+
+    Args:
+        corpus: The collection.
+        number: Which division.
+        folder: For indexes with past queries; it can be deleted afterwards.
+    """
+
+    def __init__(self, corpus: Corpus, number: int, folder: Path) -> None:
+        self.corpus, self.folder, options = corpus, folder, corpus.options
+        split = corpus.collection.split(fold=number, dev_queries=options.dev_queries)
+        self.past, self.dev = split["train"], split["dev"]
+        self.test = split["test"].sample(options.queries)
+        more = [split["extra"]] if "extra" in split else []
+        self.train: Queries = joined([self.past, *more])
+        self.index_with_past = cache(partial(self._with_past, "index"))
+        self.rival_with_past = cache(partial(self._with_past, "rival"))
+
+    def systems(self) -> dict[str, Make]:
+        """The systems by name; none is made before it is called."""
+        corpus = self.corpus
+        systems: dict[str, Make] = {
+            BM25: lambda: corpus.index.bm25(DEPTH),
+            DENSE: lambda: corpus.rival.dense(DEPTH),
+            RIVAL: lambda: hybrid(corpus.rival),
+            RIVAL_EVIDENCE: lambda: corpus.rival.hybrid(DEPTH),
+            MEAN: lambda: corpus.index.dense(DEPTH),
+            MEAN_HYBRID: lambda: hybrid(corpus.index),
+            INDEX: lambda: corpus.index.hybrid(DEPTH),
+        }
+        if not corpus.past:
+            return systems
+        systems |= {
+            BM25 + PAST: lambda: self.index_with_past().bm25(DEPTH),
+            MEAN + PAST: lambda: self.index_with_past().dense(DEPTH),
+            RIVAL_EVIDENCE + PAST: lambda: self.rival_with_past().hybrid(DEPTH),
+            INDEX + PAST: lambda: self.index_with_past().hybrid(DEPTH),
+            RIVAL_EVIDENCE + FITTED: lambda: self.rival_with_past().fit(*self.dev).hybrid(DEPTH),
+            INDEX + FITTED: lambda: self.index_with_past().fit(*self.dev).hybrid(DEPTH),
+        }
+        if not corpus.options.untrained:
+            systems[NETWORK + TRAINED] = partial(self._network, edges=False)
+            systems[GNN + TRAINED] = partial(self._network, edges=True)
+        if corpus.options.rerankers:
+            systems[MAXSIM] = lambda: self._first(100) >> corpus.maxsim
+            systems[HGAT] = self._hgat
+            systems[CROSS] = partial(self._text_reranker, ptg.CrossEncoderReranker)
+            systems[LGRE] = partial(self._text_reranker, ptg.LGReReranker)
+        return systems
+
+    def ranking(self, make: Make) -> pd.DataFrame:
+        """The run of a system, of documents where documents are judged."""
+        return judged_ranking(make()(self.test.topics), self.test.qrels, 100)
+
+    def _with_past(self, kind: str) -> ptg.GraphIndex:
+        """A copy of an index, with past queries."""
+        original: ptg.GraphIndex = getattr(self.corpus, kind)
+        shutil.copytree(original.path, self.folder / kind)
+        index = ptg.GraphIndex(self.folder / kind, encoder=original.encoder)
+        qrels = relevant_passages(index.graph, self.past.qrels)
+        return index.update([], answered=(self.past.topics, qrels))
+
+    def _network(self, *, edges: bool) -> pt.Transformer:
+        """A network trained on the training queries."""
+        index = self.index_with_past()
+        assert index.version is not None
+        gnn = ptg.GNNEncoder(
+            index.graph,
+            self.corpus.encoder,
+            config=ptg.GNNEncoderConfig(edges=edges),
+            query_graph=index.version.queries,
+            folder=index.path / "encoded",
+            verbose=False,
+        )
+        gnn.fit(*self.train, *self.dev)
+        return gnn.index(self.folder / f"edges-{edges}.flex").retriever(DEPTH)
+
+    def _first(self, depth: int) -> pt.Transformer:
+        """The passages that are reranked."""
+        return self.index_with_past().hybrid(depth)
+
+    def _hgat(self) -> pt.Transformer:
+        """HGAT with the token vectors of GraphMaxSim, trained."""
+        start = self.corpus.maxsim
+        hgat = ptg.HGATReranker(start.graph, start.encoder, tokens=start.tokens, verbose=False)
+        pipeline: Any = self._first(100) >> hgat
+        return pipeline.fit(*self.train, *self.dev)
+
+    def _text_reranker(self, kind: Any) -> pt.Transformer:
+        """A cross-encoder or LGRe, trained; both start at the same checkpoint."""
+        checkpoint = resolve(self.corpus.options.cross_encoder)
+        tokens = min(PAIR_TOKENS, self.corpus.options.max_tokens)
+        pipeline: Any = self._first(20) >> kind(checkpoint, max_tokens=tokens, verbose=False)
+        return pipeline.fit(*self.train, *self.dev)
+
+
+def hybrid(index: ptg.GraphIndex) -> ptg.Hybrid:
+    """The hybrid of an index without the evidence of other results."""
+    return ptg.Hybrid(index.bm25(), index.dense(), num_results=DEPTH, verbose=False)
 
 
 if __name__ == "__main__":

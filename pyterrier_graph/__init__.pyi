@@ -13,12 +13,10 @@ from .encoders.token_store import TokenStore as TokenStore
 from .evaluation import measures as measures
 from .evaluation.cross_validation import cross_validate as cross_validate
 from .evaluation.cross_validation import query_folds as query_folds
-from .evaluation.model_card import write_card as write_card
 from .evaluation.significance import summarize as summarize
 from .gnn_encoder.encoder import GNNEncoder as GNNEncoder
 from .gnn_encoder.network import GNNEncoderConfig as GNNEncoderConfig
 from .gnn_encoder.training import GNNEncoderTraining as GNNEncoderTraining
-from .graph_maxsim.index import LateInteractionIndex as LateInteractionIndex
 from .graph_maxsim.reranker import GraphMaxSim as GraphMaxSim
 from .graph_mean.contextual_index import ContextualIndex as ContextualIndex
 from .graph_mean.graph_mean import GraphMean as GraphMean

@@ -75,7 +75,6 @@ LABELS = {
     "external_i": "citing passage",
     "retrieved": "query that found it",
     "relevant": "query that it answers",
-    "generated": "query generated from it",
     "document": "document",
 }
 

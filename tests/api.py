@@ -123,7 +123,9 @@ def entries(name: str, value: Any) -> Iterator[str]:
         yield f"{name}({'*, ' if keywords else ''}fields){bases_of(value)}"  # type: ignore[arg-type]
         yield from fields(value)  # type: ignore[arg-type]
     if inspect.isclass(value):
-        if not dataclasses.is_dataclass(value):
+        if issubclass(value, Warning):
+            yield f"{name}{bases_of(value)}"
+        elif not dataclasses.is_dataclass(value):
             yield call(name, value)
         yield from members(value)
     elif callable(value) and not isinstance(value, ModuleType):

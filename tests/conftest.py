@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
 if TYPE_CHECKING:
@@ -46,6 +47,11 @@ os.environ |= {
     # And processes that are forked have none of their parent's.
     "OMP_NUM_THREADS": "1",
 }
+
+settings.register_profile(
+    "tests", max_examples=15, deadline=None, suppress_health_check=[*HealthCheck]
+)
+settings.load_profile("tests")
 
 link_jars(_JARS, Path(os.environ["PYTERRIER_HOME"]))
 

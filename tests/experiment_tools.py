@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
-from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 import pandas as pd
 import pyterrier as pt
 import tiny
-from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 
 from experiments.harness.collection import ALL, Collection, Queries, Query, queries_by_split
 from pyterrier_graph.documents.document import Node
@@ -31,17 +27,6 @@ class Matches(pt.Transformer):
             for q, t in zip(found["query"], found["text"], strict=True)
         ]
         return pt.model.add_ranks(found.assign(score=shared)).drop(columns="text")
-
-
-@cache
-def cross_encoder() -> str:
-    """Folder of an untrained cross-encoder with one label."""
-    folder = Path(mkdtemp(prefix="tiny-cross-encoder-"))
-    BertForSequenceClassification(
-        BertConfig.from_pretrained(tiny.checkpoint(), num_labels=1)
-    ).save_pretrained(folder)
-    BertTokenizerFast.from_pretrained(tiny.checkpoint()).save_pretrained(folder)
-    return str(folder)
 
 
 def texts(queries_per_word: int = 2) -> Collection:

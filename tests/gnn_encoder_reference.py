@@ -205,3 +205,29 @@ def in_batch_loss(queries: Tensor, passages: Tensor, positives: list[int]) -> fl
         wrong = sum(math.exp(dot(q, p)) for number, p in enumerate(passages) if number != positive)
         losses.append(-math.log(right / (right + wrong)))
     return sum(losses) / len(losses)
+
+
+def preprint_loss(
+    queries: list[Tensor], batch: list[int], states: Tensor, pairs: list[int]
+) -> float:
+    """Eq. 11 of 000, its mean: of each query whose positive (``pairs``) is in P_b; {p-} is P_b without it."""
+    losses = []
+    for q, positive in zip(queries, pairs, strict=True):
+        if positive in batch:
+            right = math.exp(dot(q, states[positive]))
+            wrong = sum(math.exp(dot(q, states[p])) for p in batch if p != positive)
+            losses.append(-math.log(right / (right + wrong)))
+    return sum(losses) / len(losses) if losses else 0.0
+
+
+def retraining_loss(
+    queries: Tensor, states: dict[str, Tensor], examples: list[tuple[str, ...]]
+) -> float:
+    """Eq. 12 of 000 in Eq. 2: fixed h'_p by docno; an example is a positive and its hard negatives, of one query."""
+    batch = {docno for example in examples for docno in example}
+    losses = []
+    for q, (positive, *_) in zip(queries, examples, strict=True):
+        similarity = {docno: dot(q, states[docno]).item() for docno in batch}  # Eq. 12
+        total = sum(math.exp(value) for value in similarity.values())
+        losses.append(-math.log(math.exp(similarity[positive]) / total))  # Eq. 2
+    return sum(losses) / len(losses)

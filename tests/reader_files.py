@@ -123,10 +123,13 @@ def word(body: str, target: str = "b.docx", head: str = "") -> bytes:
     office = "http://schemas.openxmlformats.org"
     names = f'xmlns:w="{office}/wordprocessingml/2006/main" xmlns:r="{office}/officeDocument/2006/relationships"'
     kind = f"{office}/officeDocument/2006/relationships"
+    styles = "".join(
+        f'<w:style w:type="paragraph" w:styleId="{style}"><w:name w:val="{name}"/></w:style>'
+        for style, name in [("T", "Title"), *((f"H{n}", f"heading {n}") for n in range(1, 10))]
+    )
     parts = {
         "word/document.xml": f"{head}<w:document {names}><w:body>{body}</w:body></w:document>",
-        "word/styles.xml": f'<w:styles {names}><w:style w:type="paragraph" w:styleId="H1"><w:name w:val="heading 1"/>'
-        "</w:style></w:styles>",
+        "word/styles.xml": f"<w:styles {names}>{styles}</w:styles>",
         "word/_rels/document.xml.rels": f'<Relationships xmlns="{office}/package/2006/relationships">'
         f'<Relationship Id="r1" Type="{kind}/hyperlink" Target="{target}" TargetMode="External"/>'
         f'<Relationship Id="r2" Type="{kind}/styles" Target="styles.xml"/></Relationships>',

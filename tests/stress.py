@@ -1,9 +1,8 @@
-"""GraphIndex under stress: kills, failing writes, readers and other writers during changes, flipped bits.
+"""GraphIndex under stress: killed changes, and readers during changes.
 
-``python -W ignore tests/stress.py kills 500 disk 50`` runs this many rounds of each; ``STRESSES`` has the other names.
-Each prints its counts, and fails at the first index that is damaged, or that is neither the former version nor the new
-one. A process is forked for each change, so that none imports PyTorch again. Indexes of nine passages have codes for
-approximate search.
+``python -W ignore tests/stress.py kills 500 readers 500`` runs this many rounds of each. Each prints its counts, and
+fails at the first index that is damaged, or that is neither the former version nor the new one. A process is forked
+for each change, so that none imports PyTorch again. Indexes of nine passages have codes for approximate search.
 """
 
 from __future__ import annotations
@@ -156,30 +155,6 @@ def kills(rounds: int, folder: Path, draw: random.Random) -> Counter[str]:
     return counts
 
 
-def disk(rounds: int, folder: Path, draw: random.Random) -> Counter[str]:
-    """No file may exceed a random size: a change fails, and has no effect."""
-    path, now, counts = folder / "index", None, Counter[str]()
-
-    def limited(about: Change, size: int) -> None:
-        import resource  # not on Windows
-
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-        change(path, about)
-
-    for number in range(rounds):
-        about, after = drawn(draw, now)
-        try:
-            forked(partial(limited, about, int(10 ** draw.uniform(1, 5.5))))
-            outcome = "done"
-        except RuntimeError as error:
-            outcome = str(error)[:190]
-        version = forked(partial(check, path, [now, after], number % 5 == 0))
-        assert (version == 1) == (outcome == "done"), outcome
-        counts[outcome] += 1
-        now = after if version else now
-    return counts
-
-
 def answer(index: ptg.GraphIndex) -> str:
     """A digest of the texts of an index, and of what a search finds."""
     results = index.search("alpha mu", 20).to_csv(float_format="%.4f")
@@ -225,53 +200,7 @@ def readers(rounds: int, folder: Path, draw: random.Random) -> Counter[str]:
     return Counter(counts | {"too late": rounds - len(seen)})
 
 
-def writers(rounds: int, folder: Path, draw: random.Random) -> Counter[str]:
-    """Two processes change an index: each change counts once, and the second one is told to wait."""
-    path = folder / "index"
-    forked(lambda: change(path, drawn(draw, None)[0]))
-
-    def write(name: str) -> int:
-        refused, index, number = 0, opened(path), 0
-        while number < rounds:
-            try:
-                index.update([{"docno": f"{name}{number}", "title": "mu", "text": "alpha beta"}])
-                number += 1
-            except BlockingIOError:
-                refused += 1
-                time.sleep(0.05)
-        return refused
-
-    with ThreadPool(2) as pool:
-        refused = pool.map(forked, [lambda: write("a"), lambda: write("b")])
-    texts = forked(lambda: texts_in(opened(path).verify().graph))
-    assert all(f"{name}{number}%p0" in texts for name in "ab" for number in range(rounds))
-    return Counter({"changes": 2 * rounds, "told to wait": sum(refused)})
-
-
-def flips(rounds: int, folder: Path, draw: random.Random) -> Counter[str]:
-    """Flips single bits of any files of an index: verify() finds each."""
-    path = folder / "index"
-    for kind in "index", "update", "update":
-        change(path, (kind, drawn(draw, None)[1]))
-    files = sorted(file for file in path.rglob("*") if file.is_file() and file.stat().st_size)
-    for _ in range(rounds):
-        file = draw.choice(files)
-        content = file.read_bytes()
-        place, bit = draw.randrange(len(content)), draw.randrange(8)
-        flipped = bytes([content[place] ^ 1 << bit])
-        file.write_bytes(content[:place] + flipped + content[place + 1 :])
-        try:
-            ptg.GraphIndex(path, verbose=False).verify()
-        except ValueError as error:
-            assert "damaged" in str(error) or "is needed" in str(error), error
-        else:
-            raise AssertionError(f"{file}: byte {place}")
-        file.write_bytes(content)
-    ptg.GraphIndex(path, verbose=False).verify()
-    return Counter({"flips": rounds, "files": len(files)})
-
-
-STRESSES = {work.__name__: work for work in (kills, disk, readers, writers, flips)}
+STRESSES = {work.__name__: work for work in (kills, readers)}
 
 
 def main(*given: str) -> None:

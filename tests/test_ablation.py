@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from hashlib import blake2b
 
 import ir_measures
@@ -15,7 +14,7 @@ from ir_measures import nDCG
 import pyterrier_graph as ptg
 from experiments import ablation
 from experiments.ablation_parts import mechanisms, page, variants
-from experiments.ablation_parts.corpus import Corpus, Division
+from experiments.ablation_parts.corpus import Corpus
 from experiments.ablation_parts.encoding import Store
 from experiments.ablation_parts.samples import sampled
 from experiments.ablation_parts.systems import Bench, Search, Vector, coordinate_search
@@ -119,19 +118,6 @@ def test_the_hybrid_is_that_of_the_package_and_measured_as_by_ir_measures(bench)
     )
 
 
-def test_vectors_are_encoded_once(tmp_path):
-    asked = []
-
-    def counted(texts):
-        asked.extend(texts)
-        return encode(texts)
-
-    first = Store(tmp_path, counted)(["one", "two"])
-    again = Store(tmp_path, counted)(["two", "three", "one"])
-    assert sorted(asked) == ["one", "three", "two"]
-    np.testing.assert_array_equal(again[[2, 0]], first)
-
-
 def test_a_sample_has_whole_documents_and_the_queries_that_they_answer(collection):
     size = len(next(iter(collection.documents()))["text"].split())
     part = sampled(collection, 5 * size)
@@ -160,16 +146,3 @@ def test_a_number_moves_only_as_far_as_queries_support_it():
         for best in (True, False)
     ]
     assert [search.alpha for search in found] == [0.8, 0.6]
-
-
-def test_without_a_column_of_past_queries_there_is_nothing_to_fit(bench):
-    empty = Queries(*(frame.iloc[:0] for frame in bench.division.dev))
-    alone = Bench(bench.corpus, Division(bench.division.test, empty, empty), 1, past=True)
-    assert not alone.past
-    assert alone.fit(Vector(), Search(fit="se")).alpha == 0.6
-
-
-def test_the_command_line_names_what_it_does_not_know():
-    with pytest.raises(SystemExit):
-        ablation.command_line().parse_args(["nowhere=/tmp", "--output", "/tmp"])
-    assert isinstance(ablation.command_line(), argparse.ArgumentParser)

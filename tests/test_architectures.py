@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 import tiny
 import torch
-from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
@@ -31,13 +30,11 @@ SIZES = {
 }
 POSITIONS = 48
 ARCHITECTURES: dict[str, dict[str, Any]] = {
-    "bert": {},
     "xlm-roberta": {
         "pad_token_id": 1,
         "max_position_embeddings": POSITIONS + 2,
     },  # positions begin after padding
     "modernbert": {"pad_token_id": 1, "global_attn_every_n_layers": 2, "reference_compile": False},
-    "mpnet": {"pad_token_id": 1, "max_position_embeddings": POSITIONS + 2},
     "qwen3": {"pad_token_id": 1, "num_key_value_heads": 1, "head_dim": 8},
 }
 TEXTS = {
@@ -53,7 +50,6 @@ PARTS = {
     "right to left": "البحث",
     "Thai": "เอกสาร",
 }  # which BM25 finds
-NAMES = {"bos": "s", "eos": "/s", "unk": "unk", "pad": "pad", "mask": "mask"}
 architectures = pytest.mark.parametrize("name", ARCHITECTURES)
 
 
@@ -144,26 +140,6 @@ def test_sentence_encoder(name: str) -> None:
     assert np.allclose(*short.encode_docs(["abcdefgh" * 2, "abcdefgh" * 3]), atol=1e-5)
 
 
-def test_the_first_dimensions(tmp_path: Path) -> None:
-    encoder = ptg.DualEncoder(sentences("bert"), device="cpu", dtype="float32", verbose=False)
-    before, vectors = encoder.model_name, encoder.encode_docs(["alpha", "beta"])[:, :8]
-    encoder.network.truncate_dim = 8
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    assert encoder.model_name != before and np.allclose(
-        encoder.encode_docs(["alpha", "beta"]), vectors, atol=1e-6
-    )
-    docs = [{"docno": "a", "title": "x", "text": "alpha"}]
-    assert (
-        len(
-            ptg.GraphIndex(tmp_path / "i", encoder=encoder, verbose=False)
-            .index(docs)
-            .dense()
-            .search("alpha")
-        )
-        == 1
-    )
-
-
 @architectures
 def test_graph_mean_and_index(name: str, tmp_path: Path) -> None:
     docs = [{"docno": docno, "title": "title", "text": text} for docno, text in TEXTS.items()]
@@ -192,20 +168,6 @@ def test_token_encoder(name: str) -> None:
     assert all(
         weight.grad is None or weight.grad.isfinite().all()
         for weight in encoder.network.parameters()
-    )
-
-
-@architectures
-def test_a_training_step(name: str) -> None:
-    training = ptg.DualEncoderTraining(epochs=1, batch_size=2, learning_rate=0.01)
-    encoder = ptg.DualEncoder(
-        sentences(name), training=training, device="cpu", dtype="float32", verbose=False
-    )
-    before = encoder.encode_docs(["alpha"])
-    rows = [{"query": word, "positive": text} for word, text in TEXTS.items()]
-    encoder.fit_examples(Dataset.from_list(rows))
-    assert np.isfinite(encoder.encode_docs(["alpha"])).all() and not np.array_equal(
-        before, encoder.encode_docs(["alpha"])
     )
 
 

@@ -3,8 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pyterrier as pt
-import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pyterrier_graph.graphs.candidate_graph import CandidateGraph
@@ -47,20 +46,6 @@ def test_graph_of_a_query():
     assert graph.docnos_of(graph.document) == ["d"] * 4 + ["e"] * 2
 
 
-def test_columns_and_rows_stay():
-    out = CandidateGraph()(RUN)
-    pd.testing.assert_frame_equal(out.drop(columns="graph"), RUN)
-    assert [graph is out["graph"].iloc[0] for graph in out["graph"]] == [
-        True,
-        True,
-        True,
-        False,
-        True,
-        False,
-    ]
-    assert not any(column.startswith("q") for column in set(out.columns) - set(RUN.columns))
-
-
 def test_other_docnos():
     docnos = ["a%p1%p0", "a%p1%p1", "a%s0", "a%p1", "a"]
     graph = CandidateGraph()(pd.DataFrame({"qid": "1", "docno": docnos, "text": docnos}))[
@@ -78,15 +63,6 @@ def test_sliding_windows():
     assert edges(graph, "order")[:3] == [("d%p0", "d%p1"), ("d%p1", "d%p2"), ("d%p2", "d%p3")]
 
 
-@pytest.mark.parametrize("columns", [["qid", "docno", "text"], [*RUN.columns]])
-def test_empty_frame(columns):
-    out = CandidateGraph()(RUN[columns].iloc[:0])
-    assert list(out.columns) == [*columns, "graph"]
-    assert list(CandidateGraph()(RUN[columns]).columns) == list(out.columns)
-    assert not len(out)
-
-
-@settings(max_examples=30, deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from("de"), st.integers(0, 12)), min_size=1, max_size=8, unique=True

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import re
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
-import pyterrier as pt
 import pytest
 import tiny
 from html_reader import HOSTILE, Reader
 
 import pyterrier_graph as ptg
-from pyterrier_graph.documents.document import Node, Reference, StructuredDocument
-from pyterrier_graph.graphs.hetero_graph import MemoryGraph
+from pyterrier_graph.documents.document import StructuredDocument
 from pyterrier_graph.html import HtmlCard, card
 
 HGAT = ptg.HGATConfig(layers=1, heads=2, relations=("order", "title"))
@@ -79,21 +75,6 @@ def test_a_card_has_the_facts_of_its_object(row: str, tmp_path: Path) -> None:
     assert row in {f"{name} {fact}" for name, fact in table.items()}
 
 
-def test_the_card_of_a_mean_has_its_weights(tmp_path: Path) -> None:
-    fixed = ptg.GraphMean(tiny.graph(), dual(), {"title": 1.0, "order/order": 0.25}, **QUIET)
-    html = fixed._repr_html_()
-    assert (
-        "section title</span>: 1" in html
-        and 'title="order/order">next passage of next passage</span>: 0.25' in html
-    )
-    auto = Reader(
-        ptg.GraphMean(
-            tiny.graph(), dual(), query_graph=query_graph(tmp_path), **QUIET
-        )._repr_html_()
-    )
-    assert "weightstitles above: 0.75, query that it answers: 0.75" in auto.text
-
-
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> ptg.DocumentGraph:
     return stored(tmp_path_factory.mktemp("graphs"), tiny.documents())
@@ -143,40 +124,6 @@ def test_a_graph_shows_its_sizes(corpus: ptg.DocumentGraph) -> None:
     assert len(html.encode()) < 40_000
 
 
-def test_names_and_texts_of_documents_are_escaped(tmp_path: Path) -> None:
-    nodes = (
-        Node("section", HOSTILE, -1),
-        Node("passage", HOSTILE * 20, 0),
-        Node("passage", "a\n\tb", 0),
-    )
-    documents = [
-        StructuredDocument(HOSTILE, nodes, (), (Reference("external", 0, f"{HOSTILE}2"),)),
-        StructuredDocument(f"{HOSTILE}2", nodes),
-    ]
-    for graph in (
-        MemoryGraph.from_documents(documents),
-        ptg.DocumentGraph(tmp_path / "g").index(documents),
-    ):
-        read = Reader(graph._repr_html_())
-        assert "script" not in read.seen and not any(
-            name.startswith("on") for name, _ in read.attributes
-        )
-
-
-def test_a_graph_that_is_not_there(corpus: ptg.DocumentGraph, tmp_path: Path) -> None:
-    nowhere = Reader(ptg.DocumentGraph(tmp_path / "nowhere")._repr_html_())
-    assert nowhere.table == {"documents": "not built yet"}
-    shutil.copytree(corpus.path, tmp_path / "cut")
-    file = max((tmp_path / "cut").iterdir(), key=lambda path: path.stat().st_size)
-    file.write_bytes(file.read_bytes()[:-1])
-    assert (
-        "is damaged"
-        in Reader(ptg.DocumentGraph(tmp_path / "cut")._repr_html_()).table["not readable"]
-    )
-    empty = Reader(MemoryGraph.from_documents([])._repr_html_())
-    assert empty.table["documents"] == "0"
-
-
 def test_hgat_before_and_after_training(tmp_path: Path) -> None:
     reranker = hgat(tiny.graph())
     new = own(reranker._repr_html_())
@@ -201,26 +148,3 @@ def test_hgat_before_and_after_training(tmp_path: Path) -> None:
         own(untrained._repr_html_()).table["trained"]
         == f"loaded from {str(tmp_path / 'untrained')!r}"
     )
-
-
-def test_the_schematic_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    reranker, maxsim = hgat(tiny.graph()), ptg.GraphMaxSim(tiny.graph(), tiny.encoder())
-    titles = re.findall(r'pts-transformer-title">(\w+)<', (reranker >> maxsim)._repr_html_())
-    assert titles == ["HGAT", "GraphMaxSim"]
-    assert re.findall(r'pts-transformer-title">(\w+)<', reranker._repr_html_()) == ["HGAT"]
-
-    dense = ptg.GraphMean(tiny.graph(), ptg.DualEncoder(tiny.checkpoint()), verbose=False).index(
-        tmp_path / "x.flex"
-    )
-    hybrid = ptg.Hybrid(dense.retriever(), dense.retriever() >> maxsim)
-    monkeypatch.setattr(pt.documentation, "url_for_class", None)  # as without a network
-    titles = re.findall(r'pts-transformer-title">(\w+)<', (hybrid >> reranker)._repr_html_())
-    assert {"GraphMaxSim", "HGAT", "retriever"} <= {*titles}
-
-    def fail(*_: Any, **__: Any) -> str:
-        raise pt.inspect.InspectError("no schematic")
-
-    monkeypatch.setattr(pt.schematic, "draw", fail)
-    assert "pts-" not in maxsim._repr_html_() and own(maxsim._repr_html_()).table
-    monkeypatch.setenv("PYTERRIER_DISABLE_NOTEBOOK_SCHEMATIC", "1")
-    assert maxsim._repr_html_().startswith('<div class="ptg">')

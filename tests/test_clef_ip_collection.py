@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import ir_datasets
@@ -56,20 +55,6 @@ def test_documents(miniature: Miniature) -> None:
                 for source, target in expected.description_references
             ),
         }
-
-
-def test_documents_through_ir_datasets(home: Path, miniature: Miniature) -> None:
-    dataset = ir_datasets.load("clef-ip")
-    documents = [*dataset.docs_iter()]
-    assert [document.doc_id for document in documents] == [*miniature.documents]
-    with pytest.raises(ValueError, match="Indices"):
-        dataset.docs_iter()[-3:]
-    store = dataset.docs_store()
-    assert store.get(documents[7].doc_id) == documents[7]
-    assert [*store.get_many(["EP-9999999-A1", documents[0].doc_id])] == [documents[0].doc_id]
-    with pytest.raises(KeyError):
-        store.get("../EP-9999999-A1")
-    assert dataset.docs_count() is None
 
 
 @pytest.mark.parametrize("split, language", SETS)
@@ -143,28 +128,3 @@ def test_says_where_to_get_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_
             SPLITS["2013/test"][0],
         ):
             assert part in str(raised.value)
-
-
-@pytest.fixture
-def own(miniature: Miniature, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the miniature that a test may change."""
-    monkeypatch.setenv("IR_DATASETS_HOME", str(tmp_path))
-    provider.register()
-    shutil.copytree(miniature.home, tmp_path / "clef-ip")
-    return tmp_path / "clef-ip"
-
-
-def test_judgments_of_what_is_not_there(own: Path, miniature: Miniature) -> None:
-    before = [*miniature.split_judgments("2013/test", "EN")]
-    path = own / SPLITS["2013/test"].qrels.format("EN")
-    topic = before[0].topic
-    odd = [
-        f"{topic},EP-9999999-A1,/patent-document/claims/claim[1]",
-        f"{topic},{before[0].ucid},/patent-document/claims/claim[999]",
-        f"{topic},{before[0].ucid},/patent-document/description/heading[1]",
-        f"PSG999,{before[0].ucid},/patent-document/claims/claim[1]",
-    ]
-    path.write_text(path.read_text("utf-8") + "\n".join(odd), "utf-8")
-    dataset = load("2013/test", "en")
-    with pytest.warns(UserWarning, match=f"3 of {len(before) + 3} judgments are left out"):
-        assert len([*dataset.qrels_iter()]) == len(before)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from test_document_graph import DOCUMENTS, corpora
 
@@ -62,33 +61,9 @@ def test_passages_with_titles_and_queries(graph, queries):
     }
 
 
-def test_documents_with_context(graph, queries):
-    found = read(graph, "documents", context=("title", "relevant", "external"), query_graph=queries)
-    dot = "Dot product.\nFor 2-D arrays.\nSee above."
-    assert (
-        found["numpy.dot"]["text"] == f"dot\nNotes\nmatrix times vector\ninner product\nvdot\n{dot}"
-    )
-    assert found["empty"] == {"text": ""}
-    fields = read(
-        graph, "documents", context=("title", "relevant"), query_graph=queries, fields=True
-    )
-    assert fields["numpy.dot"] == {
-        "text": dot,
-        "title": "dot\nNotes",
-        "relevant": "matrix times vector\ninner product",
-    }
-    only = read(graph, "documents", context="external", fields=True)
-    assert only["numpy.dot"] == {
-        "text": f"dot\n{dot}".replace("For", "Notes\nFor"),
-        "external": "vdot",
-    }
-
-
-def test_masked_queries_are_left_out(graph, queries):
-    masked = queries.without(queries.qids.inv[["q1"]])
-    found = read(graph, context="relevant", query_graph=masked)
-    assert found["numpy.dot%p0"]["text"] == "matrix times vector\nDot product."
-    assert found["numpy.vdot%p1"]["text"] == "flat arrays\nFlattens."
+def test_documents_have_no_context(graph):
+    with pytest.raises(ValueError, match="context= is for passages"):
+        graph.get_corpus_iter("documents", context="title")
 
 
 def test_a_query_graph_of_some_passages(graph, tmp_path):
@@ -102,29 +77,11 @@ def test_a_query_graph_of_some_passages(graph, tmp_path):
     assert found["numpy.vdot%p0"]["text"] == "Of two vectors."
 
 
-def test_query_graphs_that_do_not_fit(graph, queries, tmp_path):
-    with pytest.raises(
-        ValueError, match=r"relevant are relations of queries: give query_graph=QueryPassageGraph"
-    ):
-        graph.get_corpus_iter(context=("title", "relevant"))
-    with pytest.raises(ValueError, match=r"has no 'retrieved' edges: build it with a retriever"):
-        graph.get_corpus_iter(context="retrieved", query_graph=queries)
-    qrels = QRELS.iloc[:1].assign(docno="numpy.dot%p7")
-    other = QueryPassageGraph(tmp_path / "q").build(TOPICS, ["numpy.dot%p7"], qrels=qrels)
-    with pytest.raises(
-        ValueError, match=r"built for other passages: 'numpy.dot%p7' is not in DocumentGraph"
-    ):
-        graph.get_corpus_iter(context="relevant", query_graph=other)
-    assert (
-        len(read(graph, context="title", query_graph=other)) == 5
-    )  # its relations are not asked for
-
-
 # --- against plain loops
 
 
 def literal(
-    graph: HeteroGraph, kind: str, relations: list[str], fields: bool, most: int
+    graph: HeteroGraph, relations: list[str], fields: bool, most: int
 ) -> list[dict[str, str]]:
     def step(nodes: list[int], relation: str) -> list[int]:
         return [int(other) for node in nodes for other in graph.edges(relation)[node]]
@@ -135,13 +92,7 @@ def literal(
             nodes = step(nodes, relation)
         return {*nodes} - {node}
 
-    if kind == "passages":
-        rows = [([int(node)], graph.ids_of([node])[0]) for node in graph.passage_nodes]
-    else:
-        rows = [
-            ([*range(start, end)], graph.docnos_of([document])[0])
-            for document, (start, end) in enumerate(pairwise(graph.node_offsets.tolist()))
-        ]
+    rows = [([int(node)], graph.ids_of([node])[0]) for node in graph.passage_nodes]
     made = []
     for nodes, docno in rows:
         context = {
@@ -173,22 +124,18 @@ PATHS = [
 ]
 
 
-@settings(max_examples=15, deadline=None)
 @given(
     corpora(),
-    st.sampled_from(["passages", "documents"]),
     st.lists(st.sampled_from(PATHS), min_size=1, max_size=3, unique=True),
     st.booleans(),
     st.integers(1, 4),
     st.integers(1, 5),
 )
-def test_records_are_the_literal_ones(documents, kind, relations, fields, most, block):
+def test_records_are_the_literal_ones(documents, relations, fields, most, block):
     with (
         tempfile.TemporaryDirectory() as folder,
         mock.patch.multiple(context, BLOCK=block, MOST=most),
     ):
         graph = DocumentGraph(Path(folder) / "graph").index(documents)
         options = {"context": relations, "fields": fields}
-        assert [*graph.get_corpus_iter(kind, **options)] == literal(
-            graph, kind, relations, fields, most
-        )
+        assert [*graph.get_corpus_iter(**options)] == literal(graph, relations, fields, most)

@@ -100,13 +100,3 @@ def test_wrong_vectors(base: FlexIndex, tmp_path: Path) -> None:
                 ),
             )
         assert not [*tmp_path.iterdir()]
-
-
-def test_wrong_places(base: FlexIndex, tmp_path: Path) -> None:
-    with pytest.raises(
-        FileExistsError, match="base.flex' exists already: delete it, or choose another path"
-    ):
-        indexed(base, base.path, shifted)
-    with pytest.raises(FileNotFoundError, match="nowhere"):
-        indexed(FlexIndex(str(tmp_path / "nowhere")), tmp_path / "other.flex", shifted)
-    assert not [*tmp_path.iterdir()]

@@ -30,17 +30,6 @@ def trained() -> CrossEncoderReranker:
     return reranker().fit(RUN, QRELS)
 
 
-def test_it_scores_as_sentence_transformers_does() -> None:
-    expected = CrossEncoder(
-        cross_encoder(), activation_fn=torch.nn.Identity(), device="cpu"
-    ).predict(list(zip(RUN["query"], RUN["text"], strict=True)))
-    np.testing.assert_allclose(scores(reranker()), expected, atol=1e-5)
-    assert len(np.unique(expected.round(4))) > 30
-    np.testing.assert_allclose(
-        scores(lgre(encoder=cross_encoder(), init="identity")), expected, atol=1e-5
-    )
-
-
 def test_training_is_that_of_lgre() -> None:
     """Same pairs, same loss: an LGRe whose graph adds nothing learns the same, as long as it adds nothing."""
     assert not np.allclose(scores(trained()), scores(reranker()), atol=1e-3)
@@ -144,39 +133,9 @@ def test_probabilities(tmp_path: Path) -> None:
     assert not trained().probabilities
 
 
-def test_states_of_pairs() -> None:
-    model = reranker(batch_size=2)
-    rows = RUN.head(5)
-    found = model.encode_pairs(rows["query"].tolist(), rows["text"].tolist())
-    for query, text, state in zip(rows["query"], rows["text"], found, strict=True):
-        tokens = model.tokenizer(query, text, return_tensors="pt")
-        with torch.no_grad():
-            expected = model.network.base_model(**tokens).last_hidden_state[0, 0]
-        np.testing.assert_allclose(state, expected.numpy(), atol=1e-5)
-
-
 def test_options_that_cannot_be(tmp_path: Path) -> None:
     config = BertConfig.from_pretrained(tiny.checkpoint(), num_labels=2)
     BertForSequenceClassification(config).save_pretrained(tmp_path)
     BertTokenizerFast.from_pretrained(tiny.checkpoint()).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="must be a cross-encoder with one label, it has 2"):
         reranker(str(tmp_path))
-
-
-@pytest.mark.parametrize("drops", [False, True])
-def test_dropout_of_attention(drops: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By default only the hidden states of an encoder that learns are dropped; the checkpoint's rates return."""
-    model = reranker(training={"attention_dropout": True} if drops else {})
-    layer = model.network.base_model.encoder.layer[0]
-    modules = layer.attention.self.dropout, layer.output.dropout
-    rates, seen = [module.p for module in modules], []
-
-    def loss(*_: Any) -> torch.Tensor:
-        seen.append([module.p for module in modules])
-        return sum(parameter.sum() for parameter in model.network.parameters())
-
-    monkeypatch.setattr(CrossEncoderTraining, "pair_loss", loss)
-    model.fit(RUN, QRELS)
-    assert rates == [module.p for module in modules] and min(rates) > 0
-    assert seen and all(one == [rates[0] if drops else 0.0, rates[1]] for one in seen)
-    assert CrossEncoderTraining.paper().attention_dropout

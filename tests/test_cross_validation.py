@@ -6,8 +6,7 @@ from typing import Any
 import pandas as pd
 import pyterrier as pt
 import pytest
-import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
@@ -56,7 +55,6 @@ class Memory(pt.Estimator):
 # --- the protocol ---
 
 
-@settings(max_examples=50, deadline=None)
 @given(
     count=st.integers(3, 40), folds=st.integers(3, 10), seed=st.integers(0, 5), shuffle=st.randoms()
 )
@@ -73,7 +71,6 @@ def test_queries_are_divided_evenly_whatever_their_order(
     assert query_folds(topics(count).iloc[order], folds, seed=seed) == made
 
 
-@settings(max_examples=20, deadline=None)
 @given(count=st.integers(3, 20), folds=st.integers(3, 6), seed=st.integers(0, 5))
 def test_every_query_is_ranked_once_by_a_pipeline_that_does_not_know_it(
     count: int, folds: int, seed: int
@@ -113,32 +110,14 @@ def test_every_query_is_ranked_once_by_a_pipeline_that_does_not_know_it(
             [["000", "001"], ["002"], ["003", "001"], ["004"]],
             r"exactly one fold, which 1 are not: \['001'\]",
         ),
-        (
-            [["000", "001"], ["002"], ["003", "004", "9"]],
-            r"exactly one fold, which 1 are not: \['9'\]",
-        ),
-        ([["000", "001"], ["002"], ["003"]], r"exactly one fold, which 1 are not: \['004'\]"),
         ([["000", "001"], [], ["002", "003", "004"]], "at least 3 folds with queries"),
-        ([["000", "001"], "002", ["003", "004"]], "exactly one fold"),
         ([["000", "001"], ["002", "003", "004"]], "at least 3 folds .* got 2 folds"),
-        (2, "3 or more"),
         (6, "5 queries in 6 folds"),
     ],
 )
 def test_wrong_folds(folds: Any, message: str):
     with pytest.raises(ValueError, match=message):
         cross_validate(lambda fold: Memory(), topics(5), qrels(5), folds, verbose=False)
-
-
-@pytest.mark.parametrize(
-    ("judged", "part"), [(["000", "001"], "validation"), (["000", "002"], "train")]
-)
-def test_parts_without_judgments(judged: list[str], part: str):
-    judgments = qrels(3)[qrels(3)["qid"].isin(judged)]
-    with pytest.raises(ValueError, match=f"fold 1: qrels have no judgment of any query for {part}"):
-        cross_validate(
-            lambda fold: Memory(), topics(3), judgments, [["000"], ["001"], ["002"]], verbose=False
-        )
 
 
 def silent(score: Any) -> pt.Transformer:
@@ -154,10 +133,8 @@ FIXED = pt.Transformer.from_df(topics(5).assign(docno="d", score=1.0), uniform=T
     ("make", "message"),
     [
         (Memory(), "lambda fold"),
-        (lambda fold: pt.Transformer.identity(), "nothing to train.*is a pt.Estimator"),
         (lambda fold: Memory() + Memory(), "does not train Estimators inside of operators"),
         (lambda fold: Memory() >> silent(float("nan")), "gave no score to document 'NA'"),
-        (lambda fold: Memory() >> silent(None), "gave no score to document 'NA'"),
         (lambda fold: Memory() >> FIXED, "ranked the query '00.', which was not in its input"),
     ],
 )
@@ -176,20 +153,6 @@ def test_the_same_estimator_twice_is_refused_before_any_training():
             lambda fold: pt.Transformer.identity() >> memory, topics(5), qrels(5), verbose=False
         )
     assert not memory.seen
-
-
-def test_the_same_network_in_two_estimators_is_refused_before_any_training():
-    network = torch.nn.Linear(1, 1)
-    made: list[Memory] = []
-
-    def make(fold: int) -> pt.Transformer:
-        memory = Memory(log=made)
-        memory.network = network  # type: ignore[attr-defined]
-        return memory
-
-    with pytest.raises(ValueError, match="the network of .*Memory.* for a second time"):
-        cross_validate(make, topics(5), qrels(5), verbose=False)
-    assert not any(memory.seen for memory in made)
 
 
 # --- what is warned about ---
@@ -240,10 +203,7 @@ def test_goes_on_with_the_fold_that_was_interrupted(tmp_path: Path):
     ("change", "named"),
     [
         ({"make_pipeline": lambda fold: Memory(0.2)}, "pipeline"),
-        ({"make_pipeline": lambda fold: Memory() % 2}, "pipeline"),
-        ({"seed": 1}, "folds"),
         ({"folds": 3}, "folds"),
-        ({"topics": topics(10).assign(query="another")}, "topics"),
         ({"qrels": qrels(10).assign(label=2)}, "qrels"),
     ],
 )

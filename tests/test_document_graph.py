@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import tempfile
 from collections import Counter
 from dataclasses import replace
@@ -12,8 +11,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pytest
-import tiny
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pyterrier_graph.documents.document import (
@@ -37,9 +35,6 @@ from pyterrier_graph.graphs.passages import ExpandContext
 
 PAPER = tuple(
     f"{name}{end}" for name in ("order", "structural", "internal", "external") for end in ("", "_i")
-)
-SOME_EXAMPLES = settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
@@ -276,13 +271,11 @@ def check(graph: HeteroGraph, documents: list[StructuredDocument]) -> None:
     }
 
 
-@SOME_EXAMPLES
 @given(corpora())
 def test_memory_graph_is_the_literal_one(documents):
     check(MemoryGraph.from_documents(documents), documents)
 
 
-@SOME_EXAMPLES
 @given(corpora(), st.integers(1, 12))
 def test_document_graph_is_the_literal_one(documents, batch):
     with tempfile.TemporaryDirectory() as folder, mock.patch.object(builder, "BATCH", batch):
@@ -293,18 +286,6 @@ def test_document_graph_is_the_literal_one(documents, batch):
 
 
 # --- reading
-
-
-def test_a_graph_that_was_removed_can_be_indexed_again(tmp_path: Path) -> None:
-    graph = DocumentGraph(tmp_path / "graph").index(tiny.documents(2))
-    assert graph.built() and len(graph.passage_nodes) == 6
-    graph.path.rename(tmp_path / "elsewhere")  # the folder that takes its place has another number
-    assert len(graph.index(tiny.documents(3)).passage_nodes) == 9
-
-
-def test_unresolved_references_are_logged(tmp_path, caplog):
-    DocumentGraph(tmp_path / "graph").index(DOCUMENTS)
-    assert "references 'external' that lead out of the corpus: 1" in caplog.text
 
 
 def test_all_titles_above_a_node():
@@ -333,14 +314,12 @@ def test_all_titles_above_a_node():
             r"1 node \('numpy.dot'\) .* put graph.passages\(\) before",
         ),
         ("nodes_of", [["numpy.dot%p3"]], KeyError, "split in another way"),
-        ("nodes_of", [["numpy.dot%s2"]], KeyError, "split in another way"),
         (
             "nodes_of",
             [["a%p0", "b%p0", "c%p0", "d%p0", "numpy.dot%p0"]],
             KeyError,
             r"4 nodes \(.*...\).* another corpus",
         ),
-        ("nodes_of", [[float("nan")]], KeyError, "not in the graph"),
         ("document_of", [["numpy.dot%p0"]], KeyError, "max_passage"),
         (
             "document_of",
@@ -348,19 +327,12 @@ def test_all_titles_above_a_node():
             KeyError,
             r"2 documents \('', None\).* another corpus",
         ),
-        ("neighbors", [np.array([-1]), "order"], IndexError, "0 to 8"),
         ("neighbors", [np.array([9]), "order"], IndexError, "0 to 8"),
-        (
-            "neighbors",
-            [np.array([0]), "orders"],
-            KeyError,
-            "no relation 'orders': this graph has order, order_i",
-        ),
         (
             "get_corpus_iter",
             ["sections"],
             ValueError,
-            "kind must be one of 'passages', 'documents'",
+            "kind must be one of .*'passages', 'documents'",
         ),
         ("text_loader", [["text", "body"]], ValueError, "no field 'body'"),
     ],
@@ -395,19 +367,6 @@ def test_plain_documents_are_split(tmp_path):
     assert graph.texts(graph.passage_nodes) == ["a b", "c d", "e"]
     assert graph.titles(graph.passage_nodes) == ["One"] * 3
     assert graph.docnos_of(np.arange(2)) == ["1", "2"]
-    with pytest.raises(ValueError, match="passage_words must be an integer, 1 or more, got 0"):
-        graph.index(corpus, passage_words=0)
-
-
-def test_a_missing_title_is_empty(tmp_path):
-    frame = pd.DataFrame(
-        {"docno": ["1", "2", "3"], "title": ["One", None, float("nan")], "text": "a"}
-    )
-    graphs = [
-        DocumentGraph(tmp_path / str(number)).index(corpus)
-        for number, corpus in enumerate([frame, frame.astype("string"), frame.to_dict("records")])
-    ]
-    assert [graph.titles(graph.passage_nodes) for graph in graphs] == [["One", "", ""]] * 3
 
 
 @pytest.mark.parametrize(
@@ -454,32 +413,6 @@ def test_bad_corpus_leaves_nothing(tmp_path, corpus, message):
     gc.collect()
     assert not graph.built()
     assert not any(tmp_path.iterdir())
-
-
-def test_nothing_is_overwritten(graph):
-    with pytest.raises(
-        FileExistsError, match=r"exists already: DocumentGraph\('.*'\) opens it.*overwrite=True"
-    ):
-        DocumentGraph(graph.path).index(DOCUMENTS)
-
-
-def test_overwriting(tmp_path):
-    graph = DocumentGraph(tmp_path / "graph").index([{"docno": "a", "text": "old"}])
-    nodes, before = graph.nodes_of(["a%p0"]), graph.fingerprint()
-    with pytest.raises(ValueError, match="needs documents"):
-        graph.index([], overwrite=True)
-    assert graph.texts(nodes) == ["old"]
-    new = pd.DataFrame({"docno": ["a", "b"], "text": ["new", "more"]})
-    assert graph.index(new, overwrite=True) is graph
-    assert graph.texts(nodes) == ["new"] and len(graph) == 2 and graph.fingerprint() != before
-    assert [path.name for path in tmp_path.iterdir()] == ["graph"]
-    meta = json.loads((graph.path / "pt_meta.json").read_text())
-    (graph.path / "pt_meta.json").write_text(json.dumps(meta | {"format_version": 1}))
-    assert len(DocumentGraph(graph.path).index(new[:1], overwrite=True)) == 1
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "file").touch()
-    with pytest.raises(FileExistsError, match="delete it, or choose another path"):
-        DocumentGraph(tmp_path / "other").index(new, overwrite=True)
 
 
 @pytest.mark.parametrize("kind", ["memory", "disk"])
@@ -540,19 +473,6 @@ def test_passages(graph):
     )
 
 
-@pytest.mark.parametrize(
-    "columns", [["docno"], ["qid", "docno"], ["qid", "query", "docno", "rank"], [*RUN.columns]]
-)
-def test_passages_of_any_frame(graph, columns):
-    passages = graph.passages()
-    full, empty = passages(RUN[columns]), passages(RUN[columns].iloc[:0])
-    without = passages(RUN[columns].assign(docno="empty"))
-    assert list(full.columns) == list(empty.columns) == list(without.columns)
-    assert (len(full), len(empty), len(without)) == (7, 0, 0)
-    assert ("rank" in full.columns) == ("score" in columns)
-    assert pt.inspect.transformer_outputs(passages, columns) == list(full.columns)
-
-
 # --- other libraries
 
 
@@ -579,19 +499,6 @@ FOUND = pd.DataFrame(
     {"qid": "1", "docno": ["numpy.dot%p1", "numpy.vdot%p0"], "score": [1.0, 2.0]}, index=[7, 3]
 )
 TestWiden = pt.testing.transformer_test_class(lambda: a_graph().widen("order", 10))
-
-
-def test_texts_are_in_document_order():
-    out = a_graph().widen(["titles", "order", "order_i", "external_i"], 9)(FOUND.assign(text="x"))
-    assert list(out.columns) == ["qid", "docno", "score", "text", "nodes"] and list(out.index) == [
-        7,
-        3,
-    ]
-    assert out["text"][7] == "dot\nDot product.\nNotes\nFor 2-D arrays.\nSee above."
-    assert out["nodes"][7] == [f"numpy.dot%{node}" for node in ("s0", "p0", "s1", "p1", "p2")]
-    assert out["nodes"][3] == [
-        f"numpy.vdot%{node}" for node in ("p0", "s0", "p1")
-    ]  # its title stands there
 
 
 def test_bad_input():
@@ -640,7 +547,6 @@ PATHS = [
 ]
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     corpora(),
     st.lists(st.sampled_from(PATHS), max_size=4),

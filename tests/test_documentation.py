@@ -24,16 +24,17 @@ import pyterrier as pt
 import pytest
 import tiny
 from joblib.externals.loky import get_reusable_executor
-from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 
 import pyterrier_graph as ptg
 
 ROOT = Path(__file__).parent.parent
 PT_DOCS = ROOT / "pyterrier_graph" / "pt_docs"
 RESULTS = ROOT / "docs" / "results.md"
-TABLES = sorted(ROOT.glob("experiments/results/*.md"))
+ARCHIVE = ROOT / "experiments" / "results" / "archive.md"
+TABLES = sorted({*ROOT.glob("experiments/results/*.md")} - {ARCHIVE})
 MARKDOWN = [
     ROOT / "README.md",
+    ARCHIVE,
     *(page for folder in ("docs", "experiments") for page in sorted(ROOT.glob(f"{folder}/*.md"))),
 ]
 PAGES = [*MARKDOWN, *TABLES, *sorted(PT_DOCS.glob("*.rst"))]
@@ -69,7 +70,6 @@ SLOW = (
     "index",
     "patents",
     "terrier",
-    "which-model-when",
 )  # their code encodes and trains
 SPLITS = {"train": "", "dev": " mu", "test": " kappa"}  # and what their queries end with
 
@@ -102,31 +102,7 @@ def rewriting() -> pt.Transformer:
     return pt.apply.query(lambda row: f"applypipeline:off {row['query']}")
 
 
-def cross_encoder(folder: Path) -> str:
-    """An untrained one, which reads as much as most do."""
-    start = tiny.checkpoint(positions=512)
-    BertForSequenceClassification(BertConfig.from_pretrained(start, num_labels=1)).save_pretrained(
-        folder
-    )
-    BertTokenizerFast.from_pretrained(start).save_pretrained(folder)
-    return str(folder)
-
-
-def language_model() -> Any:
-    """A stand-in, which answers with the last line of the text that it is given."""
-    if importlib.util.find_spec("pyterrier_rag") is None:
-        return None
-    from pyterrier_rag.backend import Backend
-    from pyterrier_rag.backend._base import BackendOutput
-
-    def generate(self: Any, prompts: list[str], **_: Any) -> list[Any]:
-        contexts = [prompt.split("Context: ")[1].split("Question: ")[0] for prompt in prompts]
-        return [BackendOutput(context.strip().splitlines()[-1]) for context in contexts]
-
-    return type("LastLine", (Backend,), {"generate": generate})("last-line")
-
-
-def what_a_reader_has(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def what_a_reader_has(page: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Small things under the names that pages take as given."""
     docnos = [document.docno for document in tiny.documents()]
     if page.stem == "terrier":
@@ -153,8 +129,7 @@ def what_a_reader_has(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch)
             ),
             get_corpus_iter=lambda *, return_toks: Corpus().get_corpus_iter(),
         ),
-        "checkpoint": cross_encoder(folder / "cross-encoder"),
-        "language_model": language_model(),
+        "checkpoint": tiny.cross_encoder(positions=512),
         "document_qrels": pd.concat(
             pd.DataFrame([{"qid": f"{split}{n}", "docno": f"d{n}", "label": 1} for n in range(6)])
             for split in SPLITS
@@ -206,22 +181,11 @@ def test_code_runs(page: Path, home: Path, tmp_path: Path, monkeypatch: pytest.M
     get_reusable_executor().shutdown(
         wait=True
     )  # joblib's processes of an earlier test are in another folder
-    namespace = what_a_reader_has(page, tmp_path, monkeypatch) if code else {}
+    namespace = what_a_reader_has(page, monkeypatch) if code else {}
     for block in code:
-        if "pyterrier_rag" in block and namespace["language_model"] is None:
+        if "pyterrier_rag" in block:
             continue  # it is not a dependency
         exec(compile(block, page, "exec"), namespace)
-    assert (
-        code
-        or page.parent.name in ("docs", "experiments", "results")
-        or page.stem.startswith(("api-", "from-", "glossary"))
-    )
-
-
-def test_lines_of_first_programs_are_short() -> None:
-    """In a window of 1200 pixels, Sphinx's pages show 100 characters."""
-    lines = "\n".join(blocks(PT_DOCS / "index.rst", "python")).splitlines()
-    assert lines and not (long := [line for line in lines if len(line) > 100]), long
 
 
 # --- commands and files
@@ -276,11 +240,11 @@ def parser_of(module: str) -> argparse.ArgumentParser:
     return parser
 
 
-def check_experiment(module: str, arguments: list[str], *, complete: bool) -> None:
-    """Checks a command line: options, choices, types, the collection's name, and whether anything is missing."""
+def check_experiment(module: str, arguments: list[str]) -> None:
+    """Checks a command line: options, choices, types, and the collection's name."""
     parser = parser_of(module)
     for action in parser._actions:
-        action.required = action.required and complete
+        action.required = False
     try:
         options = parser.parse_args(arguments)
     except SystemExit:
@@ -317,31 +281,13 @@ def test_commands_and_files_exist(page: Path) -> None:
         if module.startswith("experiments."):
             # NAME stands for any program; test_experiments parses the commands of papers
             if module not in ("experiments.NAME", "experiments.papers"):
-                check_experiment(module, arguments, complete=False)
+                check_experiment(module, arguments)
             continue
         options = [word for word in arguments if word.startswith("--")]
         source = source_of(module) if module else ""
         assert not (missing := [option for option in options if f'"{option}"' not in source]), (
             f"{program}: {missing}"
         )
-
-
-@pytest.mark.parametrize("page", TABLES, ids=lambda page: page.name)
-def test_commands_of_tables_are_complete(page: Path) -> None:
-    """So are those that have, in place of their own, options that the text names below them."""
-    last: list[str] = []
-    for found in re.finditer(
-        r"^```sh\n((?:.*\n)*?)```|`(--[^`]+)`", page.read_text("utf-8"), re.MULTILINE
-    ):
-        if EARLIER in (found[1] or ""):
-            last = []
-            continue
-        for line in (found[1] or "").splitlines():
-            _, _, *last = words_of(line)
-            if last[0].startswith("experiments."):
-                check_experiment(last[0], last[1:], complete=True)
-        if found[2] and last:
-            check_experiment(last[0], [*last[1:], *words_of(found[2])], complete=True)
 
 
 @pytest.mark.parametrize("page", [*MARKDOWN, *TABLES], ids=lambda page: str(page.relative_to(ROOT)))
@@ -354,12 +300,10 @@ def test_links_lead_to_files(page: Path) -> None:
 
 # --- numbers
 
-DATASETS = ("numpydoc-numpy", "medquad", "trec-car-test200")
 DECIMAL = r"(?<![\w.])\d+\.\d{1,3}(?![\w.])"
 NUMBER = r"(?<![\w.@])\d+(?:,\d{3})*(?:\.\d+)?(?:e-?\d+)?"
 VERSION = r"(?:Python|Apache) \d\.\d+(?: to \d\.\d+)?"
-FIELD_TRIAL = r"<!-- field trial -->.*?<!-- end of the field trial -->"
-LINK = r"\]\(\.\./experiments/results/(\w+\.md#[\w-]+)\)"
+LINK = r"\]\((\w+\.md#[\w-]+)\)"
 
 
 def sections(page: Path) -> dict[str, str]:
@@ -370,9 +314,11 @@ def sections(page: Path) -> dict[str, str]:
 
 
 def measured() -> dict[str, set[str]]:
-    """The numbers in each section of the tables' pages, bold or not, by ``page.md#section``."""
+    """The numbers in each section of the pages with tables, bold or not, by ``page.md#section``."""
     texts = {
-        f"{page.name}#{anchor}": text for page in TABLES for anchor, text in sections(page).items()
+        f"{page.name}#{anchor}": text
+        for page in (*TABLES, RESULTS)
+        for anchor, text in sections(page).items()
     }
     return {name: {*re.findall(NUMBER, text)} for name, text in texts.items()}
 
@@ -387,10 +333,9 @@ def test_tables_have_their_command(page: Path) -> None:
 
 
 def test_conclusions_are_those_of_the_tables() -> None:
-    """Each number stands in the section that the next link leads to; the field trial has no tables."""
+    """Each number of the archive stands in the section that the next link leads to."""
     tables = measured()
-    text, field_trials = re.subn(FIELD_TRIAL, "", RESULTS.read_text("utf-8"), flags=re.DOTALL)
-    assert field_trials == 1
+    text = "".join(sections(ARCHIVE).values())
     checked = 0
     for block in re.split(r"\n\n|\n(?=- )", text):
         *claims, rest = re.split(LINK, block)
@@ -401,19 +346,6 @@ def test_conclusions_are_those_of_the_tables() -> None:
             checked += len(numbers)
         assert not re.findall(NUMBER, rest), f"no link follows the numbers of {rest!r}"
     assert checked > 50
-
-
-def test_tables_are_those_of_the_results() -> None:
-    tables = measured()
-    number = r"(0\.\d{3})\W+"
-    page = (PT_DOCS / "which-model-when.rst").read_text("utf-8")
-    rows = re.findall(rf"^.*?{number * 2}(0\.\d{{3}})\W*?$", page, re.MULTILINE)
-    assert rows
-    for row in rows:
-        for value, dataset in zip(row, DATASETS, strict=True):
-            assert value in tables[f"graph_rerankers.md#{dataset}"], (
-                f"{row}: {dataset} has no {value}"
-            )
 
 
 @pytest.mark.parametrize(
@@ -490,23 +422,3 @@ def test_pages_build_without_warnings_and_have_every_public_name(
 def outputs_of(path: Path) -> list[Any]:
     """The cells of a notebook that show something."""
     return [cell for cell in nbformat.read(path, 4).cells if cell.get("outputs")]
-
-
-def test_links_of_notebooks_lead_somewhere() -> None:
-    source = importlib.import_module("pages")
-    text = "[results](../docs/results.md), [HGAT](3_hgat.ipynb)"
-    assert source.leading_somewhere(text, "", "") == "results, [HGAT](3_hgat.ipynb)"
-    there = (
-        "[results](https://github.com/owner/name/blob/main/docs/results.md), [HGAT](3_hgat.ipynb)"
-    )
-    assert source.leading_somewhere(text, "owner/name", "main") == there
-    for path in source.NOTEBOOKS:
-        sources = "\n".join(
-            cell["source"]
-            for cell in nbformat.read(path, 4).cells
-            if cell["cell_type"] == "markdown"
-        )
-        targets = re.findall(r"\]\((?!\w+:|#)([^)#]+)", sources)
-        assert not (
-            missing := [target for target in targets if not (path.parent / target).exists()]
-        ), missing

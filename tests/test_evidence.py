@@ -9,12 +9,12 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 import tiny
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from test_graph_index import document
 
 import pyterrier_graph as ptg
-from pyterrier_graph.search.fitting import SETTINGS, left_out
+from pyterrier_graph.search.fitting import SETTINGS
 
 RELATIONS = ("order", "internal", "structural/structural_i")
 TestRelations = pt.testing.transformer_test_class(
@@ -40,7 +40,6 @@ def literal(run: pd.DataFrame, weight: float, relations: dict[str, float]) -> li
     return scores
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     kept=st.lists(st.integers(0, 107), min_size=1, max_size=40, unique=True),
     scores=st.integers(0, 2**32 - 1),
@@ -125,41 +124,3 @@ def test_answered_queries_set_the_numbers(tmp_path: Path) -> None:
     assert (
         few.update([], answered=(TOPICS[1:], QRELS)).meta["settings"] == fitted
     )  # judged queries decide
-
-
-def test_each_answered_query_is_left_out_once() -> None:
-    contexts = []
-
-    def make(topics: pd.DataFrame) -> ptg.Hybrid:
-        contexts.append(set(topics["qid"]))
-        one = pt.Transformer.from_df(
-            pd.DataFrame({"qid": TOPICS["qid"], "docno": QRELS["docno"], "score": 1.0})
-        )
-        return ptg.Hybrid(one, one)
-
-    unanswered = pd.concat([TOPICS, pd.DataFrame({"qid": ["x"], "query": ["mu"]})])
-    found = [set(merged["qid"]) for merged, _ in left_out(make, unanswered, QRELS, verbose=False)]
-    assert len(found) == 5 and sorted(qid for part in found for qid in part) == sorted(
-        TOPICS["qid"]
-    )
-    assert all(
-        not part & context and part | context == {*TOPICS["qid"]}
-        for part, context in zip(found, contexts, strict=True)
-    )
-
-
-def test_evidence_is_explained(tmp_path: Path) -> None:
-    index = ptg.GraphIndex(tmp_path / "index", encoder=tiny.checkpoint(), verbose=False)
-    index.index([document("d0", "alpha mu\n\nbeta\n\ngamma"), *DOCUMENTS[3:]], passage_words=2)
-    index.meta["settings"] = {"alpha": 0.5, "evidence": {"document": 0.3, "order": 0.2}}
-    question = pd.DataFrame({"qid": ["1"], "query": ["alpha beta"]})
-    ranking = index.hybrid()(question).set_index("docno")["score"]
-    explained = index.explain("alpha beta", "d0%p1")
-    assert (
-        explained["relation"].tolist()[2:] == ["document", "order"]
-        and (explained["score"] > 0).any()
-    )
-    assert explained["score"].sum() == pytest.approx(ranking["d0%p1"])
-    found = index.search("alpha beta").set_index("docno")
-    assert found["score"]["d0%p1"] == pytest.approx(ranking["d0%p1"])
-    assert "document" in found["why"]["d0%p1"] and "order" in found["why"]["d0%p1"]

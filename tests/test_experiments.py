@@ -14,7 +14,9 @@ import pyterrier as pt
 import pytest
 import tiny
 from clef_ip_miniature import Miniature
-from experiment_tools import Matches, cross_encoder, pages, texts
+from experiment_tools import Matches, pages, texts
+from ir_measures import RR
+from tiny import cross_encoder
 
 import pyterrier_graph as ptg
 from experiments import (
@@ -27,7 +29,11 @@ from experiments import (
     scale,
     text_rerankers,
 )
-from experiments.harness import command, systems
+from experiments.collections.ir_datasets import read_questions
+from experiments.harness import command
+from experiments.harness.collection import Queries
+from experiments.harness.results import Results
+from pyterrier_graph.evaluation.measures import AnswerRecall
 
 # a high probability for documents that have the query's first word
 TEACHER = pt.apply.doc_score(
@@ -52,48 +58,35 @@ LGRE = (
     f"--encoder {cross_encoder()} --depth 6 --queries 6 --folds 3 --max-tokens 32 --epochs 1 --pairs 2 --batch 2 "
     "--init identity --learning-rate 0.01 --encoder-learning-rate 0.01"
 )
-GNN = "--epochs 1 --unmasked-epochs 1 --batch 8 --negatives 1 --heads 2 --max-tokens 8 --measures RR@10 R@5"
-HGAT = "--documents 12 --triples 8 --train-queries 8 --queries 4 --texts bare"
+GNN_SIZES = "--epochs 1 --batch 8 --negatives 1 --heads 2 --max-tokens 8 --dev-queries 4"
+GNN = f"{GNN_SIZES} --unmasked-epochs 1 --measures RR@10 R@5"
 RUNS = {
-    "graph_rerankers": Run(
-        f"pages {HGAT} --seeds 0 1 --variants NO_LB --systems maxsim graph-maxsim hgat",
-        pages,
-        "BM25; MaxSim; MaxSim + document; GraphMaxSim; GraphMaxSim + document; GraphMaxSim, default weights; "
-        "std_NO_LB; std_NO_LB + document",
-    ),
     "text_rerankers": Run(
-        f"texts {LGRE} --systems off-the-shelf cross-encoder max-passage lgre --layers 1 all --by-length "
-        "--query-length 2",
+        f"texts {LGRE} --systems off-the-shelf cross-encoder max-passage lgre --layers 1 all",
         texts,
         "BM25; off the shelf; cross-encoder; cross-encoder, max passage; LGRe, layers 1; LGRe, layers all",
     ),
     "dual_encoders": Run(
-        f"texts {PAIR} --unlabeled-share 0.5 --hide 0.1 --systems in-batch-negatives denoising pair "
-        "pair-without-sp --alpha 0.1 0.3 --thresholds 0.9/0.1 0.8/0.2",
+        f"texts {PAIR} --unlabeled-share 0.5 --hide 0.1 --systems in-batch-negatives pair --alpha 0.1 0.3 "
+        "--thresholds 0.9/0.1 0.8/0.2",
         texts,
-        "BM25; off the shelf; in-batch negatives; + denoising; PAIR; PAIR, w/o SP; PAIR, alpha = 0.3; "
-        "PAIR, w/o SP, alpha = 0.3; + denoising, 0.8/0.2; PAIR, 0.8/0.2; PAIR, w/o SP, 0.8/0.2; "
-        "PAIR, 0.8/0.2, alpha = 0.3; PAIR, w/o SP, 0.8/0.2, alpha = 0.3",
+        "BM25; off the shelf; in-batch negatives; PAIR; PAIR, alpha = 0.3; PAIR, 0.8/0.2; "
+        "PAIR, 0.8/0.2, alpha = 0.3",
     ),
     "contextual_indexes": Run(
-        f"texts {GNN} --k 3 25 --masked 0.05 0.5 --folds 0 1 --cross-encoder {cross_encoder()} "
-        "--systems bm25 dual-encoder graphmean gnnencoder papers-network papers-network-average-0-5 joint-training",
+        f"texts {GNN} --k 3 25 --folds 0 --cross-encoder {cross_encoder()} "
+        "--systems bm25 dual-encoder graphmean gnnencoder papers-network papers-network-average-0-5",
         lambda: texts(4),
         "BM25; papers' network, average 0.5; papers' network, average 0.5, k = 3; "
-        "dual-encoder; GraphMean; GraphMean, k = 3; GNNEncoder; GNNEncoder, k = 3; GNNEncoder, 50% masked; "
-        "GNNEncoder, k = 3, 50% masked; papers' network; papers' network, k = 3; papers' network, 50% masked; "
-        "papers' network, k = 3, 50% masked; joint training; joint training, k = 3; joint training, 50% masked; "
-        "joint training, k = 3, 50% masked",
-    ),
-    "transfer": Run(
-        f"medquad numpydoc --max-tokens 32 --cross-encoder {cross_encoder()}", pages, "; ".join(systems.NAMES)
+        "dual-encoder; GraphMean; GraphMean, k = 3; GNNEncoder; GNNEncoder, k = 3; papers' network; "
+        "papers' network, k = 3",
     ),
 }  # fmt: skip
 
 
 def patched(module: Any, collection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Has an experiment open a miniature collection, and search it without an index."""
-    for place in (module, command, systems):
+    for place in (module, command):
         if hasattr(place, "open_collection"):
             monkeypatch.setattr(place, "open_collection", lambda _: collection())
         if hasattr(place, "bm25"):
@@ -194,6 +187,25 @@ def late_interaction(
     ]
 
 
+def test_recall_of_answers(tmp_path: Path) -> None:
+    """A file of DPR has questions and answers; judged measures stand beside it where there are judgments."""
+    file = tmp_path / "test.qa.csv"
+    file.write_text('alpha\t"[\'mu\', ""the nu""]"\nbeta\t[\'kappa\']\n', "utf-8")
+    queries = read_questions(file)
+    assert queries.topics["answers"].tolist() == [["mu", "the nu"], ["kappa"]]
+    run = pd.DataFrame({"qid": ["0", "0", "1"], "docno": ["a", "b", "b"], "score": [2.0, 1.0, 1.0]})
+    texts = pt.apply.text(lambda row: {"a": "no", "b": "The Mu."}[row["docno"]])
+    measures = [AnswerRecall @ 1, AnswerRecall @ 2, RR @ 10]
+    results = Results(tmp_path / "answers", queries, measures[:2], texts)
+    results.add("found", lambda: pt.model.add_ranks(run))
+    means = results.per_query.groupby("measure")["value"].sum()
+    assert means.to_dict() == {"AnswerRecall@1": 0.0, "AnswerRecall@2": 1.0}
+    judged = Queries(queries.topics, pd.DataFrame({"qid": ["0"], "docno": ["b"], "label": [1]}))
+    results = Results(tmp_path / "judged", judged, measures, texts)
+    results.add("found", lambda: pt.model.add_ranks(run))
+    assert results.per_query.set_index(["measure", "qid"])["value"]["RR@10", "0"] == 0.5
+
+
 # --- the papers' tables
 
 TABLES = [(paper, table) for paper, tables in papers.tables().items() for table in tables]
@@ -215,22 +227,55 @@ def test_a_table_of_a_paper(paper: str, table: str, capsys: pytest.CaptureFixtur
     published = pd.read_csv(io.StringIO(about["published"]))
     assert len(published) > 1 and not published.columns.duplicated().any()
     assert papers.main([paper, table, "--needs"]) is None
-    assert f"python -m experiments.{program}" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"command: python -m experiments.{program}" in said
+    for field in ("files", "license", "disk", "models", "GPU"):
+        assert f"\n{field}: " in said
+
+
+@pytest.mark.parametrize("paper", papers.tables())
+def test_the_page_of_a_paper_has_its_tables(paper: str) -> None:
+    """Made by ``python -m experiments.papers PAPER --page``."""
+    file = (
+        Path(__file__)
+        .parents[1]
+        .joinpath("docs", "papers", f"{paper.removesuffix('-preprint')}.md")
+    )
+    assert papers.page(paper) in file.read_text("utf-8")
+
+
+COMPUTED = {
+    "pair table3": (dual_encoders, texts, f"{PAIR} --unlabeled-share 0.5"),
+    "lgre table4": (text_rerankers, texts, LGRE.replace(f"--encoder {cross_encoder()} ", "")),
+    "gnn-encoder table3": (
+        contextual_indexes,
+        texts,
+        f"{GNN_SIZES} --cross-encoder {cross_encoder()}",
+    ),
+    "gnn-encoder table4": (contextual_indexes, texts, f"{GNN_SIZES}"),
+    "gnn-encoder-preprint table4": (contextual_indexes, texts, f"{GNN_SIZES} --passage-batch 8"),
+}
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("table", COMPUTED)
 def test_published_values_stand_beside_ours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    patched(dual_encoders, texts, monkeypatch)
+    """A table has the paper's rows and columns on other collections, too."""
+    module, collection, sizes = COMPUTED[table]
+    patched(module, collection, monkeypatch)
     monkeypatch.setattr(dual_encoders.Bench, "teacher", TEACHER)
-    small = [*ENCODER, *PAIR.split(), "--unlabeled-share", "0.5"]
-    given = ["pair", "table3", "--collection", "texts", "--output", str(tmp_path), *small]
-    table = papers.main([*given, "--measures", "Success@5", "RR@10"])
-    assert table is not None
-    row = table.set_index("system").loc["PAIR, w/o SP"]
-    assert row["Success@5 (published)"] == "0.740" and row["Success@5"][:2] in ("0.", "1.")
-    assert table["Success@5 (published)"].notna().sum() == 6
+    encoder = ["--encoder", cross_encoder()] if module is text_rerankers else ENCODER
+    given = [*table.split(), "--collection", "texts", "--output", str(tmp_path), *encoder]
+    ours = papers.main([*given, *sizes.split()])
+    assert ours is not None and ours.notna().all(axis=None)
+    paper, name = table.split()
+    published = pd.read_csv(io.StringIO(papers.tables()[paper][name]["published"]), dtype=str)
+    values = [column for column in ours if column.endswith(" (published)")]
+    assert ours[values].to_numpy().tolist() == published.iloc[:, 1:].to_numpy().tolist()
+    assert len(values) == published.shape[1] - 1 == (ours.shape[1] - 1) / 2
+    assert ours.iloc[:, 0].tolist() == published.iloc[:, 0].tolist()
     assert (tmp_path / "published.csv").exists()
 
 
@@ -265,92 +310,24 @@ def test_patents(
         for name in ("lambdas", "relations")
     )
     assert lambdas.index.tolist() == [("lambda", 1), ("lambda", 2), ("lambda", 3), ("alpha", 0)]
-    alpha = lambdas["mean"].loc[("alpha", 0)]
-    assert np.isnan(alpha["std_NO_LB"]) and 0 < alpha["late_NO_LB_NS"] < 1
+    assert np.isnan(lambdas["mean"].loc[("alpha", 0)]["std_NO_LB"])
     np.testing.assert_allclose(relations["mean"].groupby(level="layer").sum(), 1)
     assert (tmp_path / "boxplots.svg").exists()
+    for name, model in (("table4", ""), ("table5", "late_NO_LB_NS"), ("table6", "std_NO_LB")):
+        about = papers.tables()["hgat"][name]
+        beside = papers.beside(about, table, tmp_path)  # the paper's rows and columns
+        assert len(beside) == len(pd.read_csv(io.StringIO(about["published"])))
+        if model:
+            assert beside[model].notna().all() or name == "table5"
+            assert beside[model].notna().any() and beside[f"{model} (published)"].notna().any()
+        else:
+            assert beside.dropna()["model"].tolist() == ["std_NO_LB", "late_NO_LB_NS"]
     assert (values["Recall@100"] > 0.3).all()  # the first stage is a real one
     tested = {topic.tid for topic in miniature.split_topics("2013/test") if topic.language == "EN"}
     for file in (tmp_path / "runs").iterdir():
         run = pd.read_csv(file, dtype=str)
         assert {*run["qid"]} == tested
         assert run.groupby(["qid", run["docno"].str.partition("%p")[0]]).size().max() == 3
-    # an interrupted experiment continues with the next run, which is the same
-    trained: list[int] = []
-    train = clef_ip_2013.train
-    monkeypatch.setattr(
-        clef_ip_2013, "train", lambda *given: trained.append(given[-1]) or train(*given)
-    )
-    file = tmp_path / "runs" / "std_NO_LB-1.csv"
-    run = file.read_bytes()
-    file.unlink()
-    clef_ip_2013.main(arguments)
-    assert trained == [1] and file.read_bytes() == run
-
-
-def test_the_paper_s_table_of_patents() -> None:
-    starts = {"low": 0.4, "high": 0.5, "same": 0.501}
-    frames = [
-        pd.DataFrame({"model": model, "seed": range(10), "measure": start + 0.002 * np.arange(10)})
-        for model, start in starts.items()
-    ]
-    table = clef_ip_2013.table_of(
-        pd.concat([pd.DataFrame({"model": "BM25", "seed": [0], "measure": [0.9]}), *frames])
-    )
-    assert table[""].tolist() == ["", "i", "j", "k"]
-    assert table["measure"].tolist() == ["90.0", "40.9 ± 0.6", "50.9 i ± 0.6", "51.0 i ± 0.6"]
-    options = clef_ip_2013.command_line().parse_args(["--output", "x"])
-    assert (options.runs, options.depth, options.repeats, options.encoder_learning_rate) == (
-        10,
-        1000,
-        1000,
-        3e-6,
-    )
-    assert options.negatives == ["mixed"] and options.language == "en"
-    order = "BASE NO LB NS NO_LB LB_NS NO_NS NO_LB_NS"  # of Table 4: i to p
-    assert options.variants == order.split()
-    assert ptg.HGATTraining.paper().epochs == options.epochs == 1
-
-
-def test_bm25_ranks_the_passages_of_documents() -> None:
-    run = pd.DataFrame(
-        {
-            "qid": "1",
-            "query": "alpha beta",
-            "docno": ["a%p0", "a%p1", "b%p0", "b%p1"],
-            "text": ["mu nu", "alpha beta", "beta nu", "mu mu"],
-            "score": [1.0, 1.0, 2.0, 2.0],
-        }
-    )
-    ranked = clef_ip_2013.PassageBM25()(run).sort_values("rank")
-    assert ranked["docno"].tolist() == ["b%p0", "b%p1", "a%p1", "a%p0"]
-
-
-def test_text_rerankers_follow_the_paper() -> None:
-    def training(*given: str) -> Any:
-        """The training of the cross-encoder."""
-        arguments = ["texts", "--output", "x", "--max-tokens", "32", *given]
-        parsed = text_rerankers.command_line().parse_args(arguments)
-        return text_rerankers.systems(parsed, cross_encoder())["cross-encoder"](0).training
-
-    paper = ptg.CrossEncoderTraining.paper()
-    assert training("--systems", "cross-encoder") == paper and paper.attention_dropout
-    assert not training("--systems", "cross-encoder", "--keep-attention").attention_dropout
-    depths = {}
-    for name in ("irds:disks45/nocr/trec-robust-2004", "irds:clueweb09/catb/trec-web-2009"):
-        parsed = text_rerankers.command_line().parse_args([name, "--output", "x"])
-        text_rerankers.refuse(parsed)
-        depths[name.partition("/")[0]] = parsed.depth
-    assert depths == {"irds:disks45": 150, "irds:clueweb09": 100}
-
-
-def test_groups_without_queries_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
-    topics = pd.DataFrame({"qid": [*"abc"], "query": "one two"})
-    groups = text_rerankers.by_query_length(topics, [3], str.split)
-    assert [*text_rerankers.large_enough(groups)] == ["length <= 3"]
-    assert "length > 3: 0 queries are too few" in caplog.text
-    with pytest.raises(SystemExit, match="no group has enough queries"):
-        text_rerankers.large_enough({"length > 3": groups["length > 3"]})
 
 
 # --- what each system learns from
@@ -358,63 +335,3 @@ def test_groups_without_queries_are_left_out(caplog: pytest.LogCaptureFixture) -
 
 def options(module: Any, folder: Path, arguments: str) -> Any:
     return module.command_line().parse_args([*ENCODER, *arguments.split(), "--output", str(folder)])
-
-
-def test_systems_of_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: dict[str, tuple[Any, ...]] = {}
-    pseudo, separate = dict[str, bool](), dict[str, bool]()
-
-    def fit_examples(
-        model: Any, examples: Any, run: Any, qrels: Any, *, pretraining_examples: Any
-    ) -> Any:
-        first = pretraining_examples
-        pseudo[name] = any(text.endswith("nu") for text in examples["positive"])
-        separate[name] = model.separate_encoders
-        alphas = model.training.alpha, None if first is None else model.training.first_stage().alpha
-        seen[name] = len(examples.column_names), first and set(first["query"]), alphas
-        assert set(examples["query"]) == labeled and set(qrels["qid"]) == set(
-            bench.dev.topics["qid"]
-        )
-
-    monkeypatch.setattr(dual_encoders, "bm25", Matches)
-    monkeypatch.setattr(ptg.DualEncoder, "fit_examples", fit_examples)
-    monkeypatch.setattr(dual_encoders.Bench, "teacher", TEACHER)
-    bench = dual_encoders.Bench(
-        texts(1), options(dual_encoders, tmp_path, f"texts {PAIR} --unlabeled-share 0.5")
-    )
-    labeled, others = set(bench.train.topics["query"]), set(bench.unlabeled["query"])
-    assert labeled and others and not labeled & others
-    for name, system in dual_encoders.SYSTEMS.items():
-        bench.trained(system, "0.9/0.1", 0, name)
-    assert {name: found[0] for name, found in seen.items() if found[0] != 3} == {
-        "in-batch negatives": 2
-    }
-    assert {name: found[1:] for name, found in seen.items() if found[1] is not None} == {
-        "PAIR": (others, (0.0, 0.1)),
-        "PAIR, w/o PSR": (others, (0.0, 0.0)),
-        "PAIR, w/o KD": (labeled, (0.0, 0.1)),
-        "PAIR, w/ PSR in fine-tuning": (others, (0.1, 0.1)),
-        "PAIR, w/o SP": (others, (0.0, 0.1)),
-    }
-    # fine-tuning reads the pseudo-labels of the labeled queries, also without pre-training
-    assert {name for name in seen if pseudo[name]} == {
-        name for name in seen if name.startswith("PAIR") and name != "PAIR, w/o KD"
-    }
-    assert [name for name in seen if separate[name]] == ["PAIR, w/o SP"]
-
-
-def test_runs_are_as_deep_as_the_measures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """R@1000 of runs with a hundred results would be R@100."""
-    patched(contextual_indexes, texts, monkeypatch)
-    patched(dual_encoders, texts, monkeypatch)
-    monkeypatch.setattr(contextual_indexes, "KEPT", 2)
-    arguments = ["texts", *ENCODER, "--output", str(tmp_path), "--queries", "2", "--seeds", "0"]
-    table = contextual_indexes.main(
-        [*arguments, "--systems", "bm25", "dual-encoder", "--measures", "RR@2", "R@20"]
-    )
-    assert table["system"].tolist() == ["BM25", "dual-encoder"]
-    for file in (tmp_path / "runs").iterdir():
-        assert pd.read_csv(file)["qid"].value_counts().eq(20).all()
-    assert {"R@50", "R@1000"} <= {*dual_encoders.MEASURES}
-    with pytest.raises(SystemExit, match="made with other options \\(results\\)"):
-        contextual_indexes.main([*arguments, "--systems", "bm25", "--measures", "R@24"])

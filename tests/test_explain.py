@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pytest
 import tiny
-from html_reader import HOSTILE, Reader
 
 import pyterrier_graph as ptg
-from pyterrier_graph.documents.document import Link, Node, StructuredDocument
-from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 from pyterrier_graph.html import in_words
-from pyterrier_graph.show.explain import similarity_words
 
 QUERY, DOCNO = "alpha kappa", "d0%p1"
 
@@ -118,23 +112,6 @@ def test_parts_of_models_with_queries(tmp_path: Path) -> None:
         )
 
 
-def test_an_index_its_retriever_and_the_model_are_explained_alike(tmp_path: Path) -> None:
-    model = mean()
-    index = model.index(tmp_path / "flex")
-    by_model, by_index, by_retriever = (
-        ptg.explain(one, QUERY, DOCNO) for one in (model, index, index.retriever())
-    )
-    for other in (by_index, by_retriever):
-        sums = [one.frame.groupby("relation")["score"].sum() for one in (other, by_model)]
-        pd.testing.assert_series_equal(*sums, atol=1e-5)
-    opened = ptg.ContextualIndex(index.path, tiny.graph(), model.encoder)
-    joined = ptg.explain(opened, QUERY, DOCNO)
-    assert (joined.model, [*joined.frame["relation"]]) == ("GraphMean", ["own"])
-    assert "explain the GraphMean" in joined.notes[-1]
-    found = opened.retriever().search(QUERY).set_index("docno")["score"]
-    assert joined.score == pytest.approx(found[DOCNO], abs=1e-5)
-
-
 def test_a_hybrid_shows_the_share_of_each_pipeline(tmp_path: Path) -> None:
     dense = mean().index(tmp_path / "flex").retriever()
     hybrid = ptg.Hybrid(dense >> maxsim(), dense)
@@ -154,58 +131,6 @@ def test_a_hybrid_shows_the_share_of_each_pipeline(tmp_path: Path) -> None:
     assert len(found.inner) == 1
     with pytest.raises(KeyError, match="'nowhere' is not among the 6 results"):
         ptg.explain(mixed, QUERY, "nowhere")
-
-
-def test_of_a_document_the_best_passage_is_explained(tmp_path: Path) -> None:
-    index = mean().index(tmp_path / "flex")
-    for model in (maxsim(), hgat(), mean(), index):
-        each = [ptg.explain(model, QUERY, f"d0%p{number}") for number in range(3)]
-        best = max(each, key=lambda one: one.score)
-        assert ptg.explain(model, QUERY, "d0").docno == best.docno
-    pipeline = index.retriever() >> maxsim() >> pt.text.max_passage()
-    assert ptg.explain(pipeline, QUERY, "d0").model == "GraphMaxSim"  # the last one
-
-
-def test_words_of_a_vector_add_up_to_its_similarity() -> None:
-    query = dual().encode_queries([QUERY])[0]
-    words = similarity_words(dual(), "alpha beta", query)
-    assert [(start, end) for start, end, _ in words] == [(0, 5), (6, 10)]
-    other = SimpleNamespace(encode_docs=lambda texts: np.ones((1, 16)))
-    assert similarity_words(other, "alpha beta", query) == []
-    wrong = SimpleNamespace(network=dual().network, encode_docs=lambda texts: np.full((1, 16), 7.0))
-    assert similarity_words(wrong, "alpha beta", query) == []
-
-
-def hostile_graph() -> MemoryGraph:
-    nodes = (
-        Node("section", HOSTILE, -1),
-        Node("passage", f"alpha {HOSTILE}", 0),
-        Node("passage", HOSTILE, 0),
-    )
-    return MemoryGraph.from_documents(
-        [StructuredDocument(HOSTILE, nodes, (Link("internal", 1, 2),))]
-    )
-
-
-def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
-    graph = hostile_graph()
-    docno = graph.ids_of(graph.passage_nodes)[0]
-    dense = mean(graph=graph)
-    retriever = dense.index(tmp_path / "flex").retriever()
-    models = [
-        maxsim(graph=graph),
-        hgat(graph=graph),
-        dense,
-        retriever,
-        ptg.Hybrid(retriever, retriever),
-    ]
-    for model in models:
-        found = ptg.explain(model, f"alpha {HOSTILE}", docno)
-        read = Reader(found.html)
-        assert "script" not in read.seen and not any(
-            name.startswith("on") for name, _ in read.attributes
-        )
-        assert HOSTILE[:20] in read.text and str(found) and repr(found.frame)
 
 
 def test_what_cannot_be_explained_is_named() -> None:

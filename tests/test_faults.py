@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import tiny
 import torch
-from safetensors.torch import load_file, save_file
 from test_models import MODELS, TRAINED
 from test_sharing import document_graph
-from trainings import forks, in_child, stop
+from trainings import stop
 
-from pyterrier_graph.graph_maxsim.reranker import GraphMaxSim
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.training.trainer import RankingTrainer
 
@@ -102,53 +94,4 @@ def test_ctrl_c_while_a_graph_is_indexed(tmp_path: Path) -> None:
     assert [*tmp_path.iterdir()] == [graph.path] and [*graph.get_corpus_iter()] == records
 
 
-def test_ctrl_c_in_a_grid_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    encoder, weights = tiny.encoder(), {"structural": 0.3}
-    model = GraphMaxSim(tiny.graph(3), encoder, weights, device="cpu", verbose=False)
-    monkeypatch.setattr(encoder, "encode_queries", stopping(0, encoder.encode_queries))
-    with unchanged(model), pytest.raises(KeyboardInterrupt):
-        model.fit(tiny.run(3), tiny.qrels(3))
-
-
 # --- kills
-
-KILLS = int(os.environ.get("PYTERRIER_GRAPH_KILLS", "8"))  # over all trainings
-KILLS_OF_ONE = 3  # maximum per training, which then may run to its end
-
-
-def train_and_save(name: str, folder: Path | None, file: Path) -> None:
-    output_dir = None if folder is None else str(folder)
-    model = made(name, epochs=4, evaluations=2, patience=None, output_dir=output_dir)
-    model.fit(*MODELS[name].fit)
-    save_file(weights_of(model), file)
-
-
-@forks
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*too easy")
-@pytest.mark.parametrize("name", TRAINED)
-def test_a_training_that_is_killed_anywhere_ends_with_equal_weights(
-    name: str, tmp_path: Path
-) -> None:
-    number = TRAINED.index(name)
-    wanted = KILLS // len(TRAINED) + (number < KILLS % len(TRAINED))
-    random, kills, trials = np.random.default_rng(number), 0, 0
-    made(name)  # so that all processes have the same checkpoints, which are written once
-    start = time.monotonic()
-    assert in_child(train_and_save, name, None, tmp_path / "whole") == 0
-    duration = time.monotonic() - start
-    while kills < wanted:
-        folder, file = tmp_path / str(trials), tmp_path / f"weights{trials}"
-        trials += 1
-        for _ in range(KILLS_OF_ONE):
-            end = time.monotonic() + random.uniform(0.1, 1) * duration
-            until = lambda end=end: time.monotonic() > end  # noqa: E731
-            status = in_child(train_and_save, name, folder, file, until=until)
-            assert status in (0, -signal.SIGKILL)
-            kills += status != 0
-            if status == 0:
-                break
-        if not file.exists():
-            assert in_child(train_and_save, name, folder, file) == 0
-        assert_equal(load_file(file), load_file(tmp_path / "whole"))
-        shutil.rmtree(folder)

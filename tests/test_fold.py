@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from test_document_graph import DOCUMENTS, a_graph
 
@@ -50,17 +50,6 @@ def test_sections_by_their_best_passage(graph):
     assert ranked["docno"].tolist()[1:3] == ["numpy.dot%s0", "numpy.vdot%s0"]
 
 
-def test_documents_as_max_passage_ranks_them(graph):
-    folded, expected = graph.fold("document")(RUN), pt.text.max_passage()(RUN)
-    columns = ["qid", "docno", "score", "rank"]
-    pd.testing.assert_frame_equal(
-        folded[columns], expected[columns].reset_index(drop=True), check_dtype=False
-    )
-    sections = graph.fold("structural")(RUN)
-    assert graph.fold("document")(sections)[columns].equals(folded[columns])
-    assert graph.fold("document")(folded)[columns].equals(folded[columns])
-
-
 def test_bad_input(graph):
     with pytest.raises(ValueError, match=r"no relation 'relevant'"):
         graph.fold("relevant")
@@ -102,7 +91,6 @@ def folded_in_words(scores: dict[str, float], relation: str) -> list[tuple[str, 
 scores = st.dictionaries(st.sampled_from(PASSAGES), st.integers(0, 3).map(float), min_size=1)
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.fixed_dictionaries({"1": scores, "2": scores}), st.sampled_from(RELATIONS), st.randoms())
 def test_fold_is_the_literal_one(found, relation, random):
     rows = [

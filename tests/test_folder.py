@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,12 +17,8 @@ import pyterrier_graph as ptg
 from pyterrier_graph import __main__ as program
 from pyterrier_graph.documents.readers import files
 from pyterrier_graph.documents.readers.files import read_draft
-from pyterrier_graph.search import folder as search
-from pyterrier_graph.search.bm25 import query_terms
-from pyterrier_graph.search.files import title_of
 from pyterrier_graph.search.graph_index import GraphIndex
-from pyterrier_graph.search.lexical import bm25
-from pyterrier_graph.search.snippets import Matcher, matching_words, snippet
+from pyterrier_graph.search.snippets import Matcher, snippet
 
 FILES = {
     "guide.md": "# Guide\n\nalpha beta gamma\n\n## Installing\n\nkappa lambda, see [eta](sub/page.html#eta).\n",
@@ -108,13 +101,7 @@ def test_second_call_reads_and_builds_nothing(
     [
         pytest.param(changed_text("Old\n===\n\nzeta mu\n"), {"Old: zeta mu"}, id="changed"),
         pytest.param(changed_text("New\n===\n\nzeta eta\n"), {"New", "New: zeta eta"}, id="title"),
-        pytest.param(
-            lambda folder: write(folder, {"new.md": "# Old\n\nmu\n"}), {"Old: mu"}, id="added"
-        ),
         pytest.param(lambda folder: (folder / "old.rst").unlink(), set(), id="removed"),
-        pytest.param(
-            lambda folder: (folder / "old.rst").rename(folder / "x.rst"), set(), id="renamed"
-        ),
     ],
 )
 def test_only_new_texts_are_encoded(
@@ -139,52 +126,12 @@ def test_only_new_texts_are_encoded(
     assert scores[0] == pytest.approx(scores[1], abs=1e-4)
 
 
-def test_same_size_within_the_same_time_stamp(folder: Path, parsed: list[str]) -> None:
-    """A file that was changed just now may change again without another size or time."""
-    now = time.time_ns()
-    write(folder, {"old.rst": "Old\n===\n\nalpha\n"}, now)
-    opened(folder)
-    write(folder, {"old.rst": "Old\n===\n\nkappa\n"}, now)
-    assert "kappa" in texts_of(opened(folder)).values()
-
-
-def test_moved_folder_is_not_read_again(folder: Path, parsed: list[str]) -> None:
-    opened(folder)
-    parsed.clear()
-    assert len(opened(folder.rename(folder.with_name("moved")))) == 6 and not parsed
-
-
-def test_cache_of_another_folder_is_not_trusted(folder: Path, tmp_path: Path) -> None:
-    other = write(tmp_path / "other", {"old.rst": FILES["old.rst"].replace("zeta", "beta")})
-    opened(folder, cache=tmp_path / "cache")
-    assert texts_of(opened(other, cache=tmp_path / "cache")) == {"old.rst%p0": "beta eta"}
-
-
 @pytest.mark.parametrize("name", ["pt_meta.json", "v1/graph/pt_meta.json"])
 def test_damaged_index_is_replaced(folder: Path, name: str) -> None:
     found = opened(folder)
     before = texts_of(found)
     (found.path / name).write_text("{}")
     assert texts_of(opened(folder)) == before
-
-
-def test_two_versions_are_kept(folder: Path) -> None:
-    for number in range(4):
-        write(folder, {"old.rst": f"Old\n===\n\n{tiny.WORDS[number]}\n"}, LONG_AGO + number)
-        found = opened(folder)
-    assert {path.name for path in found.path.glob("v*")} == {"v3", "v4"}
-    assert (
-        len([*(found.path / "encoded").glob("passages-*")]) == 1
-    )  # those of the last version, with titles
-
-
-def test_folder_that_cannot_be_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search.os, "access", lambda path, mode: False)
-    found = opened(folder)
-    assert (
-        found.path.is_relative_to(pt.io.pyterrier_home())
-        and not (folder / ".pyterrier_graph").exists()
-    )
 
 
 # --- results
@@ -280,18 +227,7 @@ def test_files_that_are_skipped(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     )
 
 
-def test_pisa_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyterrier_graph.search.lexical.find_spec", lambda name: None)
-    with pytest.raises(ImportError, match="pip install pyterrier-pisa wurlitzer"):
-        bm25([], "pisa", tmp_path / "index")
-
-
 # --- snippets
-
-
-def test_words_of_a_question() -> None:
-    assert query_terms("How do I install the Packages?") == ["instal", "packag"]
-    assert query_terms("to be or not to be") == ["to", "be", "or", "not", "to", "be"]
 
 
 @pytest.mark.parametrize(
@@ -305,27 +241,6 @@ def test_words_of_a_question() -> None:
 )
 def test_snippet_has_the_most_words_of_the_question(text: str, words: int, shown: str) -> None:
     assert snippet(text, Matcher({"alpha", "beta"}), words) == shown
-
-
-@pytest.mark.parametrize("words", [1, 2, 5, 40])
-def test_snippet_is_the_best_window(words: int) -> None:
-    parts = [tiny.WORDS[(number * number) % 11] for number in range(60)]
-    wanted = {"alpha", "gamma", "mu", "beta"}
-    shown = snippet(" ".join(parts), Matcher(wanted), words).strip("… ").split()
-    best = max(len(wanted.intersection(parts[start : start + words])) for start in range(60))
-    assert len(shown) == words and len(wanted.intersection(shown)) == best
-
-
-def test_words_with_a_wanted_stem() -> None:
-    text = "Installing it_installs; reinstall"
-    assert [text[start:end] for start, end in matching_words(text, Matcher({"instal"}))] == [
-        "Installing",
-        "installs",
-    ]
-
-
-def test_title_of_a_file() -> None:
-    assert [title_of(path) for path in ("docs/user_guide-2.txt", "__.md")] == ["user guide 2", "__"]
 
 
 # --- the program
@@ -350,17 +265,6 @@ def test_output(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == ""
 
 
-def test_output_that_nobody_reads(folder: Path) -> None:
-    opened(folder)
-    command = [sys.executable, "-W", "ignore", "-m", "pyterrier_graph", "search", "--quiet"]
-    command += ["--encoder", tiny.checkpoint(positions=512), str(folder), "gamma"]
-    program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert program.stdout is not None
-    program.stdout.close()
-    _, errors = program.communicate()
-    assert program.returncode == 0 and b"Error" not in errors
-
-
 def test_control_characters_are_not_printed(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -374,20 +278,12 @@ def test_control_characters_are_not_printed(
     ("files", "question", "message"),
     [
         (None, "alpha", "there is no folder"),
-        ("a file", "alpha", "is a file: give the folder"),
         ({}, "alpha", "has no files whose names end in .md"),
-        ({"a.png": "x"}, "alpha", "has no files whose names end in .md"),
-        ({"a.md": "# x\n\ny"}, " ?! ", "the question is empty"),
         ({"a.md": "# x\n\ny"}, "", "the question is empty"),
         (
             {"a.md": "\0", "b.md": "\0"},
             "alpha",
             "has no text: of 2 files, 2 cannot be read (a.md: not a text",
-        ),
-        (
-            {"a.md": "", "b.md": " \n"},
-            "alpha",
-            "has no text: of 2 files, 0 cannot be read",
         ),
     ],
 )
@@ -404,24 +300,3 @@ def test_bad_input(
         assert run(folder, question, "--quiet") == 2
         out, err = capsys.readouterr()
         assert out == "" and err.startswith("error: ") and message in err and err.count("\n") == 1
-
-
-@pytest.mark.parametrize("words", [[], ["find"]])
-def test_unknown_command(
-    words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sys.argv", ["pyterrier_graph", *words])
-    with pytest.raises(SystemExit, match="2"):
-        program.main()
-    assert "search" in capsys.readouterr().err
-    monkeypatch.setattr("sys.argv", ["pyterrier_graph", "--help"])
-    with pytest.raises(SystemExit, match="0"):
-        program.main()
-    assert "search" in capsys.readouterr().out
-
-
-def test_unknown_encoder_and_wrong_number(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert program.search([str(folder), "alpha", "--encoder", str(folder / "none")]) == 2
-    assert "cannot be loaded" in capsys.readouterr().err
-    assert run(folder, "alpha", "-n", "0") == 2
-    assert "num_results must be an integer" in capsys.readouterr().err

@@ -7,33 +7,23 @@ Allowed is a result, and an error with a message that a ``raise`` statement of t
 from __future__ import annotations
 
 import dis
-import inspect
 import json
 import math
 import os
-import shutil
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from functools import cache
+from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pydantic
-import pyterrier as pt
 import pytest
-import tiny
 from clef_ip_miniature import write_miniature
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from reader_files import FILES, PLAIN_TEXT
-from test_dual_encoder import dual
-from test_hgat_reranker import hgat
-from test_lgre_reranker import lgre
 
 import pyterrier_graph as ptg
 from pyterrier_graph import clef_ip
@@ -175,63 +165,6 @@ def changed_json(draw: Any, value: Any, pool: Any = json_values) -> Any:
     return draw(pool)
 
 
-@st.composite
-def changed_frame(draw: Any, frame: pd.DataFrame) -> Any:
-    """A frame with one to three changes: of columns, types, values, rows, or of the index."""
-    for _ in range(draw(st.integers(1, 3))):
-        if len(frame.columns):
-            frame = draw(st.sampled_from(CHANGES))(
-                draw, frame, draw(st.integers(0, len(frame.columns) - 1))
-            )
-    return (
-        frame
-        if draw(st.integers(0, 40))
-        else draw(st.sampled_from([None, [], frame.to_dict("records"), 5, "qid"]))
-    )
-
-
-def _column(draw: Any, frame: pd.DataFrame, place: int) -> pd.DataFrame:
-    """A column goes, gets another name, or comes twice."""
-    kept = [*range(len(frame.columns))]
-    kind = draw(st.integers(0, 2))
-    if kind == 2:
-        name = draw(
-            st.sampled_from(
-                [*frame.columns, "docid", "graph", "codes", "query_vec", 0, None, ("a", "b")]
-            )
-        )
-        return frame.set_axis(
-            [name if n == place else old for n, old in enumerate(frame.columns)], axis=1
-        )
-    return frame.iloc[:, [*kept, place] if kind else [other for other in kept if other != place]]
-
-
-def _cells(draw: Any, frame: pd.DataFrame, place: int) -> pd.DataFrame:
-    column, value = frame.iloc[:, place].astype(object).tolist(), draw(values)
-    for row in (
-        draw(st.lists(st.integers(0, max(0, len(column) - 1)), max_size=4)) if column else ()
-    ):
-        column[row] = value
-    columns = [
-        column if n == place else frame.iloc[:, n].tolist() for n in range(len(frame.columns))
-    ]
-    changed = pd.DataFrame(dict(enumerate(columns)), dtype=object).set_axis(frame.columns, axis=1)
-    with suppress(UnicodeEncodeError):
-        return changed.infer_objects()
-    return changed
-
-
-def _rows(draw: Any, frame: pd.DataFrame, place: int) -> pd.DataFrame:
-    rows = (
-        draw(st.lists(st.integers(0, len(frame) - 1), max_size=2 * len(frame)))
-        if len(frame)
-        else []
-    )
-    return frame.iloc[rows].reset_index(drop=True) if draw(st.booleans()) else frame.iloc[rows]
-
-
-CHANGES = [_column, _cells, _cells, _rows]
-
 # --- files and records
 
 EXAMPLE_FILES = {**FILES, "plain_text": {"a.txt": PLAIN_TEXT}}
@@ -329,229 +262,5 @@ def test_clef_ip(pattern: str, read: Callable[[Path], Any], tmp_path: Path) -> N
         (tmp_path / "file.txt").write_bytes(data)
         with allowed_errors():
             [*(read(tmp_path / "file.txt") or ())]
-
-    check()
-
-
-# --- frames
-
-
-@cache
-def place() -> Path:
-    return Path(tempfile.mkdtemp(prefix="fuzz-"))
-
-
-@cache
-def graph() -> ptg.DocumentGraph:
-    return ptg.DocumentGraph(place() / "graph", verbose=False).index(tiny.documents())
-
-
-@cache
-def maxsim() -> ptg.GraphMaxSim:
-    return ptg.GraphMaxSim(graph(), tiny.encoder(), {"title": 1.0, "order": 0.5}, verbose=False)
-
-
-def texts() -> pd.DataFrame:
-    run = tiny.run(2).assign(text="alpha", title="beta")
-    return run.assign(score=9.0 - run["rank"])
-
-
-def documents() -> pd.DataFrame:
-    return (
-        tiny.topics(2)
-        .merge(pd.DataFrame({"docno": ["d0", "d1"]}), how="cross")
-        .assign(score=1.0, rank=0)
-    )
-
-
-def hybrid() -> pt.Transformer:
-    run = texts()[["qid", "docno", "score", "rank"]]
-    return ptg.Hybrid(*(pt.apply.generic(lambda _: run) for _ in range(2)), verbose=False)
-
-
-TRANSFORMERS: dict[str, tuple[Callable[[], Any], Callable[[], pd.DataFrame]]] = {
-    "passages": (lambda: graph().passages(), documents),
-    "texts": (lambda: graph().text_loader(), texts),
-    "fold": (lambda: graph().fold("structural"), texts),
-    "widen": (lambda: graph().widen(["titles", "order"], 9), texts),
-    "candidate-graph": (lambda: ptg.CandidateGraph(verbose=False), texts),
-    "maxsim": (maxsim, texts),
-    "hgat": (lambda: hgat(graph()), texts),
-    "lgre": (lgre, texts),
-    "dual": (dual, tiny.topics),
-    "evidence": (ptg.DocumentEvidence, texts),
-    "neighbors": (
-        lambda: ptg.DocumentEvidence(relations={"order": 0.1, "order_i": 0.1}, graph=graph()),
-        texts,
-    ),
-    "hybrid": (hybrid, lambda: tiny.topics(2)),
-    "document-cutoff": (lambda: clef_ip.DocumentCutoff(2, 1), texts),
-    "passage-qrels": (
-        lambda: SimpleNamespace(transform=graph().passage_qrels),
-        lambda: tiny.qrels(2),
-    ),
-    "index": (lambda: index().hybrid(per="section"), lambda: tiny.topics(2)),
-}
-
-
-@pytest.mark.parametrize("name", TRANSFORMERS)
-def test_frames(name: str) -> None:
-    make, frame = TRANSFORMERS[name]
-    transformer = make()
-
-    @fuzz(3)
-    @given(changed_frame(frame()))
-    def check(frame: Any) -> None:
-        with allowed_errors():
-            found = transformer.transform(frame)
-            if len(found) and {"qid", "score", "rank"} <= {*found.columns}:
-                assert found["score"].notna().all() and (
-                    name in ("texts", "widen", "candidate-graph") or not found["rank"].min()
-                )
-
-    check()
-
-
-# --- GraphIndex
-
-
-@cache
-def index() -> ptg.GraphIndex:
-    opened = ptg.GraphIndex(place() / "index", encoder=tiny.checkpoint(), verbose=False)
-    return opened.index(tiny.documents(2))
-
-
-docnos = st.sampled_from(["d0", "d1", "d2"])
-records = st.sampled_from(RECORDS).flatmap(
-    lambda record: st.just(record) | changed_json(record, values)
-)
-renamed = st.tuples(records, docnos).map(
-    lambda pair: pair[0] | {"docno": pair[1]} if isinstance(pair[0], dict) else pair[0]
-)
-answered = st.tuples(changed_frame(tiny.topics(2)), changed_frame(tiny.qrels(2)))
-written = {
-    "docs": st.lists(renamed, max_size=3) | changed_frame(documents()) | values,
-    "document": st.none() | values,
-}
-written["answered"] = st.none() | answered | values
-built = {
-    "passage_words": st.just(9) | values,
-    "overwrite": st.just(True) | values,
-}
-CALLS: dict[str, dict[str, Any]] = {
-    "update": written,
-    "index": written | built,
-    "delete": {"docnos": st.lists(docnos | values, max_size=2) | values},
-    "search": {
-        "question": st.just("alpha mu") | values,
-        "num_results": st.just(3) | values,
-        "per": st.just("document") | values,
-    },
-    "widen": {
-        "relations": st.lists(st.sampled_from(["titles", "order"]) | values) | values,
-        "max_words": st.just(9) | values,
-    },
-    "dense": {"num_results": st.just(3) | values, "per": st.just("section") | values},
-}
-
-
-@pytest.mark.parametrize("name", CALLS)
-def test_index(name: str) -> None:
-    """Arguments of methods; what they return finds something for a query, or texts."""
-
-    @fuzz(5)
-    @given(st.fixed_dictionaries(CALLS[name]))
-    def check(options: dict[str, Any]) -> None:
-        opened = index()
-        with allowed_errors():
-            found = getattr(opened.graph if name == "widen" else opened, name)(**options)
-            if name in ("widen", "dense"):
-                found.transform(texts() if name == "widen" else tiny.topics(2))
-        assert len(opened.search("alpha"))
-
-    check()
-
-
-# --- arguments
-
-PUBLIC = {
-    name: entry
-    for name, entry in ((name, getattr(ptg, name)) for name in ptg.__all__)
-    if inspect.isfunction(entry) or (isinstance(entry, type) and not issubclass(entry, Warning))
-}
-del PUBLIC["open_folder"]  # writes an index into a cache, of any folder
-
-
-@pytest.mark.parametrize("name", PUBLIC)
-def test_arguments(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Public classes and functions with values of any kind."""
-    monkeypatch.chdir(tmp_path)
-    objects = [
-        graph(),
-        dual(),
-        maxsim(),
-        tiny.encoder(),
-        tiny.topics(2),
-        tiny.qrels(2),
-        ptg.Tuning(),
-        Path("nowhere"),
-    ]
-    good = {"graph": st.just(graph()), "encoder": st.just(dual())}
-    required, optional = (
-        dict[str, Any](),
-        dict[str, Any](),
-    )  # the readers take **options, of read_markdown
-    for parameter, about in inspect.signature(PUBLIC[name]).parameters.items():
-        value = good.get(parameter, st.nothing()) | st.sampled_from(objects) | values
-        if about.kind is not about.VAR_KEYWORD:
-            (required if about.default is about.empty else optional)[parameter] = value
-
-    @fuzz(5)
-    @given(st.fixed_dictionaries(required, optional=optional))
-    def check(options: dict[str, Any]) -> None:
-        with allowed_errors():
-            PUBLIC[name](**options)
-
-    check()
-
-
-# --- artifacts
-
-
-def use(name: str, folder: Path) -> None:
-    if name == "graph":
-        opened = ptg.DocumentGraph(folder)
-        opened.texts(opened.nodes_of(opened.ids_of(opened.passage_nodes)), titles=True)
-        opened.passages().transform(tiny.run(2).assign(docno="d0"))
-    else:
-        ptg.GraphMaxSim.load(folder, graph=graph(), device="cpu").transform(texts())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["graph", "maxsim"])
-def test_artifacts(name: str) -> None:
-    """JSON or other bytes of a stored artifact are changed, or a file becomes a link out of its folder."""
-    source = Path((graph() if name == "graph" else maxsim().save(place() / "saved")).path)
-    files = sorted(file.relative_to(source) for file in source.rglob("*") if file.is_file())
-    about = json.loads((source / "pt_meta.json").read_text("utf-8"))
-    meta = changed_json(about).map(lambda value: json.dumps(value).encode("utf-8", "replace"))
-
-    @fuzz(5)
-    @given(st.just(Path("pt_meta.json")) | st.sampled_from(files), st.booleans(), st.data())
-    def check(file: Path, links: bool, data: st.DataObject) -> None:
-        with tempfile.TemporaryDirectory() as outside, allowed_errors():
-            folder = Path(shutil.copytree(source, Path(outside, "artifact")))
-            content = (folder / file).read_bytes()
-            (folder / file).unlink()
-            if links:
-                Path(outside, "file").write_bytes(content)
-                (folder / file).symlink_to(Path(outside, "file"))
-            else:
-                changed = meta if file.name == "pt_meta.json" else changed_bytes([content[:2000]])
-                (folder / file).write_bytes(
-                    data.draw(changed) + content[2000:] * (file.name != "pt_meta.json")
-                )
-            use(name, folder)
-            assert not links, "a symbolic link was followed out of the artifact"
 
     check()

@@ -15,7 +15,7 @@ import pytest
 import torch
 from pyterrier_dr import FlexIndex
 from safetensors.torch import load_file, save_file
-from tiny import WORDS, checkpoint, evaluated
+from tiny import WORDS, checkpoint
 from torch import Tensor, nn
 from trainings import forks, in_two_processes
 
@@ -28,17 +28,18 @@ from pyterrier_graph.gnn_encoder.training import (
     GNNEncoderTraining,
     MaskedGraph,
     MaskedGraphModel,
+    MaskedPassages,
     loss_queries,
 )
-from pyterrier_graph.graph_mean import tuning
 from pyterrier_graph.graph_mean.contextual_index import write_index
 from pyterrier_graph.graph_mean.graph_mean import GraphMean
 from pyterrier_graph.graph_mean.tuning import PassageValidation, relevant_passages
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.pair.dual_encoder import DualEncoder
+from pyterrier_graph.pair.mining import HardNegativeMiner, MiningConfig, TrainingExamples
 
-COUNT, TINY, FEATURES = 24, 16, 6
+COUNT, FEATURES = 24, 6
 QUICK: dict[str, Any] = {
     "epochs": 2,
     "batch_size": 8,
@@ -129,7 +130,8 @@ def gnn(small: Any, network: Any = None, **options: Any) -> GNNEncoder:
 
 def masked_graph(model: GNNEncoder, topics: pd.DataFrame, qrels: pd.DataFrame) -> MaskedGraph:
     queries = loss_queries(model, topics, qrels, search=bool(model.training.negatives))
-    return MaskedGraph(queries, model.sampler(), model.training)
+    kind = MaskedPassages if model.training.batches == "passages" else MaskedGraph
+    return kind(queries, model.sampler(), model.training)
 
 
 def mean(small: Any, weights: Any = None, **options: Any) -> GraphMean:
@@ -264,54 +266,6 @@ def test_the_untrained_network_is_graph_mean(small: Any) -> None:
     np.testing.assert_array_equal(gnn(small, third).vectors_of(small.docnos), expected)
 
 
-def test_weights_are_tuned_on_top_of_what_is_learned(small: Any, tmp_path: Path) -> None:
-    model = gnn(small, {"relevant": 0.7}, training={"epochs": 3, "learning_rate": 0.03})
-    learned = weights(model.fit(small.train, small.qrels))
-    assert model.weights == {"relevant": 0.7}
-    best = model.vectors_of(small.docnos)
-    scores = small.encoder.encode_queries(small.dev["query"].tolist()) @ best.T
-    rows = [
-        (qid, small.docnos[p], 10 - rank)
-        for qid, row in zip(small.dev["qid"], scores, strict=True)
-        for rank, p in enumerate(np.argsort(-row)[:10])
-    ]
-    graded = pd.DataFrame(rows, columns=["qid", "docno", "label"])
-    model.network.weights = {"relevant": 5.0}
-    assert model.tune(small.dev, graded) is model and model.weights == {"relevant": 0.7}
-    assert_equal(learned, weights(model))
-    loaded = GNNEncoder.load(
-        model.save(tmp_path / "saved").path, query_graph=small.graph, vectors=small.index
-    )
-    assert loaded.weights == model.weights and loaded.config == model.config
-    np.testing.assert_array_equal(loaded.vectors_of(small.docnos), best)
-    with pytest.raises(ValueError, match="the papers' network cannot be tuned"):
-        gnn(small, NETWORKS["papers"]).tune(small.dev, small.qrels)
-
-
-@pytest.mark.parametrize("name", NETWORKS)
-def test_explanations(small: Any, name: str) -> None:
-    """The parts add up to the score, and name the sources."""
-    model = randomized(gnn(small, NETWORKS[name]))
-    query = small.encoder.encode_queries(["alpha beta"])[0]
-    for place in (6, 23):  # with queries, and without
-        docno = small.docnos[place]
-        said = model.explain("alpha beta", docno, graph=small.documents)
-        assert said.iloc[0][["relation", "source"]].tolist() == ["own", docno]
-        score = float(model.vectors_of([docno])[0] @ query)
-        assert said["score"].sum() == pytest.approx(score, abs=1e-4)
-        assert said["score"][1:].is_monotonic_decreasing
-        for relation, rows in said[1:].groupby("relation"):
-            if relation in small.graph.edge_types:
-                pairs = edges_of(small.graph, str(relation), set())[0]
-                expected = [small.topics["qid"][q] for q, p in pairs if p == place]
-                assert sorted(rows["source"]) == sorted(expected)
-            elif relation == "title":
-                assert rows["text"].tolist() == [WORDS[place // 4]]
-            own = name in ("papers", "edge features", "one layer")  # attention to itself
-            total = rows["weight"].sum()
-            assert (0 < total < 1) if own else total == pytest.approx(1)
-
-
 # --- masked graph training
 
 
@@ -344,7 +298,7 @@ def test_the_split_of_algorithm_1(small: Any) -> None:
             pairs, _ = edges_of(small.graph, edge_type, out)
             assert sorted(zip(left.indices, left.row_index, strict=True)) == sorted(pairs)
         around = queries.sampler.sample(everything, queries.query_graph)
-        assert not out & {*around.queries.tolist()}
+        assert not out & {*around["query"].n_id.tolist()}
         np.testing.assert_array_equal(queries.positives, same.positives)
         for row in rows:
             relevant = small.docnos.index(small.relevant[small.train["qid"][row]])
@@ -466,6 +420,71 @@ def test_the_loss_of_a_batch(small: Any, name: str) -> None:
     assert loss.item() == pytest.approx(expected, rel=1e-3, abs=1e-4)
 
 
+def mined(small: Any, **config: Any) -> TrainingExamples:
+    """Examples of the dual-encoder's candidates, with a teacher that takes every second one for relevant."""
+    even = pt.apply.doc_score(lambda row: 0.95 if int(row["docno"][-1]) % 2 else 0.05)
+    options = MiningConfig(**{"hard_negatives": 2, "depth": 8} | config)
+    miner = HardNegativeMiner(
+        small.retriever, small.load, teacher=even, config=options, verbose=False
+    )
+    return miner.denoised(small.train, small.qrels)
+
+
+def test_denoised_positives_and_hard_negatives(small: Any) -> None:
+    """001, Sect. 3.4: P_b are those of the miner; the graph is masked as always."""
+    examples = mined(small)
+    model = gnn(small, NETWORKS["papers"], training={"epochs": 1})
+    queries = loss_queries(model, small.train, small.qrels, examples, search=True)
+    batches = MaskedGraph(queries, model.sampler(), model.training)
+    positives, negatives = {}, {}
+    for qid, positive, *hard in zip(*examples.ids[:].values(), strict=True):
+        positives.setdefault(qid, set()).add(positive)
+        negatives.setdefault(qid, set()).update(hard)
+    assert any(len(docnos) > 1 for docnos in positives.values())  # pseudo-labels are among them
+    for epoch in range(3):
+        batches.draw(epoch)
+        for row in (batches[n] for n in range(len(batches))):
+            qid = small.train["qid"][row]
+            assert small.docnos[batches.positives[row]] in positives[qid]
+            assert {small.docnos[n] for n in batches.negatives[row]} <= negatives[qid]
+    model.fit(small.train, small.qrels, small.dev, small.qrels, examples=examples)
+    assert len(model.training_log) > 1
+    other = gnn(small, NETWORKS["papers"], training={"epochs": 1})
+    other.fit(small.train, small.qrels, small.dev, small.qrels)
+    assert_equal(weights(model), weights(other), equal=False)
+
+
+def test_batches_of_passages(small: Any) -> None:
+    """Algorithm 1 of 000: random passages, and the loss of the masked queries whose positives are among them."""
+    training = {"batches": "passages", "batch_size": 9, "negatives": 0, "scale": 1.0}
+    model = randomized(gnn(small, NETWORKS["papers"], training=training))
+    batches = masked_graph(model, small.train, small.qrels)
+    assert isinstance(batches, MaskedPassages) and len(batches) == COUNT
+    batches.draw(2)
+    drawn = batches._rows.tolist()
+    with torch.no_grad():
+        states = literal(small, model, {row for row in drawn if row < 40})
+        queries = torch.tensor(small.encoder.encode_queries(small.train["query"][drawn].tolist()))
+        positives = [small.docnos.index(small.relevant[small.train["qid"][row]]) for row in drawn]
+        for passages in (
+            [23, 5, 0, 11, 7, 2],
+            [*range(COUNT)],
+            [p for p in range(COUNT) if p not in positives][:3],
+        ):
+            batch = batches(passages)
+            found = MaskedGraphModel(model.network)(**batch)["loss"]
+            expected = reference.preprint_loss(
+                [*queries.double()], passages, states.double(), positives
+            )
+            assert found.item() == pytest.approx(expected, rel=1e-3, abs=1e-4)
+    assert not len(batch["batch"].queries) and not expected  # no query has its positive there
+    before = weights(model)
+    assert_equal(before, weights(model.fit(small.train, small.qrels)), equal=False)
+    paper = GNNEncoderTraining.preprint(seed=3)
+    settings = paper.batches, paper.batch_size, paper.learning_rate, paper.masked, paper.seed
+    assert settings == ("passages", 8192, 5e-5, 0.05, 3) and paper.encoder_learning_rate is None
+
+
 def weights(model: GNNEncoder) -> dict[str, Tensor]:
     return {name: value.clone() for name, value in model.network.state_dict().items()}
 
@@ -483,11 +502,10 @@ def measured(model: Any, topics: pd.DataFrame, qrels: pd.DataFrame) -> float:
     return float(PassageValidation(model, topics, qrels, "nDCG@10")().mean())
 
 
-@pytest.mark.parametrize("name", ["papers", "edge features", "relations"])
-def test_training(small: Any, name: str) -> None:
+def test_training(small: Any) -> None:
     training = {"epochs": 6, "learning_rate": 0.01}
     model, same, other = (
-        gnn(small, NETWORKS[name], training=training | {"seed": n}) for n in (0, 0, 1)
+        gnn(small, NETWORKS["relations"], training=training | {"seed": n}) for n in (0, 0, 1)
     )
     queries = masked_graph(model, small.train, small.qrels)
     batch = queries([queries[n] for n in range(len(queries))])
@@ -497,27 +515,6 @@ def test_training(small: Any, name: str) -> None:
     assert MaskedGraphModel(model.network)(**batch)["loss"].item() < before - 0.05
     assert_equal(weights(same.fit(small.train, small.qrels)), weights(model))
     assert_equal(weights(other.fit(small.train, small.qrels)), weights(model), False)
-
-
-@pytest.mark.parametrize("candidates", [2, 1000])
-def test_the_measure_is_of_what_is_found_among_all_candidates(
-    small: Any, candidates: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tuning, "CANDIDATES", candidates)
-    model = gnn(small, NETWORKS["queries"])
-    retriever = small.encoder.query_encoder() >> small.index.np_retriever(num_results=candidates)
-    qrels = small.qrels[small.qrels["qid"].isin(small.dev["qid"])]
-    everything = sorted({*retriever(small.dev)["docno"], *qrels["docno"]})
-    queries = small.encoder.encode_queries(small.dev["query"].tolist())
-    scores = queries @ model.vectors_of(everything).T
-    rows = [
-        (qid, everything[p], row[p])
-        for qid, row in zip(small.dev["qid"], scores, strict=True)
-        for p in np.argsort(-row)[:candidates]
-    ]
-    run = pd.DataFrame(rows, columns=["qid", "docno", "score"])
-    value = measured(model, small.dev, small.qrels)
-    assert value == pytest.approx(evaluated("nDCG@10", qrels, run), abs=1e-6)
 
 
 def test_the_encoder_learns_too(small: Any, tmp_path: Path) -> None:
@@ -586,28 +583,6 @@ def test_an_index_keeps_the_vectors_before_joint_training(
 # --- frames, artifacts, copies
 
 
-def test_artifacts(small: Any, tmp_path: Path) -> None:
-    model = randomized(gnn(small, NETWORKS["relations"])).save(tmp_path / "model")
-    serving = GNNEncoder.load(tmp_path / "model", device="cpu")
-    encoded = [each(small.topics[:2])["query_vec"].tolist() for each in (serving, model)]
-    np.testing.assert_allclose(*encoded, atol=1e-6)
-    with pytest.raises(ValueError, match="passages need vectors: give graph="):
-        serving.explain("alpha", small.docnos[0])
-    with pytest.raises(ValueError, match="are relations of queries: give query_graph="):
-        GNNEncoder.load(tmp_path / "model", vectors=small.index)
-    other = DualEncoder(checkpoint(), device="cpu", max_query_tokens=11, max_passage_tokens=24)
-    with pytest.raises(ValueError, match="the encoder must be .*, got"):
-        GNNEncoder.load(tmp_path / "model", encoder=other)
-    methods = {name: getattr(small.encoder, name) for name in ("encode_queries", "encode_docs")}
-    gnn(small, encoder=SimpleNamespace(**methods, model_name="plain")).save(tmp_path / "plain")
-    with pytest.raises(ValueError, match="plain is not part of the artifact: give encoder="):
-        GNNEncoder.load(tmp_path / "plain")
-    named = GNNEncoder(config=GNNEncoderConfig({}), encoder=checkpoint(), verbose=False)
-    named.save(tmp_path / "named")
-    assert not (named.path / "encoder").exists()  # its name is enough
-    assert GNNEncoder.load(named.path).encoder.model_name == named.encoder.model_name
-
-
 def test_a_network_is_used_elsewhere(small: Any, tmp_path: Path) -> None:
     """On another graph, by a copy or when it is loaded, as a network that was made there."""
     model = gnn(small, NETWORKS["relations"]).fit(small.train, small.qrels)
@@ -655,9 +630,7 @@ def test_what_does_not_fit(small: Any, tmp_path: Path) -> None:
             gnn(small, **options)
     for wrong, message in [
         (lambda: GraphMean(small.encoder), "graph must be a DocumentGraph"),
-        (lambda: mean(small, query_graph=small.documents), "must be a QueryPassageGraph"),
         (lambda: GNNEncoder(training={"epochs": 3}), "training must be a GNNEncoderTraining"),
-        (lambda: GNNEncoder(config={"relevant": 1.0}), "config must be a GNNEncoderConfig"),
     ]:
         with pytest.raises(TypeError, match=message):
             wrong()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,19 +12,14 @@ import pyterrier as pt
 import pytest
 import tiny
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
-from trainings import forks, in_two_processes, interrupt, stop
 
 from pyterrier_graph.encoders.token_encoder import TokenEncoder
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graphs.candidate_graph import CandidateGraph
-from pyterrier_graph.graphs.hetero_graph import paper_relations
 from pyterrier_graph.hgat.equations import HGATConfig, Variant
 from pyterrier_graph.hgat.negatives import Strategy
 from pyterrier_graph.hgat.reranker import HGATReranker
 from pyterrier_graph.hgat.training import HGATTraining, draw_triples
-from pyterrier_graph.training import trainer
 
 QUICK = {
     "epochs": 2,
@@ -72,11 +66,6 @@ def measured(reranker: HGATReranker) -> float:
     return tiny.evaluated("nDCG@10", QRELS, reranker(RUN))
 
 
-@pytest.fixture(scope="module")
-def trained() -> HGATReranker:
-    return hgat().fit(RUN, QRELS)
-
-
 # --- training
 
 
@@ -91,48 +80,6 @@ def test_training_with_each_strategy(negatives: str) -> None:
     assert measured(reranker) == pytest.approx(max(values_of(reranker)))
     if negatives != "random":  # of which few show what is relevant here
         assert measured(reranker) > before
-
-
-def test_the_best_weights_are_kept_and_training_stops_when_nothing_improves() -> None:
-    reranker = hgat(training={"epochs": 12, "learning_rate": 0.05, "patience": 2}, dropout=0.0)
-    reranker.fit(RUN, QRELS, RUN, QRELS)
-    reached = values_of(reranker)
-    best = reached.index(max(reached))
-    assert len(reached) == best + 3 < 12
-    assert reached[-1] < max(reached)
-    assert measured(reranker) == pytest.approx(max(reached))
-    without_patience = hgat(
-        training={"epochs": 12, "learning_rate": 0.05, "patience": None}, dropout=0.0
-    )
-    assert len(values_of(without_patience.fit(RUN, QRELS, RUN, QRELS))) == 12
-
-
-def test_an_untrained_model_that_is_better_is_kept() -> None:
-    reranker = hgat(
-        training={"epochs": 2, "learning_rate": 5.0, "patience": 1}, init="identity", matches={}
-    )
-    before = scores(reranker)
-    best = RUN.assign(label=reranker(RUN)["rank"].eq(0).astype(int))[["qid", "docno", "label"]]
-    reranker.fit(RUN, QRELS, RUN, best)
-    first = {"nDCG@10": pytest.approx(1.0), "epoch": 0.0, "step": 0, "kept": True}
-    assert reranker.training_log[0] == first
-    assert max(values_of(reranker)) < 1
-    np.testing.assert_array_equal(scores(reranker), before)
-    assert not reranker.network.training
-
-
-def test_scalars_have_a_rate_of_their_own() -> None:
-    moved = []
-    for rate in (None, 0.0, 0.2):
-        one_step = {
-            "scalar_learning_rate": rate,
-            "epochs": 1,
-            "batch_size": 1000,
-        }  # Adam's first step is its rate
-        reranker = hgat(variant="NO_LB_NS", init="identity", dropout=0.0, training=one_step)
-        reranker.fit(RUN, QRELS)
-        moved.append(abs(reranker.network.alpha.item()))
-    assert moved == pytest.approx([QUICK["learning_rate"], 0.0, 0.2], rel=1e-3)
 
 
 @pytest.mark.parametrize("with_graph", [True, False])
@@ -182,14 +129,6 @@ def test_training_on_graphs_of_candidates() -> None:
         hgat(None, training={"negatives": "mixed"}).fit(made, qrels)
 
 
-def test_stored_tokens_serve_training(tmp_path: Path) -> None:
-    store = TokenStore(tmp_path / "tokens", verbose=False).build(tiny.graph(), tiny.encoder())
-    one = hgat(tokens=store, dropout=0.0).fit(RUN, QRELS)
-    other = hgat(dropout=0.0).fit(RUN, QRELS)
-    assert one.tokens is store
-    np.testing.assert_allclose(scores(one), scores(other), atol=0.02)
-
-
 def test_training_that_diverges_or_has_nothing_to_learn() -> None:
     with pytest.raises(ValueError, match="diverged|not finite"):
         hgat(training={"learning_rate": 1e30}).fit(RUN, QRELS)
@@ -220,8 +159,7 @@ def test_the_encoder_learns_but_for_frozen_layers(frozen: int, tmp_path: Path) -
     }
     before = layers_of(encoder)
     reranker = hgat(encoder=encoder, tokens=store, training=training, dropout=0.0)
-    with pytest.warns(UserWarning, match="trains a copy of the encoder: the vectors in TokenStore"):
-        reranker.fit(RUN, QRELS, RUN, QRELS)
+    reranker.fit(RUN, QRELS, RUN, QRELS)
     changed = {
         name
         for name, value in layers_of(reranker.encoder).items()
@@ -240,116 +178,13 @@ def test_the_encoder_learns_but_for_frozen_layers(frozen: int, tmp_path: Path) -
     np.testing.assert_array_equal(scores(loaded), scores(reranker))
 
 
-def test_an_encoder_that_learns_learns_what_a_fixed_one_gives() -> None:
-    """The first loss is the same, whether vectors are looked up or computed with gradients."""
-    losses = []
-    for rate in (None, 0.0):
-        training = {
-            "encoder_learning_rate": rate,
-            "batch_size": 18,
-            "epochs": 1,
-            "frozen_encoder_layers": 1,
-        }
-        encoder = tiny.fresh_encoder()
-        for module in encoder.network.modules():
-            if isinstance(module, torch.nn.Dropout):
-                module.p = 0.0
-        reranker = hgat(encoder=encoder, dropout=0.0, training=training).fit(RUN, QRELS)
-        losses.append([entry["loss"] for entry in reranker.training_log if "loss" in entry])
-    assert losses[0] == pytest.approx(losses[1], abs=1e-3)
-
-
 # --- resuming
-
-
-LONG = {"epochs": 12, "patience": 2, "learning_rate": 0.05}
-
-
-def weights_of(reranker: HGATReranker) -> dict[str, torch.Tensor]:
-    return {**reranker.network.state_dict(), **layers_of(reranker.encoder)}
-
-
-def assert_same_weights(one: HGATReranker, other: HGATReranker) -> None:
-    for name, value in weights_of(one).items():
-        assert torch.equal(value, weights_of(other)[name]), name
-
-
-@pytest.mark.parametrize("encoder_rate", [None, 1e-3])
-def test_a_training_that_was_interrupted_goes_on(
-    tmp_path: Path, encoder_rate: float | None
-) -> None:
-    training = LONG | {"encoder_learning_rate": encoder_rate, "frozen_encoder_layers": 1}
-    whole = hgat(encoder=tiny.fresh_encoder(), training=training).fit(RUN, QRELS, RUN, QRELS)
-    kept = training | {"output_dir": str(tmp_path)}
-    # one evaluation without improvement is over, the next one would be the last
-    assert 3 <= len(values_of(whole)) < 12
-    reranker = interrupt(
-        hgat(encoder=tiny.fresh_encoder(), training=kept),
-        len(values_of(whole)) + 1,
-        stop,
-        "_scores",
-    )
-    with pytest.raises(KeyboardInterrupt):
-        reranker.fit(RUN, QRELS, RUN, QRELS)
-    # a checkpoint whose writing was cut short is passed over, and written again
-    cut_short = tmp_path / f"checkpoint-{3 * len(values_of(whole))}"
-    cut_short.mkdir()
-    (cut_short / "model.safetensors").write_bytes(b"half")
-    del reranker._scores
-    reranker.fit(RUN, QRELS, RUN, QRELS)
-    assert values_of(reranker) == values_of(whole)
-    assert_same_weights(reranker, whole)
-    # and one that has ended is not gone on with
-    again = hgat(encoder=tiny.fresh_encoder(), training=kept).fit(RUN, QRELS, RUN, QRELS)
-    assert values_of(again) == values_of(whole)
-    assert_same_weights(again, whole)
 
 
 # --- several processes
 
 
-def late(file: Path, framework: str) -> safe_open:
-    time.sleep(1)
-    return safe_open(file, framework)
-
-
-def train_as(rank: int, folder: Path) -> None:
-    if rank:  # the first one must not have cleared the temporary folder away
-        trainer.safe_open = late
-    reranker = hgat(training=SHARED | {"batch_size": 4}, dropout=0.0).fit(RUN, QRELS, RUN, QRELS)
-    save_file(reranker.network.state_dict(), folder / f"{rank}.safetensors")
-
-
-SHARED = {"max_triples": 16, "epochs": 4, "learning_rate": 0.02, "patience": None}
-
-
-@pytest.mark.slow
-@forks
-def test_two_processes_learn_what_one_does(tmp_path: Path) -> None:
-    """And both end with the best weights, which only the first one writes."""
-    in_two_processes(train_as, tmp_path)
-    one, other = (load_file(tmp_path / f"{rank}.safetensors") for rank in range(2))
-    assert all(torch.equal(one[name], other[name]) for name in one)
-    together = hgat(dropout=0.0)
-    together.network.load_state_dict(one)
-    alone = hgat(training=SHARED | {"batch_size": 8}, dropout=0.0).fit(RUN, QRELS, RUN, QRELS)
-    assert values_of(alone)[-1] < max(values_of(alone))
-    np.testing.assert_allclose(scores(together), scores(alone), atol=1e-3)
-
-
 # --- artifacts
-
-
-def test_an_encoder_that_does_not_fit(trained: HGATReranker, tmp_path: Path) -> None:
-    saved = pt.inspect.transformer_apply_attributes(trained).save(tmp_path / "model").path
-    sample = [" ".join(tiny.WORDS)]
-    with pytest.raises(ValueError, match="was saved with .* has other weights or lengths"):
-        HGATReranker.load(saved, encoder=tiny.encoder().reduced(sample, 4))
-    other = tiny.fresh_encoder()
-    with torch.no_grad():
-        next(other.network.parameters()).add_(0.01)
-    with pytest.raises(ValueError, match="was saved with .* has other weights"):
-        HGATReranker.load(saved, encoder=other)
 
 
 # --- stored representations
@@ -424,29 +259,3 @@ def test_contributions_add_up_to_the_score(variant: Variant, init: Any) -> None:
     assert parts["score"].sum() == pytest.approx(scored, abs=1e-4)
     assert parts["score"].is_monotonic_decreasing
     assert parts["score"].abs().max() > 1e-3
-
-
-def test_an_explanation_names_nodes_relations_and_tokens() -> None:
-    reranker = hgat(variant="BASE", layers=2)
-    parts = reranker.explain("alpha", "d0%p1").sort_values(["source", "position"])
-    own = parts[parts["relation"] == "own"]
-    assert own["text"].tolist() == ["[CLS]", "kappa", "lambda", "[SEP]"]
-    assert set(own["source"]) == {"d0%p1"}
-    sources = parts.drop_duplicates("source").set_index("source")["relation"].to_dict()
-    assert (
-        sources["d0%p0"] == "order_i"
-        and sources["d0%p2"] == "order"
-        and sources["d0%s1"] == "structural"
-    )
-    assert sources["d0%s0"] == ""  # through its section only
-    assert "d3%p0" not in sources
-    alone = hgat(variant="NS", layers=1, relations=("external",)).explain("alpha", "d0%p1")
-    assert (alone["score"] == 0).all()
-
-
-def test_relation_weights(trained: HGATReranker) -> None:
-    table = trained.relation_weights()
-    assert table.index.name == "relation"
-    assert list(table.columns) == ["layer 1"]
-    assert set(table.index) == {*paper_relations(tiny.graph()), "SELF"}
-    assert table["layer 1"].sum() == pytest.approx(1.0)

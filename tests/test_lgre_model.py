@@ -22,7 +22,7 @@ from transformers import (
 )
 
 from pyterrier_graph.lgre.equations import LGRe, LGReConfig, LGReOutput, WordGraph, word_graph
-from pyterrier_graph.lgre.losses import LGReLoss, similarity
+from pyterrier_graph.lgre.losses import LGReLoss
 
 EveryLayer = partial(LGReConfig, layers=None)
 
@@ -176,53 +176,6 @@ def test_losses_and_all_gradients_equal_those_of_the_equations(loss: LGReLoss, s
     torch.testing.assert_close(*gradients, atol=1e-6, rtol=1e-5)
 
 
-def test_the_order_of_layers_has_no_effect() -> None:
-    """Eq. 12 takes the graph of the encoder's last layer, wherever that is listed."""
-    inputs, relevant = batch(), torch.tensor([[1, 0], [1, 0]])
-    models = [model_of(EveryLayer(layers=layers)) for layers in ((0, -1), (-1, 0))]
-    with torch.no_grad():
-        outputs = [model(**inputs) for model in models]
-    assert models[0].layers == models[1].layers == (0, 2)
-    assert (
-        EveryLayer(layers=(2, 0, 1)).chosen_layers(3) == EveryLayer().chosen_layers(3) == (0, 1, 2)
-    )
-    one, other = (
-        LGReLoss(distance="pair", weight=1)(out, inputs["segments"], relevant) for out in outputs
-    )
-    torch.testing.assert_close(one, other)
-    graph = outputs[1].representations[:, 1]
-    torch.testing.assert_close(
-        graph[:, graph.shape[1] // 2 :], outputs[1].states[:, 0]
-    )  # [CLS] of the last layer
-
-
-def test_graded_labels_do_not_contradict_each_other() -> None:
-    """A document with label 1 is pulled towards its query beside one with label 0 and beside one with label 2."""
-    inputs = batch()
-    output = model_of(EveryLayer())(**inputs)
-    label = torch.tensor([[2, 1], [1, 0]])
-
-    def gradient(distance: str) -> torch.Tensor:
-        with_distance, without = (
-            LGReLoss(distance=kind, weight=1)(output, inputs["segments"], label > 0)  # type: ignore[arg-type]
-            for kind in (distance, "none")
-        )
-        return torch.autograd.grad(with_distance - without, output.states, retain_graph=True)[0]
-
-    def pulls(row: int) -> bool:
-        moved = output.states - 0.01 * gradient("point")
-        return bool(
-            similarity(moved, inputs["segments"])[row]
-            > similarity(output.states, inputs["segments"])[row]
-        )
-
-    assert [pulls(row) for row in range(4)] == [True, True, True, False]
-    pair = gradient("pair").abs().sum((1, 2))
-    assert (pair[:2] == 0).all() and (
-        pair[2:] > 0
-    ).all()  # two relevant documents are not pushed apart
-
-
 def test_word_graphs_of_the_figure() -> None:
     """[CLS] a b [SEP] x y z [SEP]."""
     inputs = batch([(2, 3)], width=9)
@@ -273,19 +226,6 @@ def test_identity_is_the_cross_encoder(kind: str, layers: tuple[int, ...] | None
         )
     assert torch.equal(scores, logits)
     assert logits.std() > 0
-
-
-def test_gradient_checkpointing_gives_the_same_gradients() -> None:
-    model = model_of(EveryLayer(dropout=0.3)).train()
-    inputs = batch()
-    gradients = []
-    for _ in range(2):
-        torch.manual_seed(3)
-        model.zero_grad()
-        model(**inputs).scores.sum().backward()
-        gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
-        model.gradient_checkpointing_enable()
-    torch.testing.assert_close(*gradients)
 
 
 @pytest.mark.parametrize(

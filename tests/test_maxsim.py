@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pyterrier_graph.encoders.token_encoder import TokenStates
@@ -12,7 +11,6 @@ from pyterrier_graph.graph_maxsim.graph_reranker import (
     best_of_neighbors,
     graph_maxima,
     maxsim,
-    normalized,
     token_maxima,
 )
 
@@ -33,7 +31,6 @@ def passages_of(lengths: list[int], seed: int) -> TokenStates:
     )
 
 
-@settings(deadline=None)
 @given(st.integers(1, 4), st.lists(st.integers(0, 4), max_size=5), SEEDS)
 def test_maxima_by_loops(query_tokens: int, lengths: list[int], seed: int) -> None:
     query, passages = vectors(query_tokens, seed), passages_of(lengths, seed)
@@ -47,14 +44,6 @@ def test_maxima_by_loops(query_tokens: int, lengths: list[int], seed: int) -> No
     torch.testing.assert_close(maxsim(query, passages), slow.sum(1), atol=1e-5, rtol=0)
 
 
-def test_normalized_vectors_have_length_one_and_zero_stays_zero() -> None:
-    states = normalized(
-        TokenStates(torch.tensor([[3.0, 4, 0, 0], [0, 0, 0, 0]]), torch.tensor([0, 1, 2]))
-    )
-    assert states.values.tolist() == [pytest.approx([0.6, 0.8, 0, 0]), [0, 0, 0, 0]]
-
-
-@settings(deadline=None)
 @given(st.data(), SEEDS)
 def test_best_of_neighbors_by_loops(data: st.DataObject, seed: int) -> None:
     nodes, count, tokens = data.draw(
@@ -76,7 +65,6 @@ def test_best_of_neighbors_by_loops(data: st.DataObject, seed: int) -> None:
     )
 
 
-@settings(deadline=None)
 @given(st.data(), SEEDS)
 def test_graph_maxima_by_loops(data: st.DataObject, seed: int) -> None:
     passages, relations, tokens = data.draw(

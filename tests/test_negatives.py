@@ -9,13 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import tiny
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pyterrier_graph.documents.document import Node, StructuredDocument, split_passage_id
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 from pyterrier_graph.hgat.negatives import NegativeSampler, Strategy
-from pyterrier_graph.hgat.training import HGATTraining, draw_triples
+from pyterrier_graph.hgat.training import HGATTraining
 
 STRATEGIES = get_args(Strategy)
 
@@ -117,7 +117,6 @@ def check(
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@settings(max_examples=15, deadline=None)
 @given(st.data())
 def test_negatives_come_from_the_pool_and_are_judged_lower(
     strategy: str, data: st.DataObject
@@ -164,38 +163,6 @@ def test_codes_of_the_query_go_before_those_of_its_relevant_documents() -> None:
     assert drawn == {("q", "d0%p0", other) for other in ("d2%p0", "d2%p1", "d3%p0", "d3%p1")}
 
 
-def test_codes_in_a_run_are_those_of_its_queries() -> None:
-    run = tiny.run().assign(codes=[("even",)] * len(tiny.run()))
-    options = HGATTraining(negatives="shared_codes")
-    _, (graph,), triples = draw_triples(tiny.judged(run, tiny.qrels(), tiny.graph()), options)
-    assert len(triples) == 18  # without codes in the run, the documents of odd number have none
-    assert {docno.split("%")[0] for docno in graph.ids_of(triples[:, 3])} <= {"d0", "d2", "d4"}
-    assert len(draw_triples(tiny.judged(tiny.run(), tiny.qrels(), tiny.graph()), options)[2]) == 9
-
-
-def test_mixed_is_four_to_six_when_draws_are_rejected() -> None:
-    """Most passages of the relevant document are relevant, too: nine of ten draws from it are rejected."""
-    documents = documents_of([100] + [1] * 99, [{"a"}] * 100)
-    graph = MemoryGraph.from_documents(documents)
-    qrels = judgments([(f"q{n}", f"d0%p{p}", 1) for n in range(30) for p in range(90)])
-    negative = NegativeSampler(graph, qrels, "mixed", seed=0).sample()[:, 2]
-    assert len(negative) == len(qrels)
-    assert (graph.document[negative] == 0).mean() == pytest.approx(0.4, abs=0.03)
-
-
-def test_documents_that_share_a_code_are_drawn_evenly() -> None:
-    """A code of one document alone does not make it more likely, nor do several codes."""
-    held = [{"common", "rare"}, {"rare"}] + [{"common"}] * 150 + [{"common", "other"}] * 48
-    graph = MemoryGraph.from_documents(documents_of([1] * 200, held))
-    qrels = judgments([(f"q{n}", "d0%p0", 1) for n in range(20_000)])
-    for codes in (None, {f"q{n}": ("common", "rare", "other") for n in range(20_000)}):
-        drawn = NegativeSampler(graph, qrels, "shared_codes", codes=codes, seed=0).sample()[:, 2]
-        counts = np.bincount(graph.document[drawn], minlength=200)
-        assert (
-            counts[0] == 0 and counts[1:].min() > 60 and counts[1:].max() < 145
-        )  # 100.5 each, standard deviation 10
-
-
 def test_mixed_without_codes_has_the_relevant_documents() -> None:
     documents = documents_of([3, 3], [set(), set()])
     with pytest.warns(
@@ -213,16 +180,6 @@ def test_mixed_without_codes_has_the_relevant_documents() -> None:
         )
         == 2
     )
-
-
-def test_a_seed_gives_the_same_negatives_and_another_one_others() -> None:
-    def draw(seed: int) -> list[list[int]]:
-        sampler = NegativeSampler(tiny.graph(), tiny.qrels(), "random", seed=seed)
-        return [sampler.sample()[:, 2].tolist() for _ in range(3)]
-
-    assert draw(1) == draw(1)
-    assert draw(1) != draw(2)
-    assert len({tuple(negatives) for negatives in draw(1)}) == 3
 
 
 def test_pairs_without_negatives_are_left_out_and_counted(caplog: pytest.LogCaptureFixture) -> None:

@@ -31,11 +31,6 @@ METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
 }
-INSTALL = """# Installs the package where it is missing, as on Colab or Kaggle.
-import importlib.util
-
-if importlib.util.find_spec("pyterrier_graph") is None:
-    %pip install -q "pyterrier_graph[notebooks]\""""
 VIEW, STATE = (
     "application/vnd.jupyter.widget-view+json",
     "application/vnd.jupyter.widget-state+json",
@@ -194,16 +189,6 @@ def test_is_stored_with_outputs_of_one_clean_run(path: Path) -> None:
         if re.search(r"<td>\.\.\.</td>", data.get("text/html", ""))
     ]
     assert not elided, "a table has rows or columns that are left out"
-
-
-@each_notebook
-def test_says_what_it_asks_and_what_was_learned(path: Path) -> None:
-    """The first cell has the question; the next installs what is missing; the last says what was learned."""
-    first, install, *_, last = nbformat.read(path, as_version=4).cells
-    assert first.cell_type == last.cell_type == "markdown"
-    assert re.match(r"# .*\?", first.source), "the title is the user's question"
-    assert install.cell_type == "code" and install.source == INSTALL
-    assert last.source.startswith("## What was learned\n")
 
 
 @each_notebook

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import itertools
 import re
 import subprocess
 import sys
@@ -24,12 +23,11 @@ from pyterrier_graph.datasets.docstring_corpus import (
     DocstringCorpus,
     VerbatimCopies,
     build_corpus,
-    parse_docstring,
-    plain_text,
     words,
 )
+from pyterrier_graph.datasets.docstrings import parse_docstring, plain_text
 from pyterrier_graph.datasets.sources import DocumentedObject, read_package
-from pyterrier_graph.documents.document import Link, Reference, StructuredDocument
+from pyterrier_graph.documents.document import Link, Reference
 
 TOY = {
     "__init__.py": """
@@ -260,11 +258,9 @@ def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "signature",
     [
-        "norm(x, order=None)\n\n",
         "y = norm(x,\n         order=None)\n\n",
         "norm(x, order=(1, 2), *, out=None) -> ndarray\n\n",
         "a.norm($self, /, order=2)\n--\n\n",
-        "",
     ],
 )
 def test_signature_is_no_summary(signature: str) -> None:
@@ -397,16 +393,6 @@ def test_document_of_a_docstring(toy: DocstringCorpus) -> None:
     assert document.codes == ("toy",)
 
 
-def test_records_are_structured_documents(numpy_corpus: DocstringCorpus) -> None:
-    for record in pt.get_dataset("irds:pyterrier-graph/numpydoc/numpy").get_corpus_iter(
-        verbose=False
-    ):
-        document = StructuredDocument.from_record(record)
-        assert document == numpy_corpus.documents[record["docno"]]
-        assert record["text"].split("\n\n") == document.passages()
-        assert record["title"] == document.title == document.docno
-
-
 # queries
 
 
@@ -463,26 +449,6 @@ def test_split_depends_on_the_name_alone() -> None:
     assert {split: round(count / 5000, 1) for split, count in shares.items()} == numpydoc.SPLITS
 
 
-def test_splits_divide_the_queries_by_document(numpy_corpus: DocstringCorpus) -> None:
-    for prefix, splits, queries in (
-        ("", numpydoc.SPLITS, numpy_corpus.summaries),
-        ("see-also/", numpydoc.SEE_ALSO_SPLITS, numpy_corpus.see_also),
-    ):
-        parts = {split: dataset(f"numpy/{prefix}{split}") for split in splits}
-        texts = [
-            (query.query_id, query.text) for part in parts.values() for query in part.queries_iter()
-        ]
-        assert sorted(texts) == sorted((query.query_id, query.text) for query in queries)
-        documents = [
-            {qrel.doc_id.partition("%p")[0] for qrel in part.qrels_iter()}
-            for part in parts.values()
-        ]
-        for one, other in itertools.combinations(documents, 2):
-            assert not one & other
-        for split, part in parts.items():
-            assert abs(len(list(part.queries_iter())) / len(queries) - splits[split]) < 0.08
-
-
 def test_qrels_grade_the_passages_of_the_relevant_documents(numpy_corpus: DocstringCorpus) -> None:
     test = dataset("numpy/test")
     qrels = test.qrels_dict()
@@ -512,6 +478,11 @@ def test_documents_can_be_sliced_and_looked_up(numpy_corpus: DocstringCorpus) ->
     names = [*numpy_corpus.documents]
     assert docs.docs_count() == len(names)
     assert [doc.doc_id for doc in docs.docs_iter()[5:][5:15]] == names[10:20]
+    assert [doc.doc_id for doc in docs.docs_iter()[-3:]] == names[-3:]
+    assert [doc.doc_id for doc in docs.docs_iter()[: 1 / 2]] == names[: len(names) // 2]
+    assert docs.docs[3].doc_id == names[3] and docs.docs[-1].doc_id == names[-1]
+    with pytest.raises(IndexError):
+        docs.docs_iter()[len(names)]
     assert [doc.doc_id for doc in docs.docs_iter()] == names
     store = docs.docs_store()
     assert store.get("numpy.sort").doc_id == "numpy.sort"

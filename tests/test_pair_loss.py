@@ -118,17 +118,6 @@ def test_half_precision(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("negatives", [0, 1, 4])
-def test_the_loss_of_texts_is_that_of_their_vectors(negatives: int) -> None:
-    model = dual_encoder()
-    queries, positives, *hard = (
-        torch.tensor(model.encode(texts)) for texts in examples(negatives).values()
-    )
-    expected = pair_loss(queries, positives, torch.cat([torch.zeros(0, 16), *hard]), 0.3)
-    loss = PAIRLoss(model, 0.3)(columns(model, negatives))
-    torch.testing.assert_close(loss, expected)
-
-
-@pytest.mark.parametrize("negatives", [0, 1, 4])
 def test_alpha_0_is_the_usual_loss(negatives: int) -> None:
     model = dual_encoder().double()
     usual = MultipleNegativesRankingLoss(model, scale=1, similarity_fct=dot_score)
@@ -150,17 +139,6 @@ def test_cached_gradients_are_those_of_the_whole_batch(negatives: int) -> None:
             torch.testing.assert_close(
                 cached(columns(model, negatives)), whole[0], atol=1e-9, rtol=0
             )
-
-
-def test_cached_gradients_with_dropout() -> None:
-    """Encoding again gives the same: one mini-batch is the whole batch, by the same random numbers."""
-    model = dual_encoder(dropout=0.3).double().train()
-    steps = []
-    for size in (None, 5):
-        torch.manual_seed(1)
-        steps.append(step(PAIRLoss(model, mini_batch_size=size), model, 1))
-    assert_same_step(*steps)
-    assert not torch.isclose(step(PAIRLoss(model), model, 1)[0], steps[0][0])
 
 
 def test_a_model_that_normalizes_gives_a_warning(recwarn: pytest.WarningsRecorder) -> None:

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import copy
-import sys
-import time
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,12 +19,8 @@ from pyterrier_dr import FlexIndex
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
-from trainings import forks, in_child
-from transformers import PreTrainedTokenizerFast
 
 import pyterrier_graph as ptg
-from pyterrier_graph import clef_ip
-from pyterrier_graph.encoders.checkpoints import tokenized
 from pyterrier_graph.encoders.token_encoder import TokenEncoder
 from pyterrier_graph.storage import shards
 
@@ -66,7 +58,6 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Any:
             index=mean.index(folder / "mean.flex"),
             gnn=ptg.GNNEncoder(graph, dual, **FLOAT32).index(folder / "gnn.flex"),
             run=tiny.run(),
-            late=ptg.LateInteractionIndex(folder / "late", verbose=False).index(store),
             whole=whole.index(tiny.documents(3)),
         )
 
@@ -132,7 +123,7 @@ def check(small: Any, name: str, backend: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ["contextualized", "LGReReranker", "GraphMean", "GraphIndex"])
 def test_joblib(small: Any, name: str) -> None:
     check(small, name, "joblib")
 
@@ -169,23 +160,6 @@ def test_ray_encodes_without_common_files(
     assert made[0] == made[1]
 
 
-def test_files_are_opened_in_each_worker_instead_of_copied(small: Any) -> None:
-    """The size of a pickle after use does not grow with the files."""
-    for opened in (small.graph, small.store, small.index.flex):
-        assert len(cloudpickle.dumps(opened)) < 2000
-    models: list[tuple[Any, Any, Any]] = [
-        (graph_maxsim(small), small.run, small.tokens),
-        (small.index.retriever(20), tiny.topics(), small.dual),
-    ]
-    for model, inp, encoder in models:
-        model(inp)
-        assert len(cloudpickle.dumps(model)) < len(cloudpickle.dumps(encoder)) + 4000
-    for model in (hgat(small), contextualized(small), small.mean):
-        before = len(cloudpickle.dumps(model))
-        model.transform(tiny.topics() if model is small.mean else small.run)
-        assert len(cloudpickle.dumps(model)) < before + 500
-
-
 def test_a_trained_encoder_is_pickled(small: Any) -> None:
     """Mixed precision in training leaves nothing behind that could not be sent, or that fixes the precision."""
     examples = {"query": tiny.WORDS[:4], "positive": [f"{word} mu" for word in tiny.WORDS[:4]]}
@@ -209,93 +183,4 @@ def test_a_word_graph_is_pickled_after_use(small: Any) -> None:
 
 # --- one qid with two texts
 
-SAME_QID = tiny.run(2).assign(qid="7", text="mu", document="d0")
-TAKING_QUERIES: dict[str, Callable[[Any], Any]] = {
-    **{name: make for name, (make, _) in MODELS.items() if name != "contextualized"},
-    "DualEncoder": lambda small: small.dual,
-    "GraphMean": lambda small: small.mean,
-    "GNNEncoder": lambda small: ptg.GNNEncoder(
-        small.graph, small.dual, vectors=small.vectors, **FLOAT32
-    ),
-    "ContextualRetriever": lambda small: small.index.retriever(),
-    "LateInteractionRetriever": lambda small: small.late.retriever(graph_maxsim(small)),
-    "BM25Retriever": lambda small: small.whole.bm25(),
-    "CandidateGraph": lambda small: ptg.CandidateGraph(verbose=False),
-    "Passages": lambda small: small.graph.passages(),
-    "GraphTextLoader": lambda small: small.graph.text_loader(),
-    "Fold": lambda small: small.graph.fold("document"),
-    "ExpandContext": lambda small: small.graph.widen("titles", 9),
-    "ClaimsQuery": lambda small: clef_ip.ClaimsQuery(),
-    "AbstractTerms": lambda small: clef_ip.AbstractTerms(
-        clef_ip.DocumentFrequencies(small.folder / "none")
-    ),
-    "SharedCodes": lambda small: clef_ip.SharedCodes(small.graph),
-    "NotOwnFamily": lambda small: clef_ip.NotOwnFamily(),
-    "DocumentCutoff": lambda small: clef_ip.DocumentCutoff(),
-}
-
-
-@pytest.mark.parametrize("name", TAKING_QUERIES)
-def test_a_qid_with_two_texts_is_refused(small: Any, name: str) -> None:
-    with pytest.raises(
-        ValueError, match="query '7' has two texts, 'alpha' and 'beta': each text needs a qid"
-    ):
-        TAKING_QUERIES[name](small).transform(SAME_QID)
-
-
 # --- threads
-
-LONG = [" ".join(tiny.WORDS * 4), "mu"]  # more tokens than any limit, and padding
-LONG_RUN = tiny.run(2).assign(query=LONG[0], text=LONG[0]).iloc[:4]
-CUT: dict[str, Any] = {"max_query_tokens": 4, "max_passage_tokens": 40}
-CALLS = {"encode_queries": LONG, "encode_docs": LONG, "transform": LONG_RUN}
-THREADS: dict[str, Callable[[Any], Any]] = {
-    "DualEncoder": lambda small: copy.deepcopy(
-        ptg.DualEncoder(tiny.checkpoint(), **CUT, **FLOAT32)
-    ),
-    "GraphMaxSim": lambda small: ptg.GraphMaxSim(
-        small.graph, TokenEncoder(tiny.checkpoint(), **CUT), **FLOAT32
-    ),
-    "CrossEncoderReranker": MODELS["CrossEncoderReranker"][0],
-}
-
-
-@pytest.mark.parametrize("name", THREADS)
-def test_threads_share_an_object(small: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other threads get their turn where the limit of a tokenizer is set, but not yet used."""
-    limit = PreTrainedTokenizerFast.set_truncation_and_padding
-
-    def interrupted(*given: Any, **options: Any) -> None:
-        limit(*given, **options)
-        time.sleep(1e-4)
-
-    model = THREADS[name](small)
-    calls = [
-        partial(getattr(model, method), given)
-        for method, given in CALLS.items()
-        if hasattr(model, method)
-    ]
-    expected = [np.asarray(call()) for call in calls]
-    monkeypatch.setattr(PreTrainedTokenizerFast, "set_truncation_and_padding", interrupted)
-
-    def work(number: int) -> int:
-        return sum(
-            not np.array_equal(calls[at % len(calls)](), expected[at % len(calls)])
-            for at in range(number, 8)
-        )
-
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    with ThreadPoolExecutor(4) as threads:
-        wrong = threads.map(work, range(4))
-    sys.setswitchinterval(interval)
-    assert [*wrong] == [0] * 4
-
-
-@forks
-def test_a_process_is_forked_while_a_thread_tokenizes() -> None:
-    end = time.monotonic() + 20
-    with ThreadPoolExecutor(1) as threads:
-        threads.submit(tokenized, time.sleep, 0.3)
-        time.sleep(0.1)
-        assert in_child(tokenized, len, "a", until=lambda: time.monotonic() > end) == 0

@@ -13,7 +13,7 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 import tiny
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import pyterrier_graph as ptg
@@ -69,29 +69,6 @@ def test_rows_keep_their_ids(graph):
     ]
 
 
-def test_passages_of_both_kinds_of_runs(graph):
-    passages = pd.DataFrame(
-        {"qid": "q", "query": "x", "docno": ["3", "1", "Bees"], "score": [3.0, 2.0, 2.0]}
-    )
-    out = graph.passages()(passages.assign(rank=[0, 2, 1]))
-    assert out["docno"].tolist() == ["3", "Bees", "1"] and out["rank"].tolist() == [0, 1, 2]
-    assert out["text"].tolist() == ["Bees dance.", "A band from Sydney.", "Ants live in colonies."]
-    assert graph.passages()(out)[["docno", "score", "rank", "text"]].equals(
-        out[["docno", "score", "rank", "text"]]
-    )
-    documents = pd.DataFrame(
-        {"qid": "q", "query": "x", "docno": ["Bees", "Ants"], "score": [2.0, 1.0]}
-    )
-    out = graph.passages()(documents)
-    assert out["docno"].tolist() == [
-        "3",
-        "1",
-        "2",
-    ]  # Bees is a document here, since Ants is not a passage
-    with pytest.raises(KeyError, match="'nowhere'"):
-        graph.passages()(documents.assign(docno=["nowhere", "1"]))
-
-
 @pytest.mark.parametrize(
     ("rows", "options", "message"),
     [
@@ -101,22 +78,17 @@ def test_passages_of_both_kinds_of_runs(graph):
             "document 'Ants' comes twice: the rows of a document must follow",
         ),
         ([*ROWS, {"docno": "2", "title": "Cows", "text": ""}], {}, "passage '2' comes twice"),
-        ([ROWS[0], ROWS[0]], {}, "document 'Ants': two passages have the same id"),
         (
             [{"docno": "1", "text": "a", "title": None}],
             {},
             "passage '1': no docno of its document in 'title', but None",
         ),
-        ([{"docno": "1", "text": "a"}], {"document": lambda row: 1.5}, "from document=, but 1.5"),
         (
             [{"docno": 1, "text": "a", "title": "A"}],
             {},
             "a passage needs a string as 'docno', got 1",
         ),
-        ([{"docno": "1", "title": "A"}], {}, "a passage needs a string as 'text', got None"),
         (["1"], {}, "a corpus consists of rows with 'docno' and 'text', not of '1'"),
-        ([{"docno": "1\0", "text": "a", "title": "A"}], {}, "NUL"),
-        ([], {}, "needs documents"),
     ],
 )
 def test_bad_rows_leave_nothing(tmp_path, rows, options, message):
@@ -149,21 +121,6 @@ def test_passage_ids_of_all_documents_or_of_none(tmp_path):
     ).tolist() == [2]
 
 
-def test_titles_of_sections(tmp_path):
-    rows = pd.DataFrame(
-        [("a", 7, "One", "y"), ("b", 7, "Two", "x"), ("c", 7, "Two", "z"), ("d", 8, None, "w")],
-        columns=["docno", "url", "title", "text"],
-    )
-    graph = build(tmp_path, rows, document="url")
-    assert graph.docnos_of(np.arange(2)) == ["7", "8"]
-    assert graph.ids_of(graph.passage_nodes) == ["a", "b", "c", "d"]
-    assert graph.titles(graph.passage_nodes) == ["One", "Two", "Two", ""]
-    assert graph.fold("structural")(pd.DataFrame({"qid": "1", "docno": ["c", "d"], "score": 1.0}))[
-        "docno"
-    ].tolist() == ["7%s2", "8%s0"]
-
-
-@settings(max_examples=15, deadline=None)
 @given(
     st.lists(
         st.tuples(
@@ -190,19 +147,6 @@ def test_the_graph_has_the_rows(given_rows, batch):
         assert graph.docnos_of(graph.document[nodes]) == [row["doc"] for row in rows]
         every = np.arange(graph.num_nodes)
         assert graph.nodes_of(graph.ids_of(every)).tolist() == every.tolist()
-
-
-def test_a_row_may_be_a_document(tmp_path):
-    rows = [{"docno": f"d{number}", "text": "x"} for number in range(3)]
-    graph = build(tmp_path, rows, document="docno")
-    assert graph.docnos_of(np.arange(3)) == graph.ids_of(graph.passage_nodes) == ["d0", "d1", "d2"]
-    run = pd.DataFrame({"qid": "1", "docno": ["d2", "d0"], "score": [2.0, 1.0]})
-    assert (
-        graph.passages()(run)["docno"].tolist()
-        == graph.fold("document")(run)["docno"].tolist()
-        == ["d2", "d0"]
-    )
-    assert judged_ids(run["docno"], run, graph).tolist() == ["d2", "d0"]
 
 
 # --- through the package

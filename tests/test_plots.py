@@ -16,21 +16,16 @@ import tiny
 from html_reader import HOSTILE, Reader
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgba
-from matplotlib.text import Annotation, Text
+from matplotlib.text import Text
 from scipy import stats
 
 from pyterrier_graph import plots
 from pyterrier_graph.html import COLORS, NEUTRAL, TEXT, WIDEST
 from pyterrier_graph.lgre.reranker import LearnedWordGraph
-from pyterrier_graph.show.axes import with_path
 
 RELATIONS = pd.DataFrame(
     {"layer 1": [0.5, 0.2, 0.3], "layer 2": [0.1, 0.6, 0.3]}, index=["order", "order_i", "SELF"]
 )
-BEFORE = pd.DataFrame(
-    {"positive_query": [0.5, 0.6, 0.7, 0.4], "positive_negative": [0.6, 0.5, 0.8, 0.6]}
-)
-AFTER = pd.DataFrame({"positive_query": [0.8, 0.9, 0.7], "positive_negative": [0.3, 0.5, 0.4]})
 MEASURE = "RR@10"
 LOG: list[dict[str, float]] = [
     {MEASURE: 0.3, "epoch": 0.0, "step": 0},
@@ -128,44 +123,6 @@ def test_each_picture_can_be_saved_and_has_the_colors_of_the_style(name: str, st
     }
 
 
-def test_edges_and_nodes_of_a_document() -> None:
-    ax = plots.document_graph(tiny.graph(), "d0")
-    assert texts(ax) == [
-        "alpha",
-        "alpha alpha mu",
-        "lambda",
-        "kappa lambda",
-        "kappa beta iota",
-        "d1",
-    ]
-    relations = ["order", "structural", "internal", "external"]
-    assert names(ax) == [*map(with_path, relations), "section", "passage"]
-    assert names(ax)[0] == "next passage (order)"
-    arrows = [text for text in ax.texts if isinstance(text, Annotation) and not text.get_text()]
-    drawn = [
-        to_hex(arrow.arrow_patch.get_edgecolor()).upper() for arrow in arrows if arrow.arrow_patch
-    ]
-    assert drawn == [COLORS[0]] * 2 + [COLORS[1]] * 4 + [COLORS[2], COLORS[3]]
-    up = arrows[6]  # from the last passage to the first one
-    assert up.xy == (1.0, -1.0) and up.xyann == (2.0, -4.0)
-    markers = [line.get_marker() for line in ax.lines]
-    assert markers == ["o", "s", "o", "s", "s", "o"]
-
-
-def test_bars_of_relations() -> None:
-    ax = plots.relation_weights(RELATIONS)
-    assert names(ax) == ["layer 1", "layer 2"]
-    assert [label.get_text() for label in ax.get_yticklabels()] == [
-        *map(with_path, ["SELF", "order_i", "order"])
-    ]
-    lengths = {color: [] for color in COLORS[:2]}
-    for bar, color in zip(ax.patches, colors(ax), strict=True):
-        lengths[color].append(bar.get_width())
-    np.testing.assert_allclose(lengths[COLORS[0]], RELATIONS["layer 1"][::-1])
-    np.testing.assert_allclose(lengths[COLORS[1]], RELATIONS["layer 2"][::-1])
-    assert ax.patches[0].get_y() < ax.patches[3].get_y()  # the first layer lies above the second
-
-
 def test_curves_of_one_training() -> None:
     assert len(plots.training_curves(LOG[:3])) == 1  # there is one loss, which is not a curve
     loss, measure = plots.training_curves(SimpleNamespace(training_log=LOG), title="mine")
@@ -180,20 +137,6 @@ def test_curves_of_one_training() -> None:
     assert loss.get_title("left") == "mine" and loss.get_legend() is None
     (only,) = plots.training_curves([entry for entry in LOG if MEASURE not in entry])
     np.testing.assert_array_equal(only.lines[0].get_xdata(), [5, 10])
-
-
-def test_similarities_before_and_after() -> None:
-    before, after = plots.similarity_shift(BEFORE, AFTER, title="PAIR")
-    assert before.get_title("left") == "PAIR, before: s(p+, q) is larger for 25%"
-    assert after.get_title("left") == "PAIR, after: s(p+, q) is larger for 100%"
-    assert names(before) == ["s(p+, q): 0.55 ± 0.11", "s(p+, p-): 0.625 ± 0.11"]
-    assert before.get_ylabel() == "pairs"
-    heights = [sum(bar.get_height() for bar in ax.patches) for ax in (before, after)]
-    assert heights == [2 * len(BEFORE), 2 * len(AFTER)]
-    assert [line.get_xdata()[0] for line in after.lines] == pytest.approx([0.8, 0.4])
-    assert before.get_xlim() == after.get_xlim()
-    same = pd.DataFrame({"positive_query": [0.5], "positive_negative": [0.5]})
-    plots.similarity_shift(same, same)[0].figure.canvas.draw()
 
 
 def test_means_intervals_and_differences() -> None:
@@ -281,28 +224,16 @@ def test_rankings_side_by_side() -> None:
     ("draw", "message"),
     [
         (lambda: plots.compare("q", [ranking("a")]), "two pipelines or more"),
-        (lambda: plots.compare("q", [ranking("a")] * 2, names=["one"]), "a name for each"),
         (
             lambda: plots.compare("q", [ranking("a")] * 2, qrels=TWO),
             "give the query as a row of topics",
         ),
         (lambda: plots.relation_weights(RELATIONS[:0]), "no weights: give a graph model"),
-        (lambda: plots.relation_weights("HGAT"), "give a graph model"),
-        (lambda: plots.training_curves([]), "neither losses nor a measure"),
         (lambda: plots.training_curves({"a": LOG, "b": SimpleNamespace()}), "was not trained"),
-        (lambda: plots.results(RESULTS, "AP"), "measure must be one of 'nDCG@10', got 'AP'"),
+        (lambda: plots.results(RESULTS, "AP"), r"measure must be one of \['nDCG@10'\], got 'AP'"),
         (
             lambda: plots.results(RESULTS, baseline="PL2"),
-            "baseline must be one of 'BM25', .*got 'PL2'",
-        ),
-        (
-            lambda: plots.results(RESULTS, names=["BM25", "PL2"]),
-            "a name in names must be one of .*got 'PL2'",
-        ),
-        (lambda: plots.results(RESULTS, baseline=3), "baseline must be one of .*got 3"),
-        (
-            lambda: plots.results(pd.concat([RESULTS, RESULTS.assign(measure="AP")])),
-            "several measures, give one: ",
+            "baseline must be one of .*'BM25', .*got 'PL2'",
         ),
         (lambda: plots.results(RESULTS[1:]), "'BM25' has no value for query '0'"),
     ],

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -15,10 +14,8 @@ import pytest
 import tiny
 import torch
 from datasets import Dataset
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Dense, Normalize, Transformer
-from sentence_transformers.sentence_transformer.modules import Pooling
-from test_lgre_reranker import cross_encoder
+from test_dual_encoder import checkpoint
+from tiny import cross_encoder
 
 import pyterrier_graph as ptg
 from pyterrier_graph.encoders import checkpoints
@@ -31,23 +28,9 @@ HALVES = ("bfloat16", "float16")
 DOCUMENTS = 20
 
 
-@cache
-def dual_checkpoint(dense: bool = False) -> str:
-    """Folder of a small SentenceTransformer."""
-    modules: list[Any] = [Transformer(tiny.checkpoint()), Pooling(16)]
-    if dense:
-        torch.manual_seed(0)
-        modules.append(Dense(16, 16, bias=False))
-    folder = mkdtemp(prefix="tiny-dual-")
-    SentenceTransformer(modules=[*modules, Normalize()], device="cpu").save(
-        folder, create_model_card=False
-    )
-    return folder
-
-
 def dual(dtype: Any, **options: Any) -> ptg.DualEncoder:
     return ptg.DualEncoder(
-        dual_checkpoint(), device="cpu", dtype=dtype, verbose=False, **LENGTHS | options
+        checkpoint(normalized=True), device="cpu", dtype=dtype, verbose=False, **LENGTHS | options
     )
 
 
@@ -82,15 +65,8 @@ def run() -> pd.DataFrame:
 MODELS: dict[str, Callable[[Any], Any]] = {
     "GraphMaxSim": partial(graph_reranker, ptg.GraphMaxSim),
     "HGAT": partial(graph_reranker, ptg.HGATReranker, config=ptg.HGATConfig(heads=2)),
-    "HGAT of the paper": partial(
-        graph_reranker, ptg.HGATReranker, config=ptg.HGATConfig.paper("LB_NS", heads=2)
-    ),
     "LGRe": partial(text_reranker, ptg.LGReReranker),
-    "LGRe at random": partial(
-        text_reranker, ptg.LGReReranker, config=ptg.LGReConfig(init="random")
-    ),
     "cross-encoder": partial(text_reranker, ptg.CrossEncoderReranker),
-    "probabilities": partial(text_reranker, ptg.CrossEncoderReranker, probabilities=True),
 }
 
 FLOAT16 = [(name, "float16") for name in ("GraphMaxSim", "LGRe", "cross-encoder")]
@@ -130,14 +106,9 @@ def test_scores_in_half_precision(name: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", HALVES)
-@pytest.mark.parametrize("dense", [False, True])
-def test_vectors_in_half_precision(dtype: str, dense: bool) -> None:
+def test_vectors_in_half_precision(dtype: str) -> None:
     texts = [f"{one} {other}" for one in tiny.WORDS for other in tiny.WORDS]
-    options = {"device": "cpu", "verbose": False} | LENGTHS
-    both = [
-        ptg.DualEncoder(dual_checkpoint(dense), dtype=given, **options)
-        for given in ("float32", dtype)
-    ]
+    both = [dual(given) for given in ("float32", dtype)]
     for whole, half in (
         [model.encode_docs(texts) for model in both],
         [model.encode_queries(texts) for model in both],
@@ -146,53 +117,6 @@ def test_vectors_in_half_precision(dtype: str, dense: bool) -> None:
         assert (half * whole).sum(1).min() > 0.999
         scores = [vectors @ vectors[0] for vectors in (whole, half)]
         assert len(np.unique(scores[1])) >= 0.9 * len(np.unique(scores[0]))
-
-
-@pytest.mark.parametrize("dtype", HALVES)
-def test_token_vectors_in_half_precision(dtype: str) -> None:
-    texts = [f"{one} {other}" for one in tiny.WORDS for other in tiny.WORDS]
-    whole, half = (tokens(given).encode_passages(texts).values for given in ("float32", dtype))
-    assert half.dtype == torch.float32 and (half * whole).sum(1).min() > 0.999
-    with precision(dtype, CPU):  # type: ignore[arg-type]
-        learned = tokens(dtype).forward_passages(texts).values
-    assert (
-        learned.dtype == torch.float32
-        and learned.requires_grad
-        and (learned * whole).sum(1).min() > 0.999
-    )
-
-
-@pytest.mark.parametrize("dtype", HALVES)
-def test_contextual_vectors_in_half_precision(dtype: str, tmp_path: Path) -> None:
-    """GraphMean adds up and normalizes in float32: with the same vectors, its own are the same."""
-    graph, vectors = tiny.graph(DOCUMENTS), None
-    for kind, options in (
-        (ptg.GraphMean, {}),
-        (ptg.GNNEncoder, {}),
-        (ptg.GNNEncoder, {"random": True}),
-    ):
-        made = []
-        for given in ("float32", dtype):
-            model = kind(
-                graph, dual("float32"), folder=tmp_path / "vectors", dtype=given, verbose=False
-            )
-            if options:
-                torch.manual_seed(0)
-                for parameter in model.network.parameters():
-                    torch.nn.init.normal_(parameter, std=0.3)
-            flex = model.index(tmp_path / f"{kind.__name__}-{given}{len(options)}").flex
-            vectors = np.array(flex.payload(return_docnos=False)[0])
-            made.append(vectors)
-            identity = json.loads((flex.index_path / "pt_meta.json").read_text())["contextual"][
-                "identity"
-            ]
-            assert identity["dtype"] == given
-        whole, half = made
-        if kind is ptg.GraphMean:
-            np.testing.assert_array_equal(half, whole)
-        assert (
-            (half * whole).sum(1) / np.linalg.norm(half, axis=1) / np.linalg.norm(whole, axis=1)
-        ).min() > 0.999
 
 
 # --- training
@@ -242,9 +166,3 @@ def test_float16_needs_a_gpu_for_training(name: str) -> None:
         match=r"dtype='float16' needs a GPU: on a CPU use 'auto', 'bfloat16' or 'float32'",
     ):
         trained(name, "float16")
-
-
-def test_a_training_in_another_precision_is_not_continued(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"checkpoints of another training \(dtype was"):
-        for dtype in ("bfloat16", "float32"):
-            trained("cross-encoder", dtype, output_dir=str(tmp_path))

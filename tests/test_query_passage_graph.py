@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from npids.lookup import Lookup
 
@@ -19,9 +19,6 @@ from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 
-SOME_EXAMPLES = settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
 TYPES = ("retrieved", "relevant")
 
 PASSAGES = [f"d{number // 2}%p{number % 2}" for number in range(6)]
@@ -147,7 +144,6 @@ def check(
         assert [*zip(*(end.tolist() for end in ends), strict=True)] == joined
 
 
-@SOME_EXAMPLES
 @given(collections(), st.integers(1, 4), st.data())
 def test_graph_is_the_literal_one(collection, size, data):
     passages, topics, run, qrels, k = collection
@@ -187,11 +183,6 @@ def test_passages_from_an_index(graph, tmp_path):
     assert again.fingerprint() == graph.fingerprint()
 
 
-def test_pickled_view_stays_masked(graph):
-    view = pickle.loads(pickle.dumps(graph.without(np.array([0]))))
-    check(view, PASSAGES, TOPICS, literal(PASSAGES, TOPICS, RUN, QRELS[:3], 2), {0})
-
-
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
@@ -213,18 +204,6 @@ def test_pickled_view_stays_masked(graph):
 def test_unknown_numbers_and_names(graph, call, error, message):
     with pytest.raises(error, match=message):
         call(graph)
-
-
-def test_judgments_of_unknown_passages_are_ignored_with_a_warning(tmp_path, graph):
-    more = pd.concat(
-        [QRELS, pd.DataFrame({"qid": ["q1", "q3"], "docno": ["d9", "d8"], "label": 1})]
-    )
-    with pytest.warns(
-        UserWarning,
-        match=r"2 judged docnos \('d9', 'd8'\) not in the graph: these judgments are ig",
-    ):
-        with_unknown = built(tmp_path / "graph", qrels=more, k=2)
-    assert with_unknown.fingerprint() == graph.fingerprint()
 
 
 def test_passages_of_a_document_graph(tmp_path):
@@ -292,20 +271,13 @@ def changed(frame: pd.DataFrame, row: int, **values) -> pd.DataFrame:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"topics": TOPICS[:0]}, ValueError, "needs queries"),
         ({"topics": pd.concat([TOPICS, TOPICS[:1]])}, ValueError, "query 'q1' comes twice"),
         ({"topics": changed(TOPICS, 1, query="  ")}, ValueError, "query 'q2' has no text"),
-        ({"topics": TOPICS[["qid"]]}, pt.validate.InputValidationError, "query"),
-        ({"passages": []}, ValueError, "needs passages"),
-        ({"passages": [*PASSAGES, "d0%p1"]}, ValueError, "'d0%p1' comes twice"),
-        ({"passages": [*PASSAGES, 7]}, ValueError, "a docno must be a text, got 7"),
         (
             {"passages": "some.flex"},
             TypeError,
-            "passages must be a DocumentGraph, a FlexIndex, .*'some.flex'",
+            "passages must be a DocumentGraph, a FlexIndex, .* got str",
         ),
-        ({"retriever": PASSAGES}, TypeError, "retriever must be a transformer"),
-        ({"retriever": None, "qrels": None}, ValueError, "needs a retriever, qrels, or both"),
         (
             {"passages": PASSAGES[:1]},
             KeyError,
@@ -315,12 +287,7 @@ def changed(frame: pd.DataFrame, row: int, **values) -> pd.DataFrame:
         (
             {"retriever": retriever(changed(RUN, 2, score=np.nan))},
             ValueError,
-            "'q1', 'd0%p1' has no score",
-        ),
-        (
-            {"retriever": retriever(changed(RUN, 2, score=1e39))},
-            ValueError,
-            "finite 32-bit number in the results",
+            "1 rows have no score",
         ),
         (
             {"retriever": retriever(changed(RUN, 2, docno="d2%p0"))},
@@ -328,22 +295,10 @@ def changed(frame: pd.DataFrame, row: int, **values) -> pd.DataFrame:
             "passage 'd2%p0' comes twice in the res",
         ),
         (
-            {"retriever": retriever(RUN.drop(columns="score"))},
-            pt.validate.InputValidationError,
-            "score",
-        ),
-        (
             {"retriever": pt.Transformer.from_df(RUN, uniform=True)},
             ValueError,
-            "query 'q3', passage .* is of a query that was not asked for in the results",
+            "query 'q3', passage .* has a query that was not asked in the results",
         ),
-        (
-            {"qrels": changed(QRELS, 1, docno="d2%p0", label=1)},
-            ValueError,
-            "'d2%p0' comes twice in the qrels",
-        ),
-        ({"qrels": QRELS.assign(qid="other")}, ValueError, "no relevant passage of these queries"),
-        ({"qrels": QRELS[["qid", "docno"]]}, pt.validate.InputValidationError, "label"),
     ],
 )
 @pytest.mark.filterwarnings(
@@ -400,12 +355,6 @@ def test_an_interrupted_build_goes_on(tmp_path, monkeypatch):
     assert sorted(file.name for file in tmp_path.iterdir()) == ["graph", "whole"]
 
 
-def test_processes_build_the_same_graph(tmp_path, graph, monkeypatch):
-    monkeypatch.setattr(query_passage_graph, "BATCH", 1)
-    made = built(tmp_path / "graph", k=2, workers=2)
-    assert contents(made) == contents(graph)
-
-
 # --- edge features
 
 
@@ -450,39 +399,12 @@ def test_edge_features(tmp_path, monkeypatch):
     assert QueryPassageGraph(graph.path).edge_features("relevant").shape == (2, 3)
 
 
-def test_interrupted_edge_features_go_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(query_passage_graph, "COMPARED", 1)
-    monkeypatch.setattr(query_passage_graph, "BATCH", 1)
-    graph = built(tmp_path / "graph")
-    with pytest.raises(KeyboardInterrupt):
-        graph.add_edge_features(Encoder(stop=3), TEXTS)
-    opened, encoder = QueryPassageGraph(graph.path), Encoder()
-    with pytest.raises(KeyError, match="no features"):
-        opened.edge_features()
-    for other in Encoder(sign=-1), Encoder(width=2):
-        with pytest.raises(
-            ValueError,
-            match=r"unfinished work on other inputs \(first vectors \(encoder, texts\)",
-        ):
-            opened.add_edge_features(other, TEXTS)
-    opened.add_edge_features(encoder, TEXTS)
-    assert len(encoder.pairs) == 1 + (4 - 2)
-    whole = built(tmp_path / "whole").add_edge_features(Encoder(), TEXTS)
-    assert opened.edge_features().tolist() == whole.edge_features().tolist()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["graph", "whole"]
-    opened.verify()
-
-
 @pytest.mark.parametrize(
     ("encode", "message"),
     [
         (
             lambda queries, passages: np.ones((len(queries), 2)) * np.nan,
             "'q1', passage 'd0%p0'.* not finite in 16 bits",
-        ),
-        (
-            lambda queries, passages: np.ones(len(queries)),
-            r"need vectors of shape \(4, d\), the encoder gave \(4,\)",
         ),
         (
             lambda queries, passages: np.ones((len(queries), len(queries))),

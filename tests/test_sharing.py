@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
-import re
 import shutil
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -21,20 +19,15 @@ import pyterrier as pt
 import pytest
 import tiny
 from datasets import Dataset
-from huggingface_hub import ModelCard
 from test_models import MODELS
 
-import pyterrier_graph
-from pyterrier_graph.clef_ip import DocumentFrequencies
 from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name, resolve
-from pyterrier_graph.encoders.token_store import TokenStore
-from pyterrier_graph.evaluation.model_card import write_card
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.pair.dual_encoder import DualEncoder
 from pyterrier_graph.pair.training import DualEncoderTraining
 from pyterrier_graph.search.graph_index import GraphIndex
-from pyterrier_graph.storage.artifact import CARD, META, read_meta
+from pyterrier_graph.storage.artifact import META, read_meta
 
 RUN = tiny.run(2).merge(
     pd.DataFrame({"docno": [f"d{d}%p{p}" for d in range(2) for p in range(3)]}), on="docno"
@@ -65,18 +58,6 @@ def query_passage_graph(path: Path, checkpoint: str = "") -> QueryPassageGraph:
         sorted(set(RUN["docno"])),
     )
     return QueryPassageGraph(path).build(tiny.topics(2), passages, found, qrels=tiny.qrels(2))
-
-
-def token_store(path: Path, checkpoint: str) -> TokenStore:
-    return TokenStore(path, verbose=False).build(tiny.graph(2), tiny.encoder())
-
-
-def frequencies(path: Path, checkpoint: str) -> DocumentFrequencies:
-    documents = [
-        {"docno": str(n), "text": text, "language": "en"}
-        for n, text in enumerate(("alpha mu", "beta mu"))
-    ]
-    return DocumentFrequencies(path, verbose=False).index(documents)
 
 
 @functools.cache
@@ -118,11 +99,7 @@ KINDS = {
         query_passage_graph,
         lambda graph: graph.edges_of_queries(np.arange(graph.num_queries), "relevant").indices,
     ),
-    "token store": Kind(
-        token_store, lambda store: store.states(np.arange(len(store))).values.numpy()
-    ),
-    "frequencies": Kind(frequencies, lambda counts: counts.idf(["alpha", "mu", "beta"], "en")),
-    **{name: saved(name) for name in MODELS if name != "DualEncoder"},
+    **{name: saved(name) for name in ("HGATReranker", "LGReReranker", "GNNEncoder")},
     "DualEncoder": Kind(dual_encoder, scores),
 }
 
@@ -251,143 +228,15 @@ def redirect(monkeypatch: pytest.MonkeyPatch, service: str, site: Site) -> None:
     monkeypatch.setattr(urllib.request, "urlopen", open_here)
 
 
-@pytest.mark.parametrize("branch", [None, "v2"])
-def test_hugging_face_shows_the_card(branch: str | None, hub: Path, tmp_path: Path) -> None:
-    model = made("HGATReranker", tmp_path)
-    write_card(model, data="Some data.", license="mit")
-    model.to_hf("somebody/model", branch=branch)
-    loaded = pt.Artifact.from_hf("somebody/model", branch=branch, graph=tiny.graph(2))
-    np.testing.assert_array_equal(scores(loaded), scores(model))
-    shown = ModelCard.load(hub / "somebody" / "model" / "resolve" / (branch or "main") / CARD)
-    name = "somebody/model" + (f"@{branch}" if branch else "")
-    assert f"artifact = pt.Artifact.from_hf({name!r}, graph=graph)" in shown.text
-    assert "Some data." in shown.text and "TODO" not in shown.text
-    about = shown.data.to_dict()
-    assert (about["license"], about["viewer"]) == ("mit", False)
-    tags = [
-        "pyterrier",
-        *(f"pyterrier-artifact{end}" for end in ("", ".reranker", ".reranker.hgat")),
-    ]
-    assert about["tags"] == tags
-    assert ModelCard.load(loaded.path / CARD).text == ModelCard.load(model.path / CARD).text
-
-
 def test_an_index_from_hugging_face_can_be_changed(hub: Path, tmp_path: Path) -> None:
-    """The index keeps its card."""
     index = GraphIndex(tmp_path / "index", encoder=base_encoder(), verbose=False).index(
         tiny.documents(2)
     )
-    write_card(index, data="Some data.")
     index.to_hf("somebody/index")
     loaded = pt.Artifact.from_hf("somebody/index")
     pd.testing.assert_frame_equal(loaded.search("alpha"), index.search("alpha"))
     loaded.update([{"docno": "new", "text": "alpha"}]).verify()
-    assert (loaded.path / CARD).is_file() and "new%p0" in loaded.search("alpha")["docno"].tolist()
-
-
-# --- cards
-
-
-def sections(card: ModelCard | str) -> dict[str, str]:
-    parts = f"\n{card}".split("\n## ")
-    return {part.partition("\n")[0]: part.partition("\n")[2].strip() for part in parts[1:]}
-
-
-def block(section: str) -> Any:
-    """The JSON in a section."""
-    return json.loads(section.split("```json\n")[1].split("\n```")[0])
-
-
-RESULTS = pd.DataFrame(
-    {"name": ["BM25", "ours"], "nDCG@10": [0.30003, 0.4], "p-value": [None, 0.0000123]}
-)
-
-
-@pytest.mark.parametrize("name", ["document graph", "HGATReranker", "DualEncoder"])
-def test_artifacts_can_have_a_card(name: str, tmp_path: Path) -> None:
-    artifact, kind = made(name, tmp_path), KINDS[name]
-    given = kind.given()
-    before = kind.does(artifact)
-    card = write_card(
-        artifact,
-        description="What *it* is.",
-        data="`irds:x/train`",
-        results=RESULTS,
-        license="cc-by-4.0",
-    )
-    assert (artifact.path / CARD).read_text() == str(card)
-    meta = read_meta(artifact.path, {})
-    same(kind.does(pt.Artifact.load(str(artifact.path), **given)), before)
-    said = sections(card)
-    assert card.text.startswith(f"\n# {type(artifact).__name__}\n\nWhat *it* is.\n\n## Load\n")
-    arguments = (
-        "".join(f", {option}={option}" for option in type(artifact).GIVEN) if name in MODELS else ""
-    )
-    assert f'pt.Artifact.load("folder"{arguments})' in said["Load"] and (
-        "Not part" in said["Load"]
-    ) == bool(arguments)
-    assert (said["Data"], said["License"], card.data.license) == (
-        "`irds:x/train`",
-        "cc-by-4.0",
-        "cc-by-4.0",
-    )
-    cells = re.findall(r"<td>(.*?)</td>", said["Results"])
-    assert cells == ["BM25", "0.3", "", "ours", "0.4", "1.23e-05"]
-    assert (
-        f"pyterrier_graph {pyterrier_graph.__version__}" in said["Versions"]
-        and "torch 2" in said["Versions"]
-    )
-    assert block(said["Details"])["type"] == meta["type"]
-    assert ("Training" in said) == (name in MODELS)
-    cited = {"HGATReranker": "1007/s10791-023-09424-3", "DualEncoder": "findings-acl.191"}
-    assert ("Citation" in said) == (name in cited) and cited.get(name, "") in said.get(
-        "Citation", ""
-    )
-
-
-def test_a_card_says_how_a_model_was_trained_also_when_it_is_loaded(tmp_path: Path) -> None:
-    model = made("DualEncoder", tmp_path)
-    for artifact in (model, DualEncoder.load(model.path, device="cpu")):
-        training = block(sections(write_card(artifact))["Training"])["training"]
-        measure = model.training.measure
-        best = max(entry[measure] for entry in model.training_log if measure in entry)
-        assert (training["steps"], training["best"]) == (1, {measure: best})
-        options = training["options"]
-        assert (options["seed"], options["learning_rate"], options["epochs"]) == (0, 3e-5, 1)
-        assert "output_dir" not in options and "checkpoints" not in str(training)
-
-
-def test_what_nobody_said_is_not_stated(tmp_path: Path) -> None:
-    said = sections(card := write_card(made("CrossEncoderReranker", tmp_path)))
-    assert [said[name] for name in ("Data", "Results", "License")] == ["Not stated."] * 3
-    assert said["Training"].endswith("How it was trained is not stated.")
-    assert "license" not in card.data.to_dict()
-
-
-def test_a_card_can_be_replaced(tmp_path: Path) -> None:
-    graph = document_graph(tmp_path / "graph")
-    write_card(graph, data="First.")
-    write_card(DocumentGraph(graph.path), data="Second, and longer.")
-    assert sections((graph.path / CARD).read_text())["Data"] == "Second, and longer."
-    written = graph.path / CARD
-    assert DocumentGraph(graph.path).built()
-    assert {written.stat().st_mode, (graph.path / META).stat().st_mode} == {
-        next(graph.path.glob("*.np*")).stat().st_mode
-    }
-
-
-def test_what_cannot_have_a_card(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="save it first"):
-        write_card(
-            DualEncoder(tiny.checkpoint(), max_query_tokens=8, max_passage_tokens=16, device="cpu")
-        )
-    with pytest.raises(FileNotFoundError, match="no artifact"):
-        write_card(DocumentGraph(tmp_path / "none"))
-    graph = document_graph(tmp_path / "graph")
-    for results in (pd.DataFrame(), {"nDCG": 0.4}):
-        with pytest.raises(ValueError, match="results must be a DataFrame"):
-            write_card(graph, results=results)  # type: ignore[arg-type]
-    assert not list(graph.path.glob(CARD))
+    assert "new%p0" in loaded.search("alpha")["docno"].tolist()
 
 
 # --- names of checkpoints
@@ -401,7 +250,7 @@ def test_the_packaged_encoder_has_a_name(tmp_path: Path, monkeypatch: pytest.Mon
     folder = resolve(DEFAULT)
     assert checkpoint_name(folder) == DEFAULT
     assert checkpoint_name("colbert-ir/colbertv2.0") == "colbert-ir/colbertv2.0"
-    for name in ("LGReReranker", "CrossEncoderReranker", "DualEncoder"):
+    for name in ("LGReReranker", "DualEncoder"):
         model = made(name, tmp_path / name)
         model.encoder = folder
         shown = f"{model!r} {model._repr_html_()} {getattr(model, 'model_name', '')}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -13,15 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyterrier as pt
 import pytest
-import tiny
-from test_sharing import KINDS, document_graph, made, query_passage_graph
+from test_sharing import KINDS, document_graph, made
 from trainings import forks, in_child
 
-from pyterrier_graph.evaluation.model_card import write_card
 from pyterrier_graph.graphs.document_graph import DocumentGraph
-from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.storage import artifact
 from pyterrier_graph.storage.artifact import (
     DIGESTS,
@@ -107,12 +102,11 @@ def test_an_artifact_that_is_being_replaced_is_not_lost(
     assert [*DocumentGraph(graph.path).get_corpus_iter()] == records
 
 
-@pytest.mark.parametrize("moment", ["sync", "meta_text", "file_sha256"])
-def test_a_disk_that_is_full(moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = document_graph(tmp_path / "graph")
     records = [*graph.get_corpus_iter()]
     with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
-        patch.setattr(artifact, moment, fails(errno.ENOSPC))
+        patch.setattr(artifact, "meta_text", fails(errno.ENOSPC))
         graph.index(NEW, overwrite=True)
     assert [*tmp_path.iterdir()] == [graph.path]
     assert [*graph.get_corpus_iter()] == records == [*DocumentGraph(graph.path).get_corpus_iter()]
@@ -128,25 +122,6 @@ def test_a_graph_that_was_replaced_is_not_mixed_with_the_new_one(tmp_path: Path)
     graph.index(NEW, overwrite=True)
     with pytest.raises(ValueError, match="was replaced or removed after it had been opened: open"):
         old.texts(np.array([0]))
-
-
-@pytest.mark.parametrize("moment", ["meta_text", "file_sha256"])
-def test_an_artifact_that_is_replaced_while_it_is_opened(
-    moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The reader sees the new one, not a damaged one."""
-    graph = document_graph(tmp_path / "graph")
-    new = DocumentGraph(tmp_path / "new").index(tiny.documents(3))
-    records, compute = [*new.get_corpus_iter()], getattr(artifact, moment)
-
-    def replaced(*arguments: Any) -> Any:
-        monkeypatch.setattr(artifact, moment, compute)
-        shutil.rmtree(graph.path)
-        new.path.rename(graph.path)
-        return compute(*arguments)
-
-    monkeypatch.setattr(artifact, moment, replaced)
-    assert [*DocumentGraph(graph.path).get_corpus_iter()] == records
 
 
 def flip(file: Path, place: int, bit: int) -> None:
@@ -165,11 +140,10 @@ def artifacts(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     ]
 
 
-@pytest.mark.parametrize("count", [40, pytest.param(150, marks=pytest.mark.slow)])
-def test_every_flipped_bit_is_found(count: int, artifacts: list[Path]) -> None:
+def test_every_flipped_bit_is_found(artifacts: list[Path]) -> None:
     """By verify(), and in small files also when the innermost artifact is opened."""
-    draw = np.random.default_rng(count)
-    for path in (artifacts * count)[:count]:
+    draw = np.random.default_rng(40)
+    for path in (artifacts * 40)[:40]:
         verify(path)
         files = sorted(file for file in path.rglob("*") if file.is_file() and file.stat().st_size)
         file = files[draw.integers(len(files))]
@@ -200,17 +174,3 @@ def test_every_value_of_the_meta_counts(tmp_path: Path) -> None:
             read_meta(path, KIND)
     with pytest.raises(FileNotFoundError, match="no artifact at"):
         read_meta(tmp_path / "none")
-
-
-def test_cards_and_edge_features_are_added_later(tmp_path: Path) -> None:
-    graph = query_passage_graph(tmp_path / "graph")
-    before = graph.fingerprint()
-    write_card(graph)
-    assert graph.fingerprint() == before
-    texts = pt.apply.generic(lambda frame: frame.assign(text=frame["docno"]))
-    graph.add_edge_features(lambda left, right: np.ones((len(left), 3)), texts)
-    again = QueryPassageGraph(graph.path).verify()
-    assert graph.fingerprint() == again.fingerprint() != before
-    flip(graph.path / "retrieved.features" / "features.f2", 3, 1)
-    with pytest.raises(ValueError, match="'features.f2' has changed"):
-        graph.verify()

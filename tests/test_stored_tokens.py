@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import tiny
-import torch
 from trainings import forks, in_child
 
 import pyterrier_graph as ptg
-from pyterrier_graph.checks import SpeedWarning
 from pyterrier_graph.encoders import token_cache
 from pyterrier_graph.encoders.token_cache import TokenCache
 from pyterrier_graph.encoders.token_encoder import TokenEncoder
@@ -74,18 +68,6 @@ def test_a_file_that_cannot_be_written_or_is_damaged(tmp_path: Path) -> None:
     (tmp_path / "tokens.sqlite").write_bytes(bytes(100_000))
     with pytest.raises(ValueError, match="tokens.sqlite' is damaged: .* delete it"):
         cache(tmp_path).read(KEYS)
-
-
-def test_processes_and_threads_write_without_losing_anything(tmp_path: Path) -> None:
-    code = "import sys, numpy as np; from pathlib import Path; "
-    code += "from pyterrier_graph.encoders.token_cache import TokenCache\n"
-    code += "cache = TokenCache(Path(sys.argv[1], 'tokens.sqlite'), 3)\nfor n in range(0, 40, 2): "
-    code += "cache.write({bytes([n]) * 16: np.full((n, 3), n, np.float16)})"
-    process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)])
-    with ThreadPoolExecutor(2) as threads:
-        assert [*threads.map(partial(cache, tmp_path), [range(1, 40, 4), range(3, 40, 4)])]
-    assert process.wait() == 0
-    check(cache(tmp_path), range(40))
 
 
 # --- rerankers
@@ -155,38 +137,3 @@ def test_a_store_takes_what_is_encoded_already(graph: ptg.DocumentGraph, tmp_pat
         for given in (None, tokens)
     ]
     np.testing.assert_array_equal(*scores)
-
-
-def test_vectors_of_an_encoder_that_learns_are_not_stored(graph: ptg.DocumentGraph) -> None:
-    run = run_of(graph)
-    qrels = pd.DataFrame(
-        [(f"t{n}", f"d{n}%p0", 1) for n in range(2)], columns=["qid", "docno", "label"]
-    )
-    training = ptg.HGATTraining(epochs=2, encoder_learning_rate=1e-3)
-    hgat = ptg.HGATReranker(graph, tiny.encoder(), config=SMALL, training=training, verbose=False)
-    hgat.fit(run, qrels, run, qrels)
-    place = Path(f"{graph.path}.vectors")
-    assert len([*place.glob("tokens-*")]) <= 1  # of the encoder before
-    trained = hgat(run)["score"]
-    assert len([*place.glob("tokens-*")]) <= 2
-    np.testing.assert_allclose(hgat(run)["score"], trained)
-
-
-def test_many_texts_get_a_warning(
-    graph: ptg.DocumentGraph, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(token_cache, "MANY_TEXTS", 3)
-    with pytest.warns(
-        SpeedWarning, match=r"texts, which takes long; their vectors are kept in .*graph.vectors"
-    ):
-        ptg.GraphMaxSim(graph, tiny.encoder())(run_of(graph))
-
-
-def test_a_projection_is_the_same_with_any_number_of_threads() -> None:
-    texts, digests, threads = [" ".join(tiny.WORDS)], set(), torch.get_num_threads()
-    for count in (1, 2, 4):
-        torch.set_num_threads(count)
-        digests.add(tiny.encoder().reduced(texts, 8).fingerprint())
-    assert torch.get_num_threads() == 4 and len(digests) == 1
-    torch.set_num_threads(threads)
-    assert tiny.encoder().reduced([*texts, "alpha"], 8).fingerprint() not in digests

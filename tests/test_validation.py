@@ -33,27 +33,6 @@ def test_passages_count_for_their_document_unless_passages_are_judged() -> None:
     assert passages.per_query([0.0, 3.0, 2.0, 1.0, 2.0]) == pytest.approx([1 / 3, 1])
 
 
-def test_several_measures_are_averaged() -> None:
-    scores = [0.0, 1.0, 2.0, 1.0, 2.0]
-    means = [Validation(judged(RUN, QRELS), name).per_query(scores) for name in ("RR@2", "P@1")]
-    both = Validation(judged(RUN, QRELS), "RR@2+P@1").per_query(scores)
-    np.testing.assert_allclose(both, np.mean(means, axis=0))
-    assert both.tolist() == [0.25, 1.0]
-
-
-def test_a_run_whose_candidates_change() -> None:
-    validation = Validation(judged(RUN[["qid"]].drop_duplicates(), QRELS), "RR")
-    run = pd.DataFrame(
-        {"qid": ["1", "1", "2"], "docno": ["x%p0", "a%p7", "c%p9"], "score": [2.0, 1.0, 0.0]}
-    )
-    assert validation.per_query_of(run).tolist() == [0.5, 1.0]
-    fixed = Validation(judged(RUN, QRELS), "RR")
-    values = np.array([0.0, 1.0, 2.0, 1.0, 2.0])
-    assert (
-        fixed.per_query_of(fixed.run.assign(score=values)).mean() == fixed.per_query(values).mean()
-    )
-
-
 @pytest.mark.parametrize("measure", ["nDCG@3", "AP@2", "R@2", "RR@1"])
 def test_what_is_below_the_cutoff_does_not_count(measure: str) -> None:
     random = np.random.default_rng(0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyterrier as pt
 import pytest
 import tiny
@@ -54,26 +53,3 @@ def test_two_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [*made[0]] == [*made[1]]
     assert not [name for name, content in made[0].items() if made[1][name] != content]
     assert not [*tmp_path.rglob(".*.new")]
-
-
-def test_an_interrupted_build_of_tokens_continues(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(token_store, "NODES_AT_ONCE", 7)
-    graph, read = tiny.graph(), list[int]()
-    whole = ptg.TokenStore(tmp_path / "whole", verbose=False).build(graph, tiny.encoder())
-    store, texts = ptg.TokenStore(tmp_path / "store", verbose=False), type(graph).texts
-
-    def counted(self: Any, nodes: np.ndarray, **options: Any) -> list[str]:
-        if len(read) == 14:
-            raise KeyboardInterrupt
-        read.extend(nodes.tolist())
-        return texts(self, nodes, **options)
-
-    with pytest.raises(KeyboardInterrupt), monkeypatch.context() as patch:
-        patch.setattr(type(graph), "texts", counted)
-        store.build(graph, tiny.encoder())
-    assert read == [*range(14)]
-    with pytest.raises(ValueError, match="on other inputs .titles was False, is True.: delete it"):
-        store.build(graph, tiny.encoder(), titles=True)
-    assert contents(store.build(graph, tiny.encoder()).path) == contents(whole.path)

@@ -10,7 +10,12 @@ import ir_measures
 import pandas as pd
 import pyterrier as pt
 import torch
-from transformers import BertConfig, BertModel, BertTokenizerFast
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    BertModel,
+    BertTokenizerFast,
+)
 
 from pyterrier_graph.documents.document import Link, Node, Reference, StructuredDocument
 from pyterrier_graph.encoders.token_encoder import TokenEncoder
@@ -39,6 +44,18 @@ def checkpoint(words: tuple[str, ...] = tuple(WORDS), positions: int = 64) -> st
     BertModel(config).save_pretrained(folder)
     BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder)
     return str(folder)
+
+
+@cache
+def cross_encoder(positions: int = 64) -> str:
+    """Folder of an untrained cross-encoder of the same size, with one label; its scores differ widely."""
+    folder = mkdtemp(prefix="tiny-cross-encoder-")
+    start = checkpoint(positions=positions)
+    torch.manual_seed(1)
+    config = BertConfig.from_pretrained(start, num_labels=1, initializer_range=0.3)
+    BertForSequenceClassification(config).save_pretrained(folder)
+    BertTokenizerFast.from_pretrained(start).save_pretrained(folder)
+    return folder
 
 
 def fresh_encoder(max_passage_tokens: int = 24) -> TokenEncoder:

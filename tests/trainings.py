@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import faulthandler
 import multiprocessing
 import os
+import signal
 import socket
 import sys
 import time
@@ -78,9 +78,6 @@ def _run(train: Callable[[int, Path], None], rank: int, port: int, folder: Path)
     }
     os.environ |= {name: str(value) for name, value in place.items()}
     AcceleratorState._reset_state(reset_partial_state=True)  # the parent's
-    faulthandler.dump_traceback_later(
-        150, file=sys.__stderr__
-    )  # of a process that hangs, before its time is over
     train(rank, folder)
     assert torch.distributed.get_world_size() == 2
     torch.distributed.destroy_process_group()
@@ -94,7 +91,8 @@ def in_child(
     process.start()
     while process.is_alive() and until is not None:
         if until():
-            process.kill()
+            os.kill(process.pid, signal.SIGKILL)
+            break
         time.sleep(0.005)
     process.join(600)
     return process.exitcode

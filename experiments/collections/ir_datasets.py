@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import csv
 from collections.abc import Iterable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -23,7 +26,7 @@ def read_ir_datasets(
             indexed. Their judged queries are taken together, unless there are splits.
         train: Id of the dataset with the training queries.
         dev: Likewise for validation; by default some of the training queries.
-        test: Likewise for the test.
+        test: Likewise for the test, or a file of DPR with questions and their answers, such as ``nq-test.qa.csv``.
 
     Raises:
         ValueError: If ir_datasets does not have a dataset, or only one of ``train`` and ``test`` is given.
@@ -33,7 +36,8 @@ def read_ir_datasets(
     if (train is None) != (test is None):
         raise ValueError("--train and --test need each other")
     names = [name.removeprefix("irds:") for name in ids]
-    for name in filter(None, (*names, train, dev, test)):
+    questions = Path(test) if test is not None and test.endswith(".csv") else None
+    for name in filter(None, (*names, train, dev, None if questions else test)):
         try:
             ir_datasets.load(name.removeprefix("irds:"))
         except KeyError as error:
@@ -44,8 +48,10 @@ def read_ir_datasets(
     queries = {
         split: _queries([name] if name else names)
         for split, name in splits.items()
-        if name or split == ALL
+        if (name or split == ALL) and not (split == "test" and questions)
     }
+    if questions:
+        queries["test"] = read_questions(questions)
 
     def documents() -> Iterator[Record]:
         for document in dataset.docs_iter():
@@ -53,6 +59,21 @@ def read_ir_datasets(
                 yield {"docno": docno, "title": "", "text": text}
 
     return Collection(names[0], documents, queries, lookup=partial(_lookup, dataset, structured))
+
+
+def read_questions(file: Path) -> Queries:
+    """The questions of a file of DPR: ``question``, a tab, and the answers as a list in Python's notation.
+
+    There are no judgments; the topics have a column ``answers``.
+    """
+    with file.open(encoding="utf-8", newline="") as lines:
+        rows = [
+            (str(number), question, ast.literal_eval(answers))
+            for number, (question, answers) in enumerate(csv.reader(lines, delimiter="\t"))
+        ]
+    topics = pd.DataFrame(rows, columns=["qid", "query", "answers"])
+    qrels = {"qid": pd.Series(dtype=str), "docno": pd.Series(dtype=str)}
+    return Queries(topics, pd.DataFrame(qrels | {"label": pd.Series(dtype=int)}))
 
 
 def _queries(names: Iterable[str]) -> Queries:
@@ -65,13 +86,19 @@ def _queries(names: Iterable[str]) -> Queries:
         grades = (
             GRADES if name.removeprefix("irds:") == "cranfield" else {}
         )  # ir_datasets returns the codes
-        topics += [(query.query_id, query.default_text()) for query in dataset.queries_iter()]
+        topics += [
+            (query.query_id, query.default_text(), getattr(query, "answers", ()))
+            for query in dataset.queries_iter()
+        ]
         rows += [
             (q.query_id, q.doc_id, grades.get(q.relevance, q.relevance))
             for q in dataset.qrels_iter()
         ]
     qrels = pd.DataFrame(rows, columns=["qid", "docno", "label"])
-    return Queries(pd.DataFrame(topics, columns=["qid", "query"]), qrels).among(qrels["qid"])
+    frame = pd.DataFrame(topics, columns=["qid", "query", "answers"])
+    if not frame["answers"].map(len).any():
+        frame = frame.drop(columns="answers")
+    return Queries(frame, qrels).among(qrels["qid"])
 
 
 def _lookup(dataset: Any, structured: bool, docnos: Iterable[str]) -> dict[str, str]:

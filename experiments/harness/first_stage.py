@@ -10,13 +10,16 @@ import pyterrier as pt
 from experiments.harness.collection import Collection, text_of
 
 
-def bm25(collection: Collection, path: Path, engine: str = "pisa") -> pt.Transformer:
+def bm25(
+    collection: Collection, path: Path, engine: str = "pisa", stemmer: str = "porter2"
+) -> pt.Transformer:
     """BM25 over whole documents, titles included; the index is made unless it is there.
 
     Args:
         collection: Its documents are indexed.
         path: Folder of the index.
-        engine: ``'pisa'`` or ``'terrier'``; both stem in the same way and have the same parameters.
+        engine: ``'pisa'`` or ``'terrier'``; both have the same parameters.
+        stemmer: Of PISA: ``'porter2'`` or ``'krovetz'``. Terrier has Porter's.
 
     Returns:
         ``qid, query`` to the 1000 best documents.
@@ -37,7 +40,7 @@ def bm25(collection: Collection, path: Path, engine: str = "pisa") -> pt.Transfo
         raise SystemExit(
             "PISA is not installed (it needs x86-64 Linux): add --first-stage terrier"
         ) from error
-    index = PisaIndex(str(path), stemmer="porter2")
+    index = PisaIndex(str(path), stemmer=stemmer)
     if not index.built():
         index.index(documents())
     return index.bm25(k1=1.2, b=0.75, num_results=1000, verbose=False)

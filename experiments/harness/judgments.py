@@ -25,10 +25,12 @@ def judged_ranking(found: pd.DataFrame, qrels: pd.DataFrame, kept: int) -> pd.Da
 
     Args:
         found: ``qid, docno, score``.
-        qrels: ``qid, docno, label``.
+        qrels: ``qid, docno, label``. Where nothing is judged, passages are ranked.
         kept: Results per query.
     """
-    found = found[["qid", "docno", "score"]].assign(docno=judged_ids(found["docno"], qrels))
+    found = found[["qid", "docno", "score"]]
+    if len(qrels):
+        found = found.assign(docno=judged_ids(found["docno"], qrels))
     found = found.sort_values("score", ascending=False, kind="stable").drop_duplicates(
         ["qid", "docno"]
     )

@@ -6,6 +6,7 @@ import argparse
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from ir_measures.measures import Measure
 
 from experiments.harness.collection import Queries
 from pyterrier_graph import summarize
+from pyterrier_graph.evaluation.measures import AnswerRecall
 
 PER_QUERY, RESULTS, OPTIONS = "per_query.csv", "results.csv", "options.json"
 
@@ -26,13 +28,21 @@ class Results:
         output: Folder; runs are in ``runs/``.
         queries: The test queries.
         measures: What is measured.
+        with_texts: Adds ``text`` to a run, for ``AnswerRecall``, which also needs a column ``answers`` of the topics.
 
     Attributes:
         per_query: ``name, qid, measure, value, seed`` of all systems so far, and further columns.
     """
 
-    def __init__(self, output: Path, queries: Queries, measures: Sequence[Measure]) -> None:
+    def __init__(
+        self,
+        output: Path,
+        queries: Queries,
+        measures: Sequence[Measure],
+        with_texts: Callable[[pd.DataFrame], pd.DataFrame] = lambda run: run,
+    ) -> None:
         self.output, self.queries, self.measures = output, queries, [*measures]
+        self.with_texts = with_texts
         self.per_query = pd.DataFrame()
 
     def add(
@@ -54,11 +64,23 @@ class Results:
             columns: Further columns of :attr:`per_query`.
         """
         run = stored(self.output / "runs" / f"{slug(file or name)}-{seed}.csv.gz", make_run)
-        values = pt.Experiment([run], *self.queries, self.measures, names=[name], perquery=True)
-        self.per_query = pd.concat(
-            [self.per_query, values.assign(seed=seed, **columns)], ignore_index=True
-        )
+        values = self._measured(name, run).assign(seed=seed, **columns)
+        self.per_query = pd.concat([self.per_query, values], ignore_index=True)
         self.per_query.to_csv(self.output / PER_QUERY, index=False)
+
+    def _measured(self, name: str, run: pd.DataFrame) -> pd.DataFrame:
+        """The measures of each query, by judgments or by answers."""
+        experiment = partial(pt.Experiment, names=[name], perquery=True)
+        topics, qrels = self.queries
+        of_answers = [measure for measure in self.measures if measure.NAME == AnswerRecall.NAME]
+        if not of_answers:
+            return experiment([run], topics, qrels, self.measures)
+        answers = (
+            topics[["qid", "answers"]].explode("answers").rename(columns={"answers": "answer"})
+        )
+        values = experiment([self.with_texts(run)], topics[["qid", "query"]], answers, of_answers)
+        judged = [measure for measure in self.measures if measure not in of_answers]
+        return pd.concat([values, experiment([run], topics, qrels, judged)]) if judged else values
 
     def table(
         self, baseline: str | None = None, groups: Mapping[str, Collection[str]] | None = None

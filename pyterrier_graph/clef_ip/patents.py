@@ -19,6 +19,7 @@ from pyterrier_graph.documents.readers.html import parse_xml, plain_text
 
 Element = Any  # of lxml, which has no public name for the class
 MAX_BYTES = 1 << 27
+HEADING_CHARACTERS = 80  # of a paragraph that is a heading; the paper does not give its number
 PARAGRAPHS = {"abstract": "p", "description": "p", "claims": "claim"}
 
 _DOCNO = re.compile(r"[A-Z]{2}-[0-9A-Z]{1,20}-[A-Z][0-9A-Z]?")
@@ -195,11 +196,12 @@ def _add_part(
     position = 0
     for child in element.iterchildren("heading", PARAGRAPHS[part]):
         text = plain_text(child)
+        if text and (child.tag == "heading" or (part == "description" and _is_heading(text))):
+            # other headings are subsections of the heading in capitals before them
+            current = len(nodes)
+            nodes.append(Node(SECTION, text, section if text.isupper() else upper))
+            upper = current if text.isupper() else upper
         if child.tag == "heading":
-            if text:  # other headings are subsections of the heading in capitals before them
-                current = len(nodes)
-                nodes.append(Node(SECTION, text, section if text.isupper() else upper))
-                upper = current if text.isupper() else upper
             continue
         position += 1
         if text:
@@ -208,6 +210,14 @@ def _add_part(
                 claims.setdefault(int(number) if number.isdecimal() else position, len(nodes))
             nodes.append(Node(PASSAGE, text, current))
             xpaths.append(format_xpath(part, position))
+
+
+def _is_heading(paragraph: str) -> bool:
+    """Whether a paragraph is a heading by its case and its number of characters (Albarede et al. 2023, Sect. 5.1.3).
+
+    It opens a section, and stays a passage of it, since judgments may name it.
+    """
+    return paragraph.isupper() and len(paragraph) <= HEADING_CHARACTERS
 
 
 def _codes(root: Element) -> dict[str, None]:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.checks import DataWarning, check_choice, check_count, check_frame, check_type
+from pyterrier_graph.checks import DataWarning, check_frame
 from pyterrier_graph.clef_ip.document_frequencies import DocumentFrequencies
 from pyterrier_graph.documents.document import split_passage_id
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
@@ -29,7 +29,6 @@ class ClaimsQuery(Step):
     """
 
     def __init__(self, words: int = 120) -> None:
-        check_count("words", words)
         self.words = words
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
@@ -61,9 +60,6 @@ class AbstractTerms(Step):
     """
 
     def __init__(self, frequencies: DocumentFrequencies, terms: int = 10) -> None:
-        expected = "DocumentFrequencies: DocumentFrequencies(path).index(documents)"
-        check_type("frequencies", frequencies, DocumentFrequencies, expected)
-        check_count("terms", terms)
         self.frequencies = frequencies
         self.terms = terms
 
@@ -115,10 +111,8 @@ class SharedCodes(Step):
     """
 
     def __init__(self, graph: HeteroGraph, level: Level = "subclass") -> None:
-        check_type(
-            "graph", graph, HeteroGraph, "a DocumentGraph: ptg.DocumentGraph(path).index(docs)"
-        )
-        check_choice("level", level, get_args(Level))
+        if level not in get_args(Level):
+            raise ValueError(f"level must be 'subclass' or 'group', got {level!r}")
         self.graph = graph
         self.level = level
 
@@ -190,9 +184,6 @@ class DocumentCutoff(Step):
     """
 
     def __init__(self, documents: int = 100, passages: int | None = None) -> None:
-        check_count("documents", documents)
-        if passages is not None:
-            check_count("passages", passages)
         self.documents = documents
         self.passages = passages
 

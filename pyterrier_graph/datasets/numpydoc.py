@@ -73,12 +73,12 @@ class NumpydocDoc(NamedTuple):
 
 def dataset_names() -> list[str]:
     """Returns the names that follow ``pyterrier-graph/numpydoc/`` in the ids of ir_datasets."""
-    parts = [
-        "",
-        *(f"/{split}" for split in SPLITS),
-        *(f"/see-also/{split}" for split in SEE_ALSO_SPLITS),
-    ]
-    return [name + part for name in PACKAGES for part in parts]
+    names = []
+    for corpus in PACKAGES:
+        names.append(corpus)
+        names += [f"{corpus}/{split}" for split in SPLITS]
+        names += [f"{corpus}/see-also/{split}" for split in SEE_ALSO_SPLITS]
+    return names
 
 
 def dataset(name: str) -> Dataset:
@@ -115,19 +115,28 @@ def split_of(name: str, splits: Mapping[str, float], salt: str = "") -> str:
 
     ``splits`` are the names of the splits with their shares, which add up to 1.
     """
-    place = int.from_bytes(hashlib.sha256((salt + name).encode()).digest()[:8], "big") / 2**64
+    digest = hashlib.sha256((salt + name).encode()).digest()
+    position = int.from_bytes(digest[:8], "big") / 2**64
     bounds = itertools.accumulate(splits.values())
-    return next(
-        (split for split, bound in zip(splits, bounds, strict=True) if place < bound), [*splits][-1]
-    )
+    for split, bound in zip(splits, bounds, strict=True):
+        if position < bound:
+            return split
+    return [*splits][-1]  # of shares that are rounded
 
 
 @functools.cache
 def _records(name: str) -> dict[str, NumpydocDoc]:
     def record(document: StructuredDocument) -> NumpydocDoc:
         text = "\n\n".join(document.passages())
-        parts = document.nodes, document.links, document.references, document.codes
-        return NumpydocDoc(document.docno, document.title, text, *parts)
+        return NumpydocDoc(
+            document.docno,
+            document.title,
+            text,
+            document.nodes,
+            document.links,
+            document.references,
+            document.codes,
+        )
 
     return {docno: record(document) for docno, document in load_corpus(name).documents.items()}
 
@@ -141,10 +150,10 @@ def _docs(name: str) -> Docs:
 
 def _queries(name: str, split: str) -> Iterator[DocstringQuery]:
     """Returns the queries of a split with their relevant documents."""
-    kind, _, part = split.rpartition("/")
     corpus = load_corpus(name)
-    queries, splits = (corpus.see_also, SEE_ALSO_SPLITS) if kind else (corpus.summaries, SPLITS)
-    return (query for query in queries if split_of(query.relevant[0], splits, kind) == part)
+    salt, _, split = split.rpartition("/")
+    queries, splits = (corpus.see_also, SEE_ALSO_SPLITS) if salt else (corpus.summaries, SPLITS)
+    return (query for query in queries if split_of(query.relevant[0], splits, salt) == split)
 
 
 def _qrels(name: str, split: str) -> Iterator[GenericQrel]:
@@ -158,8 +167,5 @@ def _qrels(name: str, split: str) -> Iterator[GenericQrel]:
 def _grades(document: StructuredDocument) -> Iterator[int]:
     for node in document.nodes:
         if node.kind == PASSAGE:
-            yield (
-                2
-                if node.parent == document.root or document.nodes[node.parent].text == "Notes"
-                else 1
-            )
+            is_notes = document.nodes[node.parent].text == "Notes"
+            yield 2 if is_notes or node.parent == document.root else 1

@@ -18,14 +18,18 @@ SKIPPED_MODULES = frozenset({"tests", "conftest", "setup", "externals", "distuti
 class DocumentedObject(NamedTuple):
     """A function, class, method or property with a docstring.
 
-    Of several names, ``name`` is the one with the fewest dots, then the one of the class nearest to the defining class,
-    then the first in the alphabet.
+    Attributes:
+        name: Its public qualified name: the one with the fewest dots, then the one of the class nearest to the defining
+            class, then the first in the alphabet.
+        names: All its public qualified names, sorted.
+        module: The public module of the name.
+        docstring: The docstring without indentation.
     """
 
-    name: str  # its public qualified name
-    names: tuple[str, ...]  # all its public qualified names, sorted
-    module: str  # the public module of the name
-    docstring: str  # without indentation
+    name: str
+    names: tuple[str, ...]
+    module: str
+    docstring: str
 
 
 def read_package(package: str) -> list[DocumentedObject]:
@@ -55,23 +59,30 @@ class _Definition:
 
 @dataclass(eq=False)
 class _Module:
+    """What the source of a module says about its names.
+
+    Attributes:
+        definitions: Definitions by local name.
+        imports: Module, and name in it or ``''``, by local name.
+        assignments: Dotted name of the same object, by local name.
+        instances: Class with no other instance, by local name.
+        star_imports: Modules of which all public names are imported.
+        exports: The parts of ``__all__``.
+    """
+
     name: str
     is_package: bool = False
     definitions: dict[str, _Definition] = field(default_factory=dict)
-    imports: dict[str, tuple[str, str]] = field(
-        default_factory=dict
-    )  # local name: (module, name in it or '')
-    assignments: dict[str, str] = field(
-        default_factory=dict
-    )  # local name: dotted name of the same object
-    instances: dict[str, str] = field(
-        default_factory=dict
-    )  # local name: class with no other instance
+    imports: dict[str, tuple[str, str]] = field(default_factory=dict)
+    assignments: dict[str, str] = field(default_factory=dict)
+    instances: dict[str, str] = field(default_factory=dict)
     star_imports: list[str] = field(default_factory=list)
-    exports: list[ast.expr] = field(default_factory=list)  # the parts of __all__
+    exports: list[ast.expr] = field(default_factory=list)
 
 
 class _Package:
+    """The modules of a package, and the objects that their names mean."""
+
     def __init__(self, name: str, root: Path) -> None:
         import pyterrier as pt
 
@@ -79,9 +90,8 @@ class _Package:
         self._exports: dict[str, set[str]] = {}
         self._resolved: dict[tuple[str, str], _Definition | str | None] = {}
         added: list[tuple[str, str, str, str]] = []
-        for path in pt.tqdm(
-            sorted(root.rglob("*.py")), desc=f"sources of {name}", unit="file", delay=1
-        ):
+        paths = sorted(root.rglob("*.py"))
+        for path in pt.tqdm(paths, desc=f"sources of {name}", unit="file", delay=1):
             parts = (name, *path.relative_to(root).with_suffix("").parts)
             if not SKIPPED_MODULES.isdisjoint(parts):
                 continue
@@ -90,11 +100,11 @@ class _Package:
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # about escapes in strings
-                    tree = ast.parse(path.read_bytes())
+                    body = ast.parse(path.read_bytes()).body
             except SyntaxError:  # a template, or for another Python
                 continue
-            _read_module(module, tree.body)
-            added += _added_docstrings(module, tree.body)
+            _read_module(module, body)
+            added += _added_docstrings(module, body)
             self.modules[module.name] = module
         for module_name, local, member, docstring in added:
             module = self.modules.setdefault(module_name, _Module(module_name))
@@ -105,7 +115,8 @@ class _Package:
                 definition.docstring = definition.docstring or docstring
 
     def objects(self) -> list[DocumentedObject]:
-        # the names of each definition; for each name, how many classes up the definition is, and the name's module
+        """Returns every documented public object, sorted by name."""
+        # by definition and name: how many classes up the definition is, and the name's module
         named: dict[_Definition, dict[str, tuple[int, str]]] = defaultdict(dict)
         for module in filter(_is_public, self.modules):
             for local in self._public_names(module):
@@ -114,18 +125,16 @@ class _Package:
                     named[definition][f"{module}.{local}"] = 0, module
                     for member, (described, depth) in self._members(definition).items():
                         named[described][f"{module}.{local}.{member}"] = depth, module
-        found = []
+        objects = []
         for definition, names in named.items():
-            if definition.docstring:
+            if docstring := definition.docstring:
                 name = min(names, key=lambda alias: (alias.count("."), names[alias][0], alias))
-                found.append(
-                    DocumentedObject(
-                        name, tuple(sorted(names)), names[name][1], definition.docstring
-                    )
-                )
-        return sorted(found, key=lambda documented: documented.name)
+                aliases, module = tuple(sorted(names)), names[name][1]
+                objects.append(DocumentedObject(name, aliases, module, docstring))
+        return sorted(objects)  # their names differ
 
     def _members(self, definition: _Definition) -> dict[str, tuple[_Definition, int]]:
+        """Returns the public members, also inherited ones, and how many classes up each is defined."""
         members: dict[str, tuple[_Definition, int]] = {}
         seen, ancestors = {definition}, [(definition, 0)]
         for current, depth in ancestors:  # grows during the loop
@@ -143,9 +152,8 @@ class _Package:
         if module_name not in self._exports:
             self._exports[module_name] = set()  # for cycles of imports
             if module := self.modules.get(module_name):
-                self._exports[module_name] = {
-                    name for name in self._exported_names(module) if _is_public(name)
-                }
+                names = self._exported_names(module)
+                self._exports[module_name] = set(filter(_is_public, names))
         return self._exports[module_name]
 
     def _exported_names(self, module: _Module) -> set[str]:
@@ -163,14 +171,12 @@ class _Package:
         if key not in self._resolved:
             self._resolved[key] = None  # for cycles of imports
             first, _, rest = dotted.partition(".")
-            found = self._look_up(module_name, first)
-            if rest and found is not None:
-                found = (
-                    self._resolve(found, rest)
-                    if isinstance(found, str)
-                    else found.members.get(rest)
-                )
-            self._resolved[key] = found
+            target = self._look_up(module_name, first)
+            if rest and isinstance(target, str):
+                target = self._resolve(target, rest)
+            elif rest and isinstance(target, _Definition):
+                target = target.members.get(rest)
+            self._resolved[key] = target
         return self._resolved[key]
 
     def _look_up(self, module_name: str, name: str) -> _Definition | str | None:
@@ -182,8 +188,8 @@ class _Package:
         if name in module.assignments:
             return self._resolve(module_name, module.assignments[name])
         if name in module.instances:
-            found = self._resolve(module_name, module.instances[name])
-            return found if isinstance(found, _Definition) and found.is_class else None
+            kind = self._resolve(module_name, module.instances[name])
+            return kind if isinstance(kind, _Definition) and kind.is_class else None
         if name in module.imports:
             source, imported = module.imports[name]
             if imported:
@@ -249,11 +255,9 @@ def _read_module(module: _Module, body: list[ast.stmt]) -> None:
                         module.assignments[target.id] = ast.unparse(value)
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=ast.Name(id=called))):
                 module.instances[name] = called
-    called_once = {
-        called for called, count in Counter(module.instances.values()).items() if count == 1
-    }
+    calls = Counter(module.instances.values())
     module.instances = {
-        name: called for name, called in module.instances.items() if called in called_once
+        name: called for name, called in module.instances.items() if calls[called] == 1
     }
 
 

@@ -10,7 +10,7 @@ from graphlib import CycleError, TopologicalSorter
 from numbers import Integral
 from typing import Any, NamedTuple, TypeVar
 
-from pyterrier_graph.checks import check_type, is_unicode
+from pyterrier_graph.checks import is_unicode
 
 SECTION = "section"
 PASSAGE = "passage"
@@ -18,7 +18,6 @@ PASSAGE_SEPARATOR = "%p"
 SECTION_SEPARATOR = "%s"
 NO_PARENT = -1
 MAX_DIGITS = 18
-NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 class Node(NamedTuple):
@@ -71,17 +70,17 @@ def is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
 
 
-def level_mismatch(found: Iterable[str], judged: Iterable[str]) -> str | None:
+def level_mismatch(run: Iterable[str], judged: Iterable[str]) -> str | None:
     """Explains how to evaluate a run whose ids are of another level than the judged ids, such as passages.
 
-    Returns None if the run (``found``) has a judged id, or if both have ids of the same level.
+    Returns None if the run has a judged id, or if both have ids of the same level.
     """
-    found, judged = set(found), set(judged)
-    run_level, judged_level = _level(found), _level(judged)
-    if not found or not judged or found & judged or run_level == judged_level:
+    run, judged = set(run), set(judged)
+    run_level, judged_level = _level(run), _level(judged)
+    if not run or not judged or run & judged or run_level == judged_level:
         return None
     return (
-        f"no judged docno is in the run, so every measure is 0: the run has {run_level}, such as {min(found)!r}, the "
+        f"no judged docno is in the run, so every measure is 0: the run has {run_level}, such as {min(run)!r}, the "
         f"judgments have {judged_level}, such as {min(judged)!r}. Add pt.text.max_passage() or graph.fold(relation) to "
         "the pipeline, or use pyterrier_graph.measures.on_documents(nDCG @ 10)"
     )
@@ -172,22 +171,20 @@ class StructuredDocument:
         Raises:
             ValueError: If a field is missing or the structure is not a tree. The message names the document.
         """
-        check_type("a record", record, Mapping, "a dictionary with docno and text")
         docno = record.get("docno")
         if not isinstance(docno, str) or not docno:
             raise ValueError(
                 f"a document needs a non-empty string as 'docno', got {docno!r} (fields: {sorted(record)})"
             )
-        codes = _texts(record, "codes")
-        if record.get("nodes") is not None:
-            nodes, links = _read(record, "nodes", Node), _read(record, "links", Link)
+        codes = _strings(record, "codes")
+        if not is_missing(record.get("nodes")):
             return cls(
                 docno,
-                nodes,
-                links,
-                _read(record, "references", Reference),
+                _rows(record, "nodes", Node),
+                _rows(record, "links", Link),
+                _rows(record, "references", Reference),
                 codes,
-                _texts(record, "passage_ids"),
+                _strings(record, "passage_ids"),
             )
         text = record.get("text")
         if not isinstance(text, str):
@@ -209,13 +206,10 @@ def with_title_passage(nodes: Sequence[Node]) -> tuple[Node, ...]:
 
 
 def is_missing(value: Any) -> bool:
-    """Returns whether a field of a record is None, or NaN as in a DataFrame."""
-    return value is None or (isinstance(value, float) and value != value)
+    """Returns whether a field of a record is None, or NaN or pd.NA as in a DataFrame."""
+    import pandas as pd
 
-
-def xml_text(text: str | None) -> str:
-    """Replaces the characters that XML does not allow with spaces."""
-    return NOT_XML.sub(" ", text or "")
+    return pd.api.types.is_scalar(value) and bool(pd.isna(value))
 
 
 @contextmanager
@@ -228,7 +222,7 @@ def needs_files_extra(purpose: str, extra: str = "files") -> Iterator[None]:
         raise ImportError(message, name=error.name) from error
 
 
-def _texts(record: Mapping[str, Any], field: str) -> tuple[str, ...]:
+def _strings(record: Mapping[str, Any], field: str) -> tuple[str, ...]:
     """Returns a field of a record that is a list of strings."""
     value = record.get(field)
     if is_missing(value):
@@ -240,7 +234,7 @@ def _texts(record: Mapping[str, Any], field: str) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _read(record: Mapping[str, Any], field: str, kind: type[Part]) -> tuple[Part, ...]:
+def _rows(record: Mapping[str, Any], field: str, kind: type[Part]) -> tuple[Part, ...]:
     """Returns a field of a record as nodes, links or references."""
     rows: Any = record.get(field)
     try:
@@ -259,7 +253,8 @@ def _problems(document: StructuredDocument) -> Iterator[str]:
     if parse_id(document.docno)[1] >= 0:
         ends = f"'{PASSAGE_SEPARATOR}' or '{SECTION_SEPARATOR}' and a number"
         yield f"a docno must not look like the id of a passage or section (it ends in {ends})"
-    if (roots := sum(node.parent == NO_PARENT for node in nodes)) != 1:
+    roots = sum(node.parent == NO_PARENT for node in nodes)
+    if roots != 1:
         yield f"needs exactly one root section (parent -1), has {roots}"
     for position, node in enumerate(nodes):
         if node.kind not in (SECTION, PASSAGE):
@@ -271,21 +266,19 @@ def _problems(document: StructuredDocument) -> Iterator[str]:
             yield f"node {position} has parent {node.parent}, but there are {len(nodes)} nodes"
         elif nodes[node.parent].kind != SECTION:
             yield f"node {position} lies in node {node.parent}, which is not a section"
-    try:
-        if any(
-            node.parent >= position for position, node in enumerate(nodes)
-        ):  # else sections precede their parts
-            TopologicalSorter(
-                {position: [node.parent] for position, node in enumerate(nodes)}
-            ).prepare()
-    except CycleError as error:
-        yield f"its section tree has a cycle through nodes {error.args[1][1:]}"
+    parents = {position: [node.parent] for position, node in enumerate(nodes)}
+    if any(node.parent >= position for position, node in enumerate(nodes)):
+        try:
+            TopologicalSorter(parents).prepare()
+        except CycleError as error:
+            yield f"its section tree has a cycle through nodes {error.args[1][1:]}"
     if ids := document.passage_ids:
-        if len(ids) != (passages := sum(node.kind == PASSAGE for node in nodes)):
+        passages = sum(node.kind == PASSAGE for node in nodes)
+        if len(ids) != passages:
             yield f"has {passages} passages, but {len(ids)} passage_ids"
         if any(not identifier or "\0" in identifier for identifier in ids):
             yield "the id of a passage must be a non-empty string without NUL characters"
-        if len({*ids}) < len(ids):
+        if len(set(ids)) < len(ids):
             yield "two passages have the same id"
     for link in document.links:
         if not (0 <= link.source < len(nodes) and 0 <= link.target < len(nodes)):
@@ -302,25 +295,27 @@ def _wrong_types(document: StructuredDocument) -> Iterator[str]:
     for name in ("nodes", "links", "references", "codes", "passage_ids"):
         if not isinstance(value := getattr(document, name), tuple | list):
             yield f"{name} must be a tuple, got {value!r:.60}"
-    texts = [("a docno", document.docno), *(("a code", code) for code in document.codes)]
-    texts += [("the id of a passage", identifier) for identifier in document.passage_ids]
+    ids = [("a docno", document.docno), *(("a code", code) for code in document.codes)]
+    ids += [("the id of a passage", identifier) for identifier in document.passage_ids]
+    for noun, value in ids:
+        if not isinstance(value, str):
+            yield f"{noun} must be a string, got {value!r:.60}"
+    strings = [value for _, value in ids]
     parts: tuple[tuple[Any, Iterable[Any], tuple[type, ...]], ...] = (
         (Node, document.nodes, (str, str, Integral)),
         (Link, document.links, (str, Integral, Integral)),
         (Reference, document.references, (str, Integral, str)),
     )
-    for of, rows, kinds in parts:
-        noun, fields = of.__name__.lower(), ", ".join(of._fields)
+    for kind, rows, types in parts:
         for position, row in enumerate(rows):
-            if not isinstance(row, of) or not all(map(isinstance, row, kinds)):
-                expected = ", ".join("a string" if kind is str else "an integer" for kind in kinds)
-                yield f"{noun} {position} is {row!r:.120}, expected {of.__name__}({fields}): {expected}"
-            texts += [(noun, value) for value in row if isinstance(value, str)]
-    for noun, text in texts:
-        if not isinstance(text, str):
-            yield f"{noun} must be a string, got {text!r:.60}"
-    if not is_unicode("".join(text for _, text in texts)):
-        yield f"{next(text for _, text in texts if not is_unicode(text))!r:.60} is not valid Unicode"
+            if not isinstance(row, kind) or not all(map(isinstance, row, types)):
+                name, fields = kind.__name__, ", ".join(kind._fields)
+                names = ", ".join("a string" if type_ is str else "an integer" for type_ in types)
+                yield f"{name.lower()} {position} is {row!r:.120}, expected {name}({fields}): {names}"
+            strings += [value for value in row if isinstance(value, str)]
+    for value in strings:
+        if not is_unicode(value):
+            yield f"{value!r:.60} is not valid Unicode"
 
 
 def parse_id(identifier: Any) -> tuple[str, int, bool]:
@@ -328,7 +323,7 @@ def parse_id(identifier: Any) -> tuple[str, int, bool]:
     if not isinstance(identifier, str):
         return "", -1, False
     for separator in (PASSAGE_SEPARATOR, SECTION_SEPARATOR):
-        docno, found, number = identifier.rpartition(separator)
-        if found and is_number(number):
+        docno, _, number = identifier.rpartition(separator)
+        if separator in identifier and is_number(number):
             return docno, int(number), separator == SECTION_SEPARATOR
     return identifier, -1, False

@@ -8,15 +8,19 @@ from typing import Any
 
 from ir_datasets.formats import BaseDocs, BaseQrels, BaseQueries, GenericQrel, GenericQuery
 from ir_datasets.indices.base import DEFAULT_DOCSTORE_OPTIONS, Docstore
+from ir_datasets.util import apply_sub_slice
 
 Lookup = Callable[[str], Any]  # a document by its id; raises KeyError
 
 
 class DocsIter:
-    """An iterator over documents that can be sliced, as ir_datasets and PyTerrier require."""
+    """An iterator over documents with indices and slices, as ir_datasets and PyTerrier require.
 
-    def __init__(self, documents: Iterator[Any]) -> None:
-        self._documents = documents
+    Negative indices and fractions such as ``[:1/3]`` need the number of documents.
+    """
+
+    def __init__(self, documents: Iterator[Any], count: int | None) -> None:
+        self._documents, self._count = documents, count
 
     def __iter__(self) -> Iterator[Any]:
         return self._documents
@@ -24,8 +28,16 @@ class DocsIter:
     def __next__(self) -> Any:
         return next(self._documents)
 
-    def __getitem__(self, part: slice) -> DocsIter:
-        return DocsIter(islice(self._documents, part.start, part.stop, part.step))
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, int):
+            for document in self[key : key + 1 or None]:
+                return document
+            raise IndexError(key)
+        count = None
+        if self._count is not None:
+            key = apply_sub_slice(slice(0, self._count, 1), key)
+            count = len(range(key.start, key.stop, key.step))
+        return DocsIter(islice(self._documents, key.start, key.stop, key.step), count)
 
 
 class LookedUpDocs(Docstore):
@@ -56,12 +68,14 @@ class Docs(BaseDocs):
         count: Callable[[], int | None] = lambda: None,
         language: str | None = None,
     ) -> None:
-        self.docs_cls, self.docs_count, self.docs_lang = lambda: kind, count, lambda: language
         self._kind, self._documents, self._lookup = kind, documents, lookup
+        self.docs_count = count
+        self.docs_cls = lambda: kind
+        self.docs_lang = lambda: language
 
     def docs_iter(self) -> DocsIter:
         """Iterates over all documents."""
-        return DocsIter(self._documents())
+        return DocsIter(self._documents(), self.docs_count())
 
     def docs_store(self, options: Any = DEFAULT_DOCSTORE_OPTIONS) -> LookedUpDocs:
         """Looks documents up."""
@@ -74,11 +88,9 @@ class Queries(BaseQueries):
     def __init__(
         self, queries: Callable[[], Iterator[Any]], language: str, kind: type = GenericQuery
     ) -> None:
-        self.queries_iter, self.queries_lang, self.queries_cls = (
-            queries,
-            lambda: language,
-            lambda: kind,
-        )
+        self.queries_iter = queries
+        self.queries_lang = lambda: language
+        self.queries_cls = lambda: kind
 
 
 class Qrels(BaseQrels):
@@ -87,4 +99,6 @@ class Qrels(BaseQrels):
     def __init__(
         self, qrels: Callable[[], Iterator[Any]], grades: dict[int, str], kind: type = GenericQrel
     ) -> None:
-        self.qrels_iter, self.qrels_defs, self.qrels_cls = qrels, lambda: grades, lambda: kind
+        self.qrels_iter = qrels
+        self.qrels_defs = lambda: grades
+        self.qrels_cls = lambda: kind

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,12 +20,14 @@ from pyterrier_graph.documents.document import (
     needs_files_extra,
     split_text,
     with_title_passage,
-    xml_text,
 )
+from pyterrier_graph.documents.readers.page import decode
 
 Record = Mapping[str, Any]
 Section = tuple[str, list[str]]  # title and paragraphs
 Sectioned = tuple[str, Iterable[Section]]  # the title of a document, and its sections
+
+NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 # Elements with the headline and the text of newswire on the TREC disks.
 HEADLINES = ("headline", "hl", "ttl", "title", "ti", "doctitle")
@@ -62,7 +65,7 @@ def read_record(record: Record, *, passage_words: int = 120) -> StructuredDocume
     if (
         not isinstance(record, Mapping)
         or not isinstance(record.get("docno"), str)
-        or record.get("nodes") is not None
+        or not is_missing(record.get("nodes"))
     ):
         return StructuredDocument.from_record(record)
     fields = next((fields for fields in RECORD_TYPES if record.keys() >= {*fields}), None)
@@ -107,35 +110,32 @@ def _newswire(record: Record) -> Sectioned:
     with needs_files_extra("reading markup"):
         import lxml.html
 
-    text = markup.decode(errors="replace") if isinstance(markup, bytes) else markup
-    article = lxml.html.fromstring(f"<div>{xml_text(text)}</div>")
+    text = decode(markup) if isinstance(markup, bytes) else markup or ""
+    article = lxml.html.fromstring(f"<div>{NOT_XML.sub(' ', text)}</div>")
     for paragraph in article.iter("p"):
-        paragraph.text, paragraph.tail = (
-            f"\n\n{xml_text(part)}" for part in (paragraph.text, paragraph.tail)
-        )
+        for name in ("text", "tail"):
+            text = getattr(paragraph, name) or ""
+            setattr(paragraph, name, f"\n\n{NOT_XML.sub(' ', text)}")
     headline = next(article.iter(*HEADLINES), None)
     title = _text(record, "title") or ("" if headline is None else headline.text_content())
     texts = [element.text_content() for element in article.iter(*TEXTS)]
-    return " ".join(title.split()), [
-        ("", texts or [_text(record, "text") or _text(record, "body")])
-    ]
+    texts = texts or [_text(record, "text") or _text(record, "body")]
+    return " ".join(title.split()), [("", texts)]
 
 
 def _by_headings(record: Record) -> Sectioned:
     """Reads a web page whose headings are a list, and lines of its body."""
-    title, lines = (
-        _text(record, "title"),
-        [line.strip() for line in _text(record, "body").splitlines()],
-    )
-    places: dict[str, list[int]] = defaultdict(list)
+    title = _text(record, "title")
+    lines = [line.strip() for line in _text(record, "body").splitlines()]
+    numbers_of: dict[str, list[int]] = defaultdict(list)
     for number, line in enumerate(lines):
-        places[line].append(number)
+        numbers_of[line].append(number)
     starts = [(-1, "")]
     for heading in map(str.strip, _text(record, "headings").splitlines()):
-        found = places.get(heading, [])
-        following = bisect_right(found, starts[-1][0])
-        if following < len(found) and heading not in ("", title):
-            starts.append((found[following], heading))
+        numbers = numbers_of.get(heading, [])
+        following = bisect_right(numbers, starts[-1][0])
+        if following < len(numbers) and heading not in ("", title):
+            starts.append((numbers[following], heading))
     ends = [start for start, _ in starts[1:]] + [len(lines)]
     return title, [
         (name, lines[start + 1 : end]) for (start, name), end in zip(starts, ends, strict=True)
@@ -144,15 +144,13 @@ def _by_headings(record: Record) -> Sectioned:
 
 def _article(record: Record) -> Sectioned:
     """Reads an article with an abstract. In ``cord19/fulltext``, each paragraph of a section is a row of its own."""
-    plain = isinstance(record.get("body"), str | float | None)
-    rows: Iterable[Section] = (
-        [("", [_text(record, "body")])] if plain else _sections(record["body"])
-    )
-    sections = [
-        (name, [*chain(*(texts for _, texts in part))])
-        for name, part in groupby(rows, key=itemgetter(0))
-    ]
-    return _text(record, "title"), [("", [_text(record, "abstract")]), *sections]
+    sections: list[Section] = [("", [_text(record, "abstract")])]
+    if isinstance(record.get("body"), str | float | None):
+        sections.append(("", [_text(record, "body")]))
+    else:
+        for name, rows in groupby(_sections(record["body"]), key=itemgetter(0)):
+            sections.append((name, [*chain(*(texts for _, texts in rows))]))
+    return _text(record, "title"), sections
 
 
 def _page(record: Record) -> Sectioned:

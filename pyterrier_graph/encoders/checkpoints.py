@@ -20,7 +20,6 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pyterrier_graph.checks import check_choice, check_count
 from pyterrier_graph.encoders.names import DEFAULT
 
 DType = Literal["auto", "float32", "bfloat16", "float16"]
@@ -74,7 +73,6 @@ def token_limit(name: str, length: int | None, default: int, longest: Iterable[i
     limits = [limit for limit in longest if limit]
     if length is None:
         return min([default, *limits])
-    check_count(name, length)
     if not 2 < length <= min([length, *limits]):
         raise ValueError(
             f"the encoder reads 3 to {min(limits, default='any number of')} tokens, {name} is {length}"
@@ -196,7 +194,8 @@ def computes_bfloat16(device: torch.device) -> bool:
 
 def dtype_of(name: DType, device: torch.device) -> torch.dtype:
     """The precision of that name."""
-    check_choice("dtype", name, get_args(DType))
+    if name not in get_args(DType):
+        raise ValueError(f"dtype must be one of {get_args(DType)}, got {name!r}")
     if name != "auto":
         return getattr(torch, name)
     return torch.bfloat16 if computes_bfloat16(device) else torch.float32

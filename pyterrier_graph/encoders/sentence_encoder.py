@@ -14,12 +14,13 @@ from pyterrier_dr import BiEncoder
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize
 from sentence_transformers.sentence_transformer.modules import Pooling
+from sentence_transformers.util import batch_to_device
+from torch import Tensor
 
 from pyterrier_graph.checks import (
     WithSignature,
     check_frame,
     check_texts,
-    check_type,
     warn_of_rewritten,
 )
 from pyterrier_graph.encoders.checkpoints import (
@@ -91,9 +92,6 @@ class SentenceEncoder(HtmlDisplay, WithSignature, BiEncoder):
         dtype: DType = "auto",
         verbose: bool = True,
     ) -> None:
-        check_type(
-            "encoder", encoder, (str, os.PathLike), "the name or folder of a SentenceTransformer"
-        )
         BiEncoder.__init__(self, batch_size=batch_size, verbose=verbose)
         self.encoder = str(encoder)
         self.device = device
@@ -241,6 +239,15 @@ def is_normalized(network: SentenceTransformer) -> bool:
 def scale_of(scale: float | None, normalized: bool) -> float:
     """The factor of dot products in a loss: the given one, or else 1, or 20 for vectors of length 1."""
     return scale if scale is not None else NORMALIZED_SCALE if normalized else 1.0
+
+
+def encoded(
+    network: SentenceTransformer, texts: list[str], task: Literal["query", "document"]
+) -> Tensor:
+    """Vectors that gradients go through, shape (texts, d)."""
+    prompt = prompts_of(network)[task == "document"] or None
+    features = batch_to_device(network.preprocess(texts, prompt=prompt, task=task), network.device)
+    return network(features, task=task)["sentence_embedding"]
 
 
 def prompts_of(network: SentenceTransformer) -> tuple[str, str]:

@@ -19,7 +19,7 @@ from sentence_transformers.util import batch_to_device, load_file_path
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pyterrier_graph.checks import check_count, check_texts, check_type
+from pyterrier_graph.checks import check_texts
 from pyterrier_graph.encoders.checkpoints import (
     MAX_PASSAGE_TOKENS,
     MAX_QUERY_TOKENS,
@@ -37,6 +37,7 @@ from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name, resolve
 from pyterrier_graph.graphs.csr import offsets, ranges
 from pyterrier_graph.storage.artifact import weights_sha256
 
+LENGTHS = ("max_passage_tokens", "max_query_tokens", "expanded_query_tokens")
 MANY_TEXTS = 256  # texts whose encoding is worth a warning
 EXPECTED = "the name or folder of a checkpoint, or a MultiVectorEncoder"
 
@@ -125,8 +126,9 @@ class TokenEncoder:
         max_passage_tokens: Passages are cut after this many tokens; by default 180, as in the paper, or as many as the
             checkpoint reads if these are fewer.
         max_query_tokens: Queries are cut after this many tokens; by default 120, as in the paper, or as many as the
-            checkpoint reads if these are fewer. A ColBERT checkpoint still appends mask tokens to queries that are
-            shorter than its own length, but does not cut queries there.
+            checkpoint reads if these are fewer. A ColBERT checkpoint does not cut them at its own length.
+        expanded_query_tokens: A ColBERT checkpoint fills up shorter queries to this length with mask tokens, which is
+            its query augmentation; by default to its own length, which is 32 in most checkpoints.
         batch_size: Number of texts per forward pass.
         device: A device as torch names it; by default a GPU where there is one.
         dtype: The precision of encoding: ``'float32'``, ``'bfloat16'``, ``'float16'`` or ``'auto'``; see
@@ -146,12 +148,11 @@ class TokenEncoder:
         *,
         max_passage_tokens: int | None = None,
         max_query_tokens: int | None = None,
+        expanded_query_tokens: int | None = None,
         batch_size: int = 32,
         device: str | None = None,
         dtype: DType = "auto",
     ) -> None:
-        check_type("encoder", encoder, (str, os.PathLike, MultiVectorEncoder), EXPECTED)
-        check_count("batch_size", batch_size)
         self.batch_size = batch_size
         self.device = device
         self.dtype: DType = dtype
@@ -176,8 +177,9 @@ class TokenEncoder:
         transformer.query_length = self.max_query_tokens
         if (expansion := transformer.query_expansion) is not None:
             # "fixed" would cut all queries at its length, whatever query_length is
-            length = min(expansion["length"], self.max_query_tokens)
+            length = min(expanded_query_tokens or expansion["length"], self.max_query_tokens)
             transformer.query_expansion = expansion | {"strategy": "min", "length": length}
+        self.expanded_query_tokens = expanded_query_tokens
 
     def __repr__(self) -> str:
         return f"TokenEncoder({self.name!r})"
@@ -311,26 +313,21 @@ class TokenEncoder:
             module_input_name="token_embeddings",
         )
         modules = [module for module in self.network if not isinstance(module, Normalize)]
-        options = ("max_passage_tokens", "max_query_tokens", "batch_size", "device", "dtype")
-        given = {option: getattr(self, option) for option in options}
+        given = {name: getattr(self, name) for name in (*LENGTHS, "batch_size", "device", "dtype")}
         encoder = TokenEncoder(_multi_vector_encoder([*modules, head], self.network), **given)
         encoder.name = f"{self.name} ({dimension} principal directions)"
         return encoder
 
     def fingerprint(self) -> str:
         """SHA-256 over the weights and lengths: stored vectors have that of their encoder."""
-        return weights_sha256(
-            self.network, after=f"{self.max_passage_tokens} {self.max_query_tokens}"
-        )
+        lengths = (getattr(self, name) for name in LENGTHS)
+        return weights_sha256(self.network, after=" ".join(map(str, filter(None, lengths))))
 
 
 def open_encoder(encoder: Any, device: str | None = None, dtype: DType = "auto") -> TokenEncoder:
     """Returns a :class:`TokenEncoder`, or makes one of what else a class may be given as ``encoder``."""
     if isinstance(encoder, TokenEncoder):
         return encoder
-    check_type(
-        "encoder", encoder, (str, os.PathLike, MultiVectorEncoder), f"{EXPECTED}, or a TokenEncoder"
-    )
     return TokenEncoder(encoder, device=device, dtype=dtype)
 
 

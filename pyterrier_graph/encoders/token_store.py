@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import torch
 
-from pyterrier_graph.checks import WithSignature, check_type
+from pyterrier_graph.checks import WithSignature
 from pyterrier_graph.encoders.checkpoints import dtype_name
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.token_cache import cached_states, token_cache
@@ -62,9 +61,6 @@ class TokenStore(WithSignature, BuiltArtifact):
         Raises:
             FileExistsError: If there is something at the path.
         """
-        check_type(
-            "graph", graph, HeteroGraph, "a DocumentGraph: ptg.DocumentGraph(path).index(docs)"
-        )
         encoder = open_encoder(encoder)
         cache = token_cache(encoder, vectors_folder(graph))
         origin = {"encoder": encoder.name, "encoder_sha256": encoder.fingerprint()}
@@ -96,7 +92,6 @@ class TokenStore(WithSignature, BuiltArtifact):
         *,
         read: Callable[[np.ndarray], Any] = lambda nodes: nodes,
         identity: Mapping[str, Any] | None = None,
-        prepare: Callable[[Path], Any] = lambda folder: None,
         task: str = "encoding",
         workers: Workers = 1,
     ) -> Self:
@@ -109,7 +104,6 @@ class TokenStore(WithSignature, BuiltArtifact):
             origin: What the vectors depend on, for ``pt_meta.json``.
             read: Nodes to the input of ``states``; called in this process. By default the nodes.
             identity: What else the vectors depend on, which an interrupted call compares when it is repeated.
-            prepare: Called first, with a folder for what is needed until the store is complete.
             task: Name of the progress bar.
             workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.storage.shards`.
         """
@@ -126,7 +120,6 @@ class TokenStore(WithSignature, BuiltArtifact):
         progress: dict[str, Any] = {"desc": task, "unit": "node", "delay": 1}
         with atomic_folder(self.path, meta) as folder:
             shards = ShardWriter(folder.parent, nodes, NODES_AT_ONCE, inputs)
-            prepare(folder.parent)
             shards.compute(arrays, read=read, workers=workers, disable=not self.verbose, **progress)
             shards.concatenate(folder, [TOKENS], lengths=[OFFSETS])
             meta["tokens"] = int(np.fromfile(folder / OFFSETS, "<i8", offset=8 * nodes)[0])
@@ -162,10 +155,6 @@ class TokenStore(WithSignature, BuiltArtifact):
         offsets, rows = ranges(starts, self._offsets[np.asarray(nodes) + 1] - starts)
         values = torch.from_numpy(np.take(self._tokens, rows, axis=0)).to(device)
         return TokenStates(values, torch.from_numpy(offsets).to(device))
-
-    def nodes_of_tokens(self, tokens: np.ndarray) -> np.ndarray:
-        """Nodes of token vectors, which are numbered from 0 over all nodes."""
-        return np.searchsorted(self._offsets, tokens, side="right") - 1
 
     @cached_property
     def _tokens(self) -> np.ndarray:

@@ -1,1 +1,1 @@
-"""Evaluation: measures, folds, cross-validation, significance, model cards."""
+"""Evaluation: measures, folds, cross-validation, significance."""

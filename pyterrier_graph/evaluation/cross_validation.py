@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.checks import check_count, check_frame
+from pyterrier_graph.checks import check_frame
 from pyterrier_graph.storage.artifact import check_identity, frame_sha256, pipeline_identity
 from pyterrier_graph.training.validation import checked_qrels
 
@@ -211,7 +211,6 @@ def query_folds(topics: pd.DataFrame, folds: int = 5, *, seed: int = 0) -> list[
     """
     from sklearn.model_selection import KFold
 
-    check_count("folds", folds, 3)
     topics = check_frame(topics, "query_folds")
     pt.validate.columns(topics, includes=["qid"])
     qids = sorted(set(topics["qid"].astype(str)))

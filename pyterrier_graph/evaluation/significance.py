@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.checks import check_choice, check_frame
+from pyterrier_graph.checks import check_frame
 
 PER_QUERY = ["name", "qid", "measure", "value"]  # the columns of pt.Experiment(..., perquery=True)
 
@@ -26,7 +26,9 @@ def summarize(per_query: pd.DataFrame, baseline: str) -> pd.DataFrame:
     """
     per_query = check_frame(per_query, "per_query", numbers=("value",), texts=("name",))
     pt.validate.columns(per_query, includes=PER_QUERY)
-    check_choice("baseline", baseline, per_query["name"].unique().tolist())
+    systems = per_query["name"].unique().tolist()
+    if baseline not in systems:
+        raise ValueError(f"baseline must be one of {systems}, got {baseline!r}")
     if "seed" not in per_query.columns:
         per_query = per_query.assign(seed=0)
     by_seed = per_query.groupby(["name", "measure", "seed"], sort=False)["value"].mean()

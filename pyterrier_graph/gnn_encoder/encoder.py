@@ -16,7 +16,6 @@ from accelerate import PartialState
 from pyterrier_dr import BiEncoder, FlexIndex
 from safetensors.torch import load_model, save_model
 
-from pyterrier_graph.checks import View, check_type
 from pyterrier_graph.encoders.checkpoints import DType
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.gnn_encoder.equations import PaperGNNEncoderConfig, PaperGNNEncoderNetwork
@@ -26,6 +25,7 @@ from pyterrier_graph.gnn_encoder.training import (
     LossQueries,
     MaskedGraph,
     MaskedGraphModel,
+    MaskedPassages,
     joint_measure,
     loss_queries,
 )
@@ -40,15 +40,14 @@ from pyterrier_graph.graph_mean.neighbors import NeighborSampler
 from pyterrier_graph.graph_mean.tuning import PassageValidation, tuned_weights
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
+from pyterrier_graph.html import HtmlCard
 from pyterrier_graph.pair.dual_encoder import DualEncoder
+from pyterrier_graph.pair.mining import TrainingExamples
+from pyterrier_graph.training.layers import Layers, check_same_class, saved_layers
 from pyterrier_graph.training.trainer import train
 
 WEIGHTS = "network.safetensors"
-NETWORKS: dict[Any, Any] = {
-    GNNEncoderConfig: GNNEncoderNetwork,
-    PaperGNNEncoderConfig: PaperGNNEncoderNetwork,
-}
-CONFIGS = {config.__name__: config for config in NETWORKS}
+CONFIGS = {config.__name__: config for config in (GNNEncoderConfig, PaperGNNEncoderConfig)}
 
 
 class GNNEncoder(ContextualEncoder):
@@ -77,6 +76,12 @@ class GNNEncoder(ContextualEncoder):
         encoder: The name of a checkpoint, or a bi-encoder, such as a :class:`~pyterrier_graph.DualEncoder`.
         query_graph: The graph of training queries.
         config: A :class:`~pyterrier_graph.GNNEncoderConfig`, or ``GNNEncoderConfig.paper()`` for the papers' network.
+        network: Makes a layer per relation, from d to a bipartite layer of PyTorch Geometric, such as
+            ``lambda d: GATv2Conv((d, d), d // 4, heads=4, add_self_loops=False)``, or to any module with
+            ``forward((x_source, x_target), edge_index)``. Or makes one layer over all relations with
+            ``forward(x_dict, edge_index_dict)``, such as ``HeteroConv``: edge types are
+            ``('query', 'relevant', 'passage')`` for queries, ``('node', 'titles', 'passage')`` for documents. None is
+            the project's own attention. Layers of a user's own class are given again to :meth:`load`.
         training: Options of training.
 
     The other arguments are those of :class:`~pyterrier_graph.GraphMean`.
@@ -99,6 +104,7 @@ class GNNEncoder(ContextualEncoder):
         *,
         query_graph: QueryPassageGraph | None = None,
         config: GNNEncoderConfig | PaperGNNEncoderConfig | None = None,
+        network: Layers | None = None,
         vectors: FlexIndex | None = None,
         folder: str | os.PathLike[str] | None = None,
         training: GNNEncoderTraining | None = None,
@@ -109,16 +115,21 @@ class GNNEncoder(ContextualEncoder):
         super().__init__(graph, encoder, query_graph, vectors, folder, device, dtype, verbose)
         self.training = GNNEncoderTraining() if training is None else training
         config = GNNEncoderConfig() if config is None else config
-        check_type("config", config, tuple(NETWORKS), "a GNNEncoderConfig")
         if isinstance(config, GNNEncoderConfig) and config.weights is None:
             config = dataclasses.replace(config, weights=default_weights(graph, query_graph))
-        self.config = config
+        self.config, self._network = config, network
         with torch.random.fork_rng():
             torch.manual_seed(config.seed)
-            network: PassageNetwork = NETWORKS[type(config)](config, self._dimension)
-        self.network = network.to(self._device).eval()
-        self.random_start = bool([*network.parameters()]) and not network.starts_at_mean
+            self.network = self._new_network().to(self._device).eval()
+        self.random_start = bool([*self.network.parameters()]) and not self.network.starts_at_mean
         self._check()
+
+    def _new_network(self) -> PassageNetwork:
+        if isinstance(self.config, GNNEncoderConfig):
+            return GNNEncoderNetwork(self.config, self._dimension, self._network)
+        if self._network is not None:
+            raise ValueError("network= has no place in the papers' network: use GNNEncoderConfig()")
+        return PaperGNNEncoderNetwork(self.config, self._dimension)
 
     @property
     def weights(self) -> dict[str, float]:
@@ -134,10 +145,12 @@ class GNNEncoder(ContextualEncoder):
         relations = ", ".join(self.relations) if self.config.edges else "without edges"
         return f"GNNEncoder({self.graph!r}, {self.encoder!r}, {relations})"
 
-    def _view(self) -> View:
+    def _view(self) -> HtmlCard:
         relations = (self.weights or tuple(self.relations)) if self.config.edges else "nothing"
         facts: dict[str, Any] = {"encoder": repr(self.encoder), "aggregates from": relations}
-        return View(facts | self._training_facts())
+        if self.network.layer_meta is not None:
+            facts["layer"] = self.network.layer_meta["class"]
+        return HtmlCard(facts | self._training_facts())
 
     def fit(
         self,
@@ -145,16 +158,20 @@ class GNNEncoder(ContextualEncoder):
         qrels_tr: pd.DataFrame,
         topics_or_res_va: pd.DataFrame | None = None,
         qrels_va: pd.DataFrame | None = None,
+        *,
+        examples: TrainingExamples | None = None,
     ) -> Self:
         """Masked graph training (Algorithm 1).
 
         Training queries that are in the query graph are taken out of it, some in each epoch, when they give the loss;
         others always give it. Negatives are the other passages of the batch, and passages that were retrieved for a
-        query and are not relevant to it. The network learns from the encoder's own vectors (000). With
-        ``encoder_learning_rate`` the encoder, which has to be a :class:`~pyterrier_graph.DualEncoder`, learns as well
-        (001): a copy of it becomes ``gnn.encoder``. Vectors that were given are then of the encoder before, so they are
-        dropped: the passages of the graph are encoded again, or new vectors are set by ``gnn.vectors = index``. Eq. 6
-        keeps the vectors of the encoder before, ``gnn.initial_encoder``, in training and in the index.
+        query and are not relevant to it, or those of ``examples``.
+
+        The network learns from the encoder's own vectors (000). With ``encoder_learning_rate`` the encoder, which has
+        to be a :class:`~pyterrier_graph.DualEncoder`, learns as well (001): a copy of it becomes ``gnn.encoder``.
+        Vectors that were given are then of the encoder before, so they are dropped: the passages of the graph are
+        encoded again, or new vectors are set by ``gnn.vectors = index``. Eq. 6 keeps the vectors of the encoder before,
+        ``gnn.initial_encoder``, in training and in the index.
 
         Args:
             topics_or_res_tr: Training queries: ``qid, query``.
@@ -162,6 +179,9 @@ class GNNEncoder(ContextualEncoder):
             topics_or_res_va: Validation queries, which decide what weights are kept: see ``measure`` of
                 :class:`~pyterrier_graph.training.trainer.TrainerOptions`.
             qrels_va: Judgments for them.
+            examples: What a :class:`~pyterrier_graph.HardNegativeMiner` has made of the training queries, such as
+                ``miner.denoised(topics, qrels)``. Its denoised positives and hard negatives (001, Sect. 3.4) take the
+                place of relevant and retrieved passages.
 
         Raises:
             KeyError: If no relevant passage is in the index of vectors.
@@ -177,7 +197,7 @@ class GNNEncoder(ContextualEncoder):
             sampler = self.sampler()
             sampler.encode()
         search = self.training.negatives > 0
-        queries = loss_queries(self, topics_or_res_tr, qrels_tr, search=search)
+        queries = loss_queries(self, topics_or_res_tr, qrels_tr, examples, search=search)
         encoder = self._learning_encoder()
         validate: Any = None
         if topics_or_res_va is not None and len(topics_or_res_va):
@@ -202,7 +222,8 @@ class GNNEncoder(ContextualEncoder):
         options = self.training
         encoder_network = None if encoder is None else encoder.network
         model = MaskedGraphModel(self.network, options.scale, encoder_network)
-        examples = MaskedGraph(queries, sampler, options)
+        kind = MaskedPassages if options.batches == "passages" else MaskedGraph
+        examples = kind(queries, sampler, options)
         identity = self._identity(sampler)
         start = identity.pop("network")
         identity |= {"weights at the start": start, "training queries": queries.digest()}
@@ -263,13 +284,16 @@ class GNNEncoder(ContextualEncoder):
     def _write(self, folder: Path) -> dict[str, Any]:
         save_model(self.network, str(folder / WEIGHTS))
         about = {"kind": type(self.config).__name__, "config": dataclasses.asdict(self.config)}
-        return super()._write(folder) | about
+        return super()._write(folder) | about | {"layer": self.network.layer_meta}
 
     @classmethod
     def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
         encoder = cls._read_encoder(folder, about, options)
-        config = {"config": CONFIGS[about["kind"]](**about["config"])}
-        model = cls(**config | options | {"encoder": encoder})
+        saved = {"config": CONFIGS[about["kind"]](**about["config"])}
+        if about["layer"] is not None and "network" not in options:
+            saved["network"] = saved_layers(about["layer"], "network")
+        model = cls(**saved | options | {"encoder": encoder})
+        check_same_class(model.network.layer_meta, about["layer"], "network")
         load_model(model.network, folder / WEIGHTS)
         model.initial_encoder = saved_encoder(folder / INITIAL_ENCODER, options)
         return model

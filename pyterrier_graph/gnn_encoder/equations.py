@@ -23,16 +23,15 @@ graph to those of the other. For target i, its sources :math:`N_i`, edge feature
     f_p &= \sigma(W_{qp} [\tilde h_p \,\|\, h_p] + b_{qp}) &(9) \\
     h'_p &= f_p \odot \tilde h_p + h_p &(10)
 
-Edges are a :class:`~pyterrier_graph.graphs.csr.CSR` of tensors: a row per target, with the rows of its sources as
-elements, in any order. ``data["features"]`` are the features of the edges, shape (edges, d_e); those of a target's edge
-to itself are 0.
+As in PyTorch Geometric, ``edge_index``, shape (2, edges), has the row of each edge's source and of its target, and
+``edge_attr``, shape (edges, d_e), the features of the edges; those of a target's edge to itself are 0.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from functools import partial
-from typing import Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import pydantic
 import torch
@@ -48,26 +47,38 @@ from pyterrier_graph.graph_mean.equations import (
     PassageNetwork,
     equal_shares,
     mean_of_sources,
+    rows_of,
     weighted_sum,
 )
-from pyterrier_graph.graph_mean.neighbors import FEATURES, NeighborBatch
+from pyterrier_graph.graph_mean.neighbors import (
+    CANDIDATE,
+    PASSAGE,
+    QUERY,
+    SECOND_HOP,
+    edge_type,
+)
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.relations import RETRIEVED
 
+if TYPE_CHECKING:
+    from torch_geometric.data import HeteroData
+
 SLOPE = 0.2  # of LeakyReLU
+FEATURES = "features"  # of edges, in CSR.data
 
 
 class Weights(NamedTuple):
     """Alpha of Eq. 4: how much targets attend to sources. The weights of a target add up to 1 per head."""
 
-    edges: Tensor  # to the sources, in the order of CSR.indices, shape (edges, heads)
+    edges: Tensor  # to the sources, shape (edges, heads)
     own: Tensor  # to the target's own vector, shape (targets, heads); 0 in a layer without it
 
 
 class BipartiteAttention(nn.Module):
     """One GAT layer of paper 001 (separate W_t, W_s, W_e) or 000 (one W), without the optional activation of Eq. 5.
 
-    It equals PyTorch Geometric's ``GATConv``, in a fraction of the time: the numbers of a node in the logits are
+    It is called as PyTorch Geometric's ``GATConv`` and equals it, but is 4.5 times as fast between 50,000 passages and
+    25,000 queries (``python -m experiments.costs attention --nodes 50000``): the numbers of a node in the logits are
     computed once, and the weighted sum is one product of a sparse and a dense matrix per head.
 
     Args:
@@ -112,7 +123,7 @@ class BipartiteAttention(nn.Module):
                 nn.init.xavier_uniform_(part)
 
     def weights(self, x: Pair, edges: CSR) -> Weights:
-        """Eq. 3 and 4; arguments as for :meth:`forward`."""
+        """Eq. 3 and 4 of the edges of each target (:func:`~pyterrier_graph.graph_mean.equations.rows_of`)."""
         sources, targets = self._converted(x)
         with full_precision(targets):
             by_target = self._logits(targets, 0, self.target or self.source)
@@ -124,11 +135,12 @@ class BipartiteAttention(nn.Module):
             own = by_target + self._logits(targets, 1, self.source) if self.own else None
             return _softmax(logits, own, edges)
 
-    def forward(self, x: Pair, edges: CSR) -> Tensor:
-        """Eq. 3-5 of h_s, shape (sources, d), and h_t, shape (targets, d).
+    def forward(self, x: Pair, edge_index: Tensor, edge_attr: Tensor | None = None) -> Tensor:
+        """Eq. 3-5 of ``x``: h_s, shape (sources, d), and h_t, shape (targets, d).
 
         The output has shape (targets, d); it is 0 for a target without sources in a layer without ``own``.
         """
+        edges = _rows(x, edge_index, edge_attr)
         weights = self.weights(x, edges)
         sources, targets = self._converted(x)
         with full_precision(targets):
@@ -140,14 +152,20 @@ class BipartiteAttention(nn.Module):
                 heads.append(total)  # (targets, d / heads)
             return torch.cat(heads, 1)  # Eq. 5
 
-    def terms(self, x: Pair, edges: CSR) -> tuple[Tensor, Tensor]:
-        """The terms of Eq. 5: from each source, shape (edges, d), and from the target itself, shape (targets, d)."""
-        weights = self.weights(x, edges)
+    def terms(
+        self, x: Pair, edge_index: Tensor, edge_attr: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The terms of Eq. 5, for edges that are sorted by target.
+
+        Returns the attention to each source, the mean over heads, shape (edges,), and the terms of each source, shape
+        (edges, d), and of each target itself, shape (targets, d).
+        """
+        weights = self.weights(x, _rows(x, edge_index, edge_attr))
         sources, targets = (self.source(part).unflatten(1, (self.heads, -1)) for part in x)
-        from_sources = (
-            weights.edges[:, :, None] * sources[edges.indices]
-        )  # (edges, heads, d / heads)
-        return from_sources.flatten(1), (weights.own[:, :, None] * targets).flatten(1)
+        # (edges, heads, d / heads)
+        from_sources = weights.edges[:, :, None] * sources[edge_index[0]]
+        to_itself = weights.own[:, :, None] * targets
+        return weights.edges.mean(1), from_sources.flatten(1), to_itself.flatten(1)
 
     def _converted(self, x: Pair) -> Pair:
         """Both inputs in the type of the weights; attention over many sources needs full precision."""
@@ -158,6 +176,12 @@ class BipartiteAttention(nn.Module):
         """``a W h``, with a and W multiplied first, shape (rows, heads)."""
         weight = linear.weight.unflatten(0, (self.heads, -1))
         return vectors @ torch.einsum("hc,hcd->dh", self.attention[part], weight)
+
+
+def _rows(x: Pair, edge_index: Tensor, edge_attr: Tensor | None) -> CSR:
+    """Edges by target, with their features."""
+    features = {} if edge_attr is None else {FEATURES: edge_attr}
+    return rows_of(edge_index, len(x[1]), **features)
 
 
 def _softmax(logits: Tensor, own: Tensor | None, edges: CSR) -> Weights:
@@ -237,33 +261,36 @@ class PaperGNNEncoderNetwork(PassageNetwork):
         filters = network and config.gate == "filter"
         self.gate = nn.Linear(2 * dimension, dimension) if filters else None  # W_qp, b_qp
 
-    def query_states(self, queries: Tensor, passages: Tensor, edges: CSR) -> Tensor:
+    def query_states(self, batch: HeteroData) -> Tensor:
         """Eq. 6 and 7; with one layer or none, the queries unchanged."""
-        if self.query_layer is None or self.fusion is None:
+        queries = batch[QUERY].x
+        if self.query_layer is None or self.fusion is None or CANDIDATE not in batch.node_types:
             return queries
-        aggregated = self.query_layer((passages, queries), edges)  # Eq. 6
+        edges = batch[SECOND_HOP]
+        x = batch[CANDIDATE].x, queries
+        aggregated = self.query_layer(x, edges.edge_index, edges.get("edge_attr"))  # Eq. 6
         return self.fusion(torch.cat([aggregated, queries], 1))  # Eq. 7
 
     def about(self) -> dict[str, Any]:
         """The configuration."""
         return {name: value for name, value in asdict(self.config).items() if name != "seed"}
 
-    def sources(self, batch: NeighborBatch) -> tuple[Tensor, CSR]:
-        """The queries of a batch, after they have aggregated from passages, and the edges to them."""
-        passages = batch.passages
-        if RETRIEVED not in batch.edges:
-            return passages[:0], CSR.empty(len(passages), passages.device)
-        queries = batch.sources[RETRIEVED]
-        if batch.second_hop is not None and batch.to_queries is not None:
-            queries = self.query_states(queries, batch.second_hop, batch.to_queries)
-        return queries, batch.edges[RETRIEVED]
+    def inputs(self, batch: HeteroData) -> tuple[Pair, Tensor, Tensor | None]:
+        """The input of Eq. 8: queries, after they have aggregated, and passages; edges and their features."""
+        passages = batch[PASSAGE].x
+        if QUERY not in batch.node_types:
+            none = torch.empty(2, 0, dtype=torch.long, device=passages.device)
+            return (passages[:0], passages), none, None
+        edges = batch[edge_type(RETRIEVED)]
+        return (self.query_states(batch), passages), edges.edge_index, edges.get("edge_attr")
 
-    def forward(self, batch: NeighborBatch) -> Tensor:
+    def forward(self, batch: HeteroData) -> Tensor:
         """Eq. 8 to 10, or what the configuration has in their place, shape (passages, d)."""
-        passages, (queries, edges) = batch.passages, self.sources(batch)
+        x, edge_index, edge_attr = self.inputs(batch)
+        passages = x[1]
         if self.passage_layer is None:
-            return passages + cast(float, self.config.average) * mean_of_sources(queries, edges)
-        aggregated = self.passage_layer((queries, passages), edges)  # Eq. 8
+            return passages + cast(float, self.config.average) * mean_of_sources(x, edge_index)
+        aggregated = self.passage_layer(x, edge_index, edge_attr)  # Eq. 8
         return passages + self._gate(aggregated, passages) * aggregated  # Eq. 10
 
     def _gate(self, aggregated: Tensor, passages: Tensor) -> Tensor:
@@ -272,41 +299,17 @@ class PaperGNNEncoderNetwork(PassageNetwork):
             return passages.new_full((1, 1), cast(float, self.config.gate))
         return self.gate(torch.cat([aggregated, passages], 1)).sigmoid()
 
-    def parts(self, batch: NeighborBatch) -> Parts:
+    def parts(self, batch: HeteroData) -> Parts:
         """The terms of Eq. 8 behind the gate; the passage's attention to itself counts as its own."""
-        passages, (queries, edges) = batch.passages, self.sources(batch)
+        x, edge_index, edge_attr = self.inputs(batch)
+        queries, passages = x
         if self.passage_layer is None:
-            attention = equal_shares(edges)
-            terms = cast(float, self.config.average) * attention[:, None] * queries[edges.indices]
-            own = passages
+            attention = equal_shares(rows_of(edge_index, 1))
+            average = cast(float, self.config.average)
+            terms, own = average * attention[:, None] * queries[edge_index[0]], passages
         else:
-            x = queries, passages
-            gate = self._gate(self.passage_layer(x, edges), passages)  # (1, d), or (1, 1)
-            terms, to_itself = self.passage_layer.terms(x, edges)  # (edges, d), (1, d)
-            attention = self.passage_layer.weights(x, edges).edges.mean(1)
-            terms, own = gate * terms, passages + gate * to_itself
-        relations = [RETRIEVED] * (RETRIEVED in batch.edges)
+            gate = self._gate(self.passage_layer(x, edge_index, edge_attr), passages)
+            attention, terms, to_itself = self.passage_layer.terms(x, edge_index, edge_attr)
+            terms, own = gate * terms, passages + gate * to_itself  # (edges, d), (1, d)
+        relations = [RETRIEVED] * (QUERY in batch.node_types)
         return Parts(own[0], dict.fromkeys(relations, terms), dict.fromkeys(relations, attention))
-
-
-def in_batch_loss(
-    queries: Tensor, passages: Tensor, positives: Tensor, *, scale: float = 1.0
-) -> Tensor:
-    r"""Eq. 2 over a batch (Eq. 12; Eq. 11 of 000): the cross-entropy of each query's positive among all passages.
-
-    .. math::
-
-        L = -\frac{1}{n} \sum_{i=1}^{n} \log
-            \frac{\exp(t\, E_Q(q_i) \cdot h'_{p_i^+})}{\sum_p \exp(t\, E_Q(q_i) \cdot h'_p)}
-
-    It needs one relevant passage per query; all other passages of the batch are negatives. The papers have the sum over
-    queries, and no factor t. Queries :math:`E_Q(q)` have the shape (queries, d), and passages :math:`h'_p`, each once,
-    (passages, d). ``positives`` are the rows of the positives, several of which may be the same. ``scale`` is t, the
-    inverse of a temperature: 1 for dot products, 20 for vectors of length 1.
-    """
-    with full_precision(queries):
-        dtype = torch.promote_types(
-            torch.promote_types(queries.dtype, passages.dtype), torch.float32
-        )
-        scores = scale * queries.to(dtype) @ passages.to(dtype).T  # (queries, passages)
-        return functional.cross_entropy(scores, positives)

@@ -8,22 +8,46 @@ It is the weighted sum of :mod:`~pyterrier_graph.graph_mean.equations` with
     m_{r,p} = g_r \odot \mathrm{GAT}_r(x_p, \{x_s : s \in N_r(p)\})
 
 in the places of :math:`x_p` and of the means, and gates :math:`g_r = 2 \sigma(W [\mathrm{GAT}_r \,\|\, x_p] + b)`,
-:math:`g_0 = 2 \sigma(W x_p + b)`.
+:math:`g_0 = 2 \sigma(W x_p + b)`. With layers of PyTorch Geometric, or a user's own,
+
+.. math::
+
+    m_{r,p} = \frac{1}{|N_r(p)|} \sum_{s \in N_r(p)} x_s + g_r \odot \mathrm{layer}_r(x_p, \{x_s : s \in N_r(p)\})
+
+with gates :math:`g_r`, shape (d,), that start at 0.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pydantic
 import torch
 from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor, nn
+from torch_geometric.data import HeteroData
 
 from pyterrier_graph.configuration import STRICT, RelationWeights
 from pyterrier_graph.gnn_encoder.equations import BipartiteAttention, PaperGNNEncoderConfig
-from pyterrier_graph.graph_mean.equations import Message, Pair, RelationNetwork
-from pyterrier_graph.graphs.csr import CSR
+from pyterrier_graph.graph_mean.equations import (
+    MeanMessage,
+    Message,
+    Pair,
+    RelationNetwork,
+    Terms,
+    equal_shares,
+    mean_of_sources,
+    rows_of,
+)
+from pyterrier_graph.graph_mean.neighbors import PASSAGE, edge_type
+from pyterrier_graph.training.layers import (
+    Layers,
+    accepts,
+    is_heterogeneous,
+    layer_meta,
+    make_layer,
+)
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
@@ -33,7 +57,7 @@ class GNNEncoderConfig:
     Attributes:
         weights: Weight by relation, such as ``{'titles': 0.75, 'relevant': 0.75}``. None takes the weights that
             :class:`~pyterrier_graph.GraphMean` has by default for the graphs.
-        heads: Attention heads, which divide the dimensions.
+        heads: Attention heads, which divide the dimensions. Layers that are given have their own.
         edges: Whether passages aggregate at all. The same network without edges has the same parameters. It is the
             control, which separates the effect of the graph from that of a projection.
         seed: Seed of the first weights.
@@ -54,31 +78,52 @@ class GNNEncoderConfig:
 
 
 class GNNEncoderNetwork(RelationNetwork):
-    """The passage's own vector with a projection, and gated attention along each relation.
+    """The passage's own vector with a projection, and a message along each relation.
 
-    Attention is over the sources alone, so that a message never takes the place of the vector. The untrained network is
-    GraphMean, exactly: W_0 is 0, the W_s of attention the identity, its a 0, and all gates are 1. A relation with
-    weight 0 adds nothing. Without edges the network is an adapter, ``x + g_0 * W_0 x``.
+    By default the message is gated attention over the sources alone, so that a message never takes the place of the
+    vector. The untrained network is GraphMean, exactly: W_0 is 0, the W_s of attention the identity, its a 0, and all
+    gates are 1. A relation with weight 0 adds nothing. Without edges the network is an adapter, ``x + g_0 * W_0 x``.
+
+    With ``layers``, the message is :class:`LayerMessage`, or there is one :class:`HeterogeneousLayer`.
     """
 
-    def __init__(self, config: GNNEncoderConfig, dimension: int) -> None:
-        attention = {
-            name: AttentionMessage(weight, dimension, config.heads)
-            for name, weight in (config.weights or {}).items()
-        }
-        super().__init__(dimension, attention)
+    def __init__(
+        self, config: GNNEncoderConfig, dimension: int, layers: Layers | None = None
+    ) -> None:
+        layer = None if layers is None else make_layer(layers, dimension)
+        joint = layer is not None and is_heterogeneous(layer)
+
+        def message(weight: float) -> Message:
+            if layers is None:
+                return AttentionMessage(weight, dimension, config.heads)
+            if joint:
+                return MeanMessage(weight)
+            return LayerMessage(weight, dimension, make_layer(layers, dimension))
+
+        weights = config.weights or {}
+        super().__init__(dimension, {name: message(weight) for name, weight in weights.items()})
         self.heads = config.heads
+        self.joint = HeterogeneousLayer(layer, dimension, [*weights]) if layer and joint else None
+        self.layer_meta = None if layer is None else layer_meta(layer, dimension)
         self.own = nn.Linear(dimension, dimension, bias=False)  # W_0
         nn.init.zeros_(self.own.weight)
         self.own_gate = Gate(dimension, dimension)
 
     def about(self) -> dict[str, Any]:
-        """The weights, and the number of heads."""
-        return super().about() | {"heads": self.heads}
+        """The weights, and the number of heads or the layer."""
+        network = {"heads": self.heads} if self.layer_meta is None else {"layer": self.layer_meta}
+        return super().about() | network
 
     def own_states(self, passages: Tensor) -> Tensor:
         """``y``, shape (passages, d)."""
         return passages + self.own_gate(passages) * self.own(passages)
+
+    def terms(self, batch: HeteroData) -> Terms:
+        """The terms of the sum; what a layer over all relations adds belongs to the passage's own."""
+        terms = super().terms(batch)
+        if self.joint is None or not batch.edge_types:
+            return terms
+        return terms._replace(own=terms.own + self.joint(batch))
 
 
 class AttentionMessage(Message):
@@ -89,17 +134,80 @@ class AttentionMessage(Message):
         self.attention = BipartiteAttention(dimension, heads, shared=True, own=False, identity=True)
         self.gate = Gate(2 * dimension, dimension)
 
-    def forward(self, x: Pair, edges: CSR) -> Tensor:
+    def forward(self, x: Pair, edge_index: Tensor) -> Tensor:
         """``m``, shape (targets, d)."""
-        aggregated = self.attention(x, edges)
+        aggregated = self.attention(x, edge_index)
         return self.gate(aggregated, x[1]) * aggregated
 
-    def terms(self, x: Pair, edges: CSR) -> tuple[Tensor, Tensor]:
+    def terms(self, x: Pair, edge_index: Tensor) -> tuple[Tensor, Tensor]:
         """Attention, the mean over heads, shape (edges,), and gated terms of one target, shape (edges, d)."""
-        gate = self.gate(self.attention(x, edges), x[1])  # (1, d)
-        return self.attention.weights(x, edges).edges.mean(1), gate * self.attention.terms(
-            x, edges
-        )[0]
+        gate = self.gate(self.attention(x, edge_index), x[1])  # (1, d)
+        attention, terms, _ = self.attention.terms(x, edge_index)
+        return attention, gate * terms
+
+
+class LayerMessage(Message):
+    """``mean + g * layer``: the output of a layer of PyTorch Geometric enters through a gate that starts at 0."""
+
+    def __init__(self, weight: float, dimension: int, layer: nn.Module) -> None:
+        super().__init__(weight)
+        self.layer, self.gate = layer, nn.Parameter(torch.zeros(dimension))
+
+    def forward(self, x: Pair, edge_index: Tensor) -> Tensor:
+        """``m``, shape (targets, d)."""
+        added = self.gate * self.layer(x, edge_index) * has_sources(edge_index, len(x[1]))
+        return mean_of_sources(x, edge_index) + added
+
+    def terms(self, x: Pair, edge_index: Tensor) -> tuple[Tensor, Tensor]:
+        """The attention of the layer, NaN where it returns none, and terms of one target, shape (edges, d).
+
+        Each source gets its share of the output: its attention, or, without any, the same as all others.
+        """
+        shares = equal_shares(rows_of(edge_index, 1))
+        if accepts(self.layer, "return_attention_weights"):
+            out, (_, weights) = self.layer(x, edge_index, return_attention_weights=True)
+            attention = weights.flatten(1).mean(1)  # (edges, heads) to (edges,)
+            added = attention[:, None] * self.gate * out
+        else:
+            attention = torch.full_like(shares, torch.nan)
+            added = shares[:, None] * self.gate * self.layer(x, edge_index)
+        return attention, shares[:, None] * x[0][edge_index[0]] + added
+
+
+class HeterogeneousLayer(nn.Module):
+    """A layer over all relations, such as ``HeteroConv``, behind a gate that starts at 0.
+
+    Its output for a passage without any sources counts as 0.
+    """
+
+    def __init__(self, layer: nn.Module, dimension: int, relations: Sequence[str]) -> None:
+        super().__init__()
+        self.layer, self.gate = layer, nn.Parameter(torch.zeros(dimension))
+        self._check(dimension, [edge_type(name) for name in relations])
+
+    @torch.no_grad()
+    def _check(self, dimension: int, kinds: list[tuple[str, str, str]]) -> None:
+        """Raises ValueError if the layer does not return vectors of passages; lazy layers get their parameters."""
+        batch = HeteroData()
+        for kind in kinds:
+            batch[PASSAGE].x = batch[kind[0]].x = torch.zeros(2, dimension)
+            batch[kind].edge_index = torch.tensor([[0, 1], [0, 1]])
+        out = self.layer.eval()(batch.x_dict, batch.edge_index_dict).get(PASSAGE)
+        if kinds and (out is None or out.shape != (2, dimension)):
+            raise ValueError(
+                f"{self.layer!r} must return {dimension} dimensions for 'passage'; the edge types are {kinds}"
+            )
+
+    def forward(self, batch: HeteroData) -> Tensor:
+        """What is added to the vectors of passages, shape (passages, d)."""
+        out = self.layer(batch.x_dict, batch.edge_index_dict)[PASSAGE]
+        edges = torch.cat([*batch.edge_index_dict.values()], 1)
+        return self.gate * out * has_sources(edges, len(out))
+
+
+def has_sources(edge_index: Tensor, targets: int) -> Tensor:
+    """Whether each target has a source, shape (targets, 1)."""
+    return edge_index[1].bincount(minlength=targets)[:, None] > 0
 
 
 class Gate(nn.Linear):

@@ -14,6 +14,9 @@ Line    Algorithm 1 (001, Appendix A)                                  Here
 10      loss (Eq. 11, 12)                                              :func:`~.equations.in_batch_loss`
 11      update parameters                                              ``training.trainer.train``
 ======= ============================================================== ================================================
+
+The preprint ("000") has another line 6: batches are random passages, and their queries of Q_t give the loss. That is
+:class:`MaskedPassages`.
 """
 
 from __future__ import annotations
@@ -29,28 +32,32 @@ import pydantic
 import torch
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.util import batch_to_device
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import Dataset
+from torch_geometric.data import HeteroData
 
 from pyterrier_graph.checks import QualityWarning
 from pyterrier_graph.configuration import STRICT, OpenShare
-from pyterrier_graph.encoders.sentence_encoder import prompts_of, scale_of
-from pyterrier_graph.gnn_encoder.equations import in_batch_loss
+from pyterrier_graph.encoders.sentence_encoder import encoded, scale_of
 from pyterrier_graph.graph_mean.contextual_encoder import ContextualEncoder
 from pyterrier_graph.graph_mean.equations import PassageNetwork
 from pyterrier_graph.graph_mean.nearest import nearest
-from pyterrier_graph.graph_mean.neighbors import NeighborBatch, NeighborSampler
+from pyterrier_graph.graph_mean.neighbors import QUERY, NeighborSampler, with_vectors
 from pyterrier_graph.graph_mean.tuning import PassageValidation, relevant_passages
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
 from pyterrier_graph.pair.dual_encoder import DualEncoder
+from pyterrier_graph.pair.losses import in_batch_loss
+from pyterrier_graph.pair.mining import TrainingExamples
 from pyterrier_graph.storage.arrays import numbers_of
 from pyterrier_graph.storage.artifact import json_sha256
 from pyterrier_graph.training.trainer import HeadOptions
 from pyterrier_graph.training.validation import checked_qrels, checked_topics
 
+# what both papers state, and the epochs of 001
+PAPERS: dict[str, Any] = {"epochs": 5, "learning_rate": 5e-5, "masked": 0.05}
+PAPERS |= {"scale": 1.0, "patience": None}
 RETRIEVED_PER_QUERY = 25  # for hard negatives, if there is no graph, which stores this number
 
 
@@ -69,6 +76,9 @@ class GNNEncoderTraining(HeadOptions):
             edges between the training queries and their relevant passages are dropped ("w/o MGT").
         negatives: Hard negatives per query, drawn from the passages that were retrieved for it.
         scale: Factor of similarities: None is 1, as in the papers, or 20 where vectors have unit length.
+        batches: What a batch has ``batch_size`` of: ``'queries'`` with their positives and negatives (001), or random
+            ``'passages'`` of the whole collection, whose queries give the loss (000). An epoch of the latter computes
+            all passages.
 
     For the other attributes see :class:`~pyterrier_graph.training.trainer.HeadOptions`.
     """
@@ -80,14 +90,19 @@ class GNNEncoderTraining(HeadOptions):
     negatives: NonNegativeInt = 4
     scale: NonNegativeFloat | None = None
     patience: PositiveInt | None = 5
+    batches: Literal["queries", "passages"] = "queries"
 
     @classmethod
     def paper(cls, **changes: Any) -> Self:
         """The setting of 001, Sect. 4.3, on each of four GPUs; ``changes`` replace options."""
-        paper: dict[str, Any] = {"epochs": 5, "batch_size": 1024, "masked": 0.05, "negatives": 1}
-        paper |= {"learning_rate": 5e-5, "encoder_learning_rate": 2e-6}
-        paper |= {"scale": 1.0, "patience": None}
-        return cls(**paper | changes)
+        joint = {"batch_size": 1024, "negatives": 1, "encoder_learning_rate": 2e-6}
+        return cls(**PAPERS | joint | changes)
+
+    @classmethod
+    def preprint(cls, **changes: Any) -> Self:
+        """The setting of 000, Sect. 5.1.4, stage 2; it does not state the number of epochs."""
+        alone = {"batch_size": 8192, "batches": "passages", "negatives": 0}
+        return cls(**PAPERS | alone | changes)
 
 
 @dataclass(frozen=True)
@@ -108,13 +123,18 @@ class LossQueries:
 
 
 def loss_queries(
-    model: ContextualEncoder, topics: pd.DataFrame, qrels: pd.DataFrame, *, search: bool
+    model: ContextualEncoder,
+    topics: pd.DataFrame,
+    qrels: pd.DataFrame,
+    examples: TrainingExamples | None = None,
+    *,
+    search: bool,
 ) -> LossQueries:
-    """The training queries that have a relevant passage; ``topics`` and ``qrels`` are those of ``GNNEncoder.fit``.
+    """The training queries that have a relevant passage; the frames and ``examples`` are those of ``GNNEncoder.fit``.
 
     Where documents are judged, of which most passages do not answer, the positive of a query is the most similar
     passage. Hard negatives are the passages retrieved for the query, which ``search`` finds for queries outside of the
-    query graph.
+    query graph. ``examples`` replace both.
     """
     topics, qrels = checked_topics(topics, model), checked_qrels(qrels, model)
     sampler = model.sampler()
@@ -127,11 +147,26 @@ def loss_queries(
     vectors = torch.from_numpy(np.asarray(sampler.encoder.encode_queries(texts), dtype=np.float32))
     row = pd.Series(np.arange(len(qids)), index=qids).loc[relevant["qid"]].to_numpy()
     labeled = CSR.group(row, sampler.numbers_of(relevant["docno"].tolist()), len(qids))
+    if examples is not None:
+        return LossQueries(texts, vectors, number, *_mined(sampler, qids, examples), labeled)
     negatives = _retrieved(sampler, vectors.numpy(), number, search=search)
     negatives = _without(negatives, labeled, len(sampler))
     positives = _most_similar(sampler, vectors.numpy(), labeled) if by_document else labeled
     positives = _answerable(sampler, number, positives)
     return LossQueries(texts, vectors, number, positives, negatives, labeled)
+
+
+def _mined(
+    sampler: NeighborSampler, qids: list[str], examples: TrainingExamples
+) -> tuple[CSR, CSR]:
+    """The positives and the hard negatives of each query in mined examples; queries without examples have none."""
+    ids = examples.ids.to_pandas()
+    ids = ids[ids["qid"].isin(qids)]
+    row = pd.Series(np.arange(len(qids)), index=qids).loc[ids["qid"]].to_numpy()
+    docnos = ids.drop(columns="qid").to_numpy()  # (examples, 1 + negatives)
+    passages = sampler.known_numbers_of(docnos.ravel().tolist()).reshape(docnos.shape)
+    negatives = np.repeat(row, docnos.shape[1] - 1), passages[:, 1:].ravel()
+    return CSR.group(row, passages[:, 0], len(qids)), CSR.group(*negatives, len(qids))
 
 
 def _retrieved(
@@ -207,7 +242,7 @@ class Batch:
 
     queries: Tensor  # vectors of the queries that give the loss, shape (queries, d)
     positives: Tensor  # row of each query's positive among the passages, shape (queries,)
-    neighborhood: NeighborBatch  # all positives and negatives with their neighbors
+    neighborhood: HeteroData  # all positives and negatives with their neighbors
     texts: Texts | None  # None if the encoder does not learn
 
 
@@ -260,16 +295,39 @@ class MaskedGraph(Dataset):
 
     def __call__(self, rows: Sequence[int]) -> dict[str, Batch]:
         """Lines 6 and 7: the batch of some queries, with their positives and negatives, each passage once."""
-        where = np.asarray(rows)
-        positives, negatives = self.positives[where], self.negatives[where]
-        passages = np.union1d(positives, negatives[negatives >= 0])  # P_b
+        queries = np.asarray(rows)
+        negatives = self.negatives[queries]
+        passages = np.union1d(self.positives[queries], negatives[negatives >= 0])  # P_b
+        return self._batch(queries, passages)
+
+    def _batch(self, queries: np.ndarray, passages: np.ndarray) -> dict[str, Batch]:
+        """The batch of some queries and of passages, in ascending order, that include their positives."""
         neighborhood = self.sampler.sample(passages, self.query_graph)
         texts = None
         if self.options.encoder_learning_rate is not None:
-            texts = texts_of(self.sampler, passages, neighborhood.queries)
-            texts = texts._replace(queries=[self.queries.texts[row] for row in rows])
-        places = torch.from_numpy(np.searchsorted(passages, positives))
-        return {"batch": Batch(self.queries.vectors[where], places, neighborhood, texts)}
+            texts = texts_of(self.sampler, passages, neighborhood)
+            texts = texts._replace(queries=[self.queries.texts[row] for row in queries])
+        places = torch.from_numpy(np.searchsorted(passages, self.positives[queries]))
+        return {"batch": Batch(self.queries.vectors[queries], places, neighborhood, texts)}
+
+
+class MaskedPassages(MaskedGraph):
+    """Algorithm 1 of 000: an example is a passage, and a batch has the queries whose positives are among its passages.
+
+    The loss of a query ranks all passages of the batch (Eq. 11 of 000). A batch without queries has the loss 0.
+    """
+
+    def __len__(self) -> int:
+        return len(self.sampler)
+
+    def __getitem__(self, position: int) -> int:
+        return position
+
+    def __call__(self, rows: Sequence[int]) -> dict[str, Batch]:
+        """The batch of some passages P_b."""
+        passages = np.sort(rows)
+        queries = self._rows[np.isin(self.positives[self._rows], passages)]  # Q_b+
+        return self._batch(queries, passages)
 
 
 def _sample(rows: CSR, count: int, random: np.random.Generator) -> np.ndarray:
@@ -303,7 +361,7 @@ class MaskedGraphModel(nn.Module):
             passages = encoded(self.encoder, batch.texts.passages, "document")
             sources = batch.texts.sources
             fresh = encoded(self.encoder, sources, "query") if sources else None
-            neighborhood = neighborhood.with_vectors(passages, fresh)
+            neighborhood = with_vectors(neighborhood, passages, fresh)
         if self.network.normalizes:
             queries = functional.normalize(queries, dim=1)  # (queries, d)
         states = self.network(neighborhood)  # lines 8, 9: (passages, d)
@@ -311,23 +369,14 @@ class MaskedGraphModel(nn.Module):
         return {"loss": in_batch_loss(queries, states, positives, scale=self.scale)}  # line 10
 
 
-def texts_of(sampler: NeighborSampler, passages: np.ndarray, queries: np.ndarray) -> Texts:
-    """Texts of passages, with their titles in front, and of queries of the query graph, by number."""
+def texts_of(sampler: NeighborSampler, passages: np.ndarray, batch: HeteroData) -> Texts:
+    """Texts of the passages of a batch, with their titles in front, and of their queries."""
     graph, query_graph = sampler.graph, sampler.query_graph
     if graph is None:
         raise ValueError("training the encoder needs the passages' texts: give graph=")
     nodes = graph.nodes_of(sampler.docnos_of(passages))
-    sources = query_graph.texts(queries) if query_graph is not None and len(queries) else []
+    sources = query_graph.texts(batch[QUERY].n_id.numpy()) if QUERY in batch.node_types else []
     return Texts([], graph.texts(nodes, titles=True), sources)
-
-
-def encoded(
-    encoder: SentenceTransformer, texts: list[str], task: Literal["query", "document"]
-) -> Tensor:
-    """Vectors that gradients go through, shape (texts, d)."""
-    prompt = prompts_of(encoder)[task == "document"] or None
-    features = batch_to_device(encoder.preprocess(texts, prompt=prompt, task=task), encoder.device)
-    return encoder(features, task=task)["sentence_embedding"]
 
 
 def joint_measure(
@@ -341,9 +390,9 @@ def joint_measure(
     @torch.inference_mode()
     def vectors_of(passages: np.ndarray) -> np.ndarray:
         batch = sampler.sample(passages)
-        texts = texts_of(sampler, passages, batch.queries)
+        texts = texts_of(sampler, passages, batch)
         own = torch.from_numpy(encoder.encode_docs(texts.passages))
         fresh = torch.from_numpy(encoder.encode_queries(texts.sources)) if texts.sources else None
-        return network(batch.with_vectors(own, fresh).to(device)).cpu().numpy()
+        return network(with_vectors(batch, own, fresh).to(device)).cpu().numpy()
 
     return validation(vectors_of, encoder.encode_queries(validation.queries))

@@ -1,1 +1,1 @@
-"""Late interaction along a graph: GraphMaxSim, and its index."""
+"""Late interaction along a graph: GraphMaxSim."""

@@ -10,9 +10,8 @@ MaxSim (Albarede et al. 2023, Eq. 6; Khattab and Zaharia 2020) of a query and a 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -21,15 +20,15 @@ import pyterrier as pt
 import torch
 from torch import Tensor
 
-from pyterrier_graph.checks import View, check_frame, check_type, progress, query_texts
+from pyterrier_graph.checks import check_frame, progress, query_texts
 from pyterrier_graph.encoders.checkpoints import DType, full_precision
 from pyterrier_graph.encoders.token_cache import TokenCache, cached_states, token_cache
-from pyterrier_graph.encoders.token_encoder import TokenEncoder, TokenStates, open_encoder
+from pyterrier_graph.encoders.token_encoder import LENGTHS, TokenEncoder, TokenStates, open_encoder
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph, vectors_folder
+from pyterrier_graph.html import HtmlCard
 from pyterrier_graph.training.model import Reranker
 
-LENGTHS = ("max_passage_tokens", "max_query_tokens")
 TOKENS_AT_ONCE = 1024  # that are compared with a query
 
 
@@ -198,8 +197,6 @@ class GraphReranker(Reranker):
     GIVEN = ("graph",)
     KEEP_WEIGHTS = frozenset({"graph", "tokens", "training", "device", "dtype", "verbose"})
 
-    # relations along which a LateInteractionIndex gives passages the matches of their neighbors
-    weights: Mapping[str, float] = MappingProxyType({})
     _keep_tokens = True  # not while the encoder changes
     _checked_sources: tuple[Any, ...] = (None, None, None)  # encoder, graph, tokens: checked once
 
@@ -228,18 +225,15 @@ class GraphReranker(Reranker):
         """Returns the scores of the rows, shape (rows,)."""
 
     @abstractmethod
-    def searched_tokens(self) -> TokenStore:
-        """Returns the stored token vectors that an index can contain; raises ValueError if there are none."""
-
-    @abstractmethod
     def _facts(self) -> dict[str, Any]:
         """Returns the first rows of the view in a notebook."""
 
     def _check(self) -> None:
         super()._check()
-        if self.graph is not None:
-            expected = "a DocumentGraph: ptg.DocumentGraph(path).index(docs)"
-            check_type("graph", self.graph, HeteroGraph, expected)
+        if self.graph is not None and not isinstance(self.graph, HeteroGraph):
+            raise TypeError(
+                f"graph must be a DocumentGraph, such as ptg.DocumentGraph(path), got {self.graph!r:.60}"
+            )
         sources = self.encoder, self.graph, self.tokens
         if any(new is not old for new, old in zip(sources, self._checked_sources, strict=True)):
             self._check_tokens()
@@ -253,21 +247,19 @@ class GraphReranker(Reranker):
         """Raises an error unless the stored tokens belong to this encoder and graph."""
         if self.tokens is None:
             return
-        expected = "a TokenStore: ptg.TokenStore(path).build(graph, encoder)"
-        check_type("tokens", self.tokens, TokenStore, expected)
         if self.graph is None:
             raise ValueError(
                 f"{self.tokens!r} holds vectors of a graph's nodes: give the graph, too"
             )
         self.tokens.check(self.encoder, self.graph)
 
-    def _view(self) -> View:
+    def _view(self) -> HtmlCard:
         inputs: dict[str, Any] = {
             "encoder": f"{self.encoder.name}, {self.encoder.dimension} dimensions",
             "graph": "of each query's candidates" if self.graph is None else repr(self.graph),
             "tokens": "not stored" if self.tokens is None else repr(self.tokens),
         }
-        return View(self._facts() | inputs | self._training_facts())
+        return HtmlCard(self._facts() | inputs | self._training_facts())
 
     def _explained(
         self, docno: str, graph: HeteroGraph | None
@@ -296,22 +288,6 @@ class GraphReranker(Reranker):
             else TokenCache(None, self.encoder.dimension)
         )
         return GraphTokens(graph, self.encoder, self._with_titles, cache, self.verbose)
-
-    def score_passages(
-        self, queries: TokenStates, query: np.ndarray, node: np.ndarray
-    ) -> np.ndarray:
-        """Scores passages of the reranker's own graph.
-
-        Args:
-            queries: Token vectors of some queries, as encoded.
-            query: The number of the query of each pair, shape (pairs,).
-            node: The node of the passage of each pair, shape (pairs,).
-        """
-        assert self.graph is not None
-        rows = np.arange(len(query))
-        return self._score(
-            QueryPassages(self.graph, self._tokens_of(self.graph), queries, query, node, rows)
-        )
 
     def _checked(self, run: pd.DataFrame) -> pd.DataFrame:
         run = check_frame(run, self)
@@ -376,8 +352,4 @@ class GraphReranker(Reranker):
 
 def graph_of(rows: pd.DataFrame) -> HeteroGraph:
     """The graph of a query's rows."""
-    qid, graph = rows["qid"].iloc[0], rows["graph"].iloc[0]
-    check_type(
-        f"the graph of query {qid!r}", graph, HeteroGraph, "a graph: put CandidateGraph() before"
-    )
-    return graph
+    return rows["graph"].iloc[0]

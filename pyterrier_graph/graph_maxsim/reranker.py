@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from pyterrier_graph.checks import check_weights, progress
+from pyterrier_graph.checks import progress
+from pyterrier_graph.configuration import checked_weights
 from pyterrier_graph.encoders.checkpoints import DType
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.token_store import TokenStore
@@ -122,15 +123,9 @@ class GraphMaxSim(GraphReranker):
 
     def _check(self) -> None:
         super()._check()
-        self.weights = check_weights(self.weights)
+        self.weights = checked_weights(self.weights)
         if self.graph is not None:
             check_relations(self.graph, self.weights)
-
-    def searched_tokens(self) -> TokenStore:
-        """Returns the stored token vectors, for a :class:`~pyterrier_graph.LateInteractionIndex`."""
-        if self.tokens is None:
-            raise ValueError(f"{self!r} has no stored tokens to search: give it tokens=")
-        return self.tokens
 
     def _score(self, work: QueryPassages) -> np.ndarray:
         scores = np.zeros(len(work.rows))

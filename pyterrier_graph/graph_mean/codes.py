@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from pyterrier_graph.checks import SpeedWarning, load_faiss
+from pyterrier_graph.checks import SpeedWarning
 from pyterrier_graph.storage.arrays import blocks
 
 SAMPLE = 8192  # vectors that centroids are computed from
@@ -60,7 +60,13 @@ def _candidates(codes: Any, queries: np.ndarray, num_results: int) -> Iterator[n
 
 def _load_faiss(searched: str) -> Any:
     try:
-        return load_faiss("approximate search")
-    except ImportError as error:
-        warnings.warn(f"{searched} will be searched exactly: {error}", SpeedWarning, stacklevel=5)
+        import faiss
+    except ImportError:
+        warnings.warn(
+            f"{searched} will be searched exactly: approximate search needs FAISS, "
+            "pip install 'pyterrier_graph[faiss]'",
+            SpeedWarning,
+            stacklevel=5,
+        )
         return None
+    return faiss

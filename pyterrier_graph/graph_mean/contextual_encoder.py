@@ -8,7 +8,6 @@ import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from types import NoneType
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -17,7 +16,7 @@ import pyterrier as pt
 import torch
 from pyterrier_dr import BiEncoder, FlexIndex
 
-from pyterrier_graph.checks import check_frame, check_type
+from pyterrier_graph.checks import check_frame
 from pyterrier_graph.encoders.checkpoints import DType, dtype_name
 from pyterrier_graph.encoders.stored_vectors import VECTORS, base_vectors, encoder_name
 from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, encoder_of, write_index
@@ -73,7 +72,7 @@ class ContextualEncoder(LearnedModel):
         self.graph, self.query_graph = graph, query_graph
         self.vectors, self.folder = vectors, folder
         self.device, self.dtype, self.verbose = device, dtype, verbose
-        self._check_types()
+        self._check_graph()
         self._checkpoint = os.fspath(encoder) if isinstance(encoder, (str, os.PathLike)) else None
         self.encoder: BiEncoder = encoder_of(encoder, device=device, dtype=dtype)
         self._dimension = int(np.asarray(self.encoder.encode_queries(["dimension"])).shape[1])  # d
@@ -88,17 +87,15 @@ class ContextualEncoder(LearnedModel):
             state["vectors"] = FlexIndex(str(self.vectors.index_path), verbose=False)
         return state
 
-    def _check_types(self) -> None:
-        for name, kind, example in (
-            ("graph", HeteroGraph, "a DocumentGraph, such as ptg.DocumentGraph(path)"),
-            ("query_graph", QueryPassageGraph, "a QueryPassageGraph"),
-            ("vectors", FlexIndex, "a FlexIndex of the encoder's vectors"),
-        ):
-            check_type(name, getattr(self, name), (kind, NoneType), example)
+    def _check_graph(self) -> None:
+        if self.graph is not None and not isinstance(self.graph, HeteroGraph):
+            raise TypeError(
+                f"graph must be a DocumentGraph, such as ptg.DocumentGraph(path), got {self.graph!r:.60}"
+            )
 
     def _check(self) -> None:
         super()._check()
-        self._check_types()
+        self._check_graph()
         if self.graph is None and self.query_graph is None and self.vectors is None:
             return  # enough to encode queries
         check_graphs(self.relations, self.graph, self.query_graph)

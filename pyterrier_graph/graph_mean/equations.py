@@ -21,15 +21,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pyterrier_graph.graph_mean.neighbors import NeighborBatch
-from pyterrier_graph.graphs.csr import CSR
+from pyterrier_graph.graph_mean.neighbors import PASSAGE, QUERY, edge_type, relations_of
+from pyterrier_graph.graphs.csr import CSR, offsets
 from pyterrier_graph.graphs.relations import RELEVANT
+
+if TYPE_CHECKING:
+    from torch_geometric.data import HeteroData
 
 Pair = tuple[Tensor, Tensor]  # x_source, shape (sources, d), and x_target, shape (targets, d)
 
@@ -45,23 +48,26 @@ class Parts(NamedTuple):
 class PassageNetwork(nn.Module, ABC):
     """Base of all functions from passages and their neighbors to contextual vectors, with or without parameters."""
 
-    relations: tuple[str, ...]  # the keys of ``sources`` and ``edges``
+    relations: tuple[str, ...]  # along which passages aggregate
     dimension: int  # d
     two_hops = False  # whether queries aggregate from passages first
     edge_features = False  # whether attention depends on features of the query graph's edges
     normalizes = False  # whether similarities of the contextual vectors are (nearly) cosines
     starts_at_mean = False  # whether the untrained network ranks well, instead of at random
+    layer_meta: dict[str, Any] | None = (
+        None  # class and arguments of layers that were given, as JSON
+    )
 
     @abstractmethod
-    def forward(self, batch: NeighborBatch) -> Tensor:
+    def forward(self, batch: HeteroData) -> Tensor:
         """Contextual vectors of the passages of a batch, shape (passages, d)."""
 
-    def query_states(self, queries: Tensor, passages: Tensor, edges: CSR) -> Tensor:
+    def query_states(self, batch: HeteroData) -> Tensor:
         """Queries after they have aggregated from passages, shape (queries, d); unchanged by default."""
-        return queries
+        return batch[QUERY].x
 
     @abstractmethod
-    def parts(self, batch: NeighborBatch) -> Parts:
+    def parts(self, batch: HeteroData) -> Parts:
         """The terms that add up to the contextual vector of the one passage of a batch."""
 
     @abstractmethod
@@ -70,7 +76,7 @@ class PassageNetwork(nn.Module, ABC):
 
 
 class Message(nn.Module, ABC):
-    """What targets receive along one relation, as bipartite layers of PyTorch Geometric compute it.
+    """What targets receive along one relation; called as a bipartite layer of PyTorch Geometric.
 
     Attributes:
         weight: The weight w of the relation.
@@ -81,25 +87,25 @@ class Message(nn.Module, ABC):
         self.weight = weight
 
     @abstractmethod
-    def forward(self, x: Pair, edges: CSR) -> Tensor:
+    def forward(self, x: Pair, edge_index: Tensor) -> Tensor:
         """The message of each target, shape (targets, d); 0 for a target without sources."""
 
     @abstractmethod
-    def terms(self, x: Pair, edges: CSR) -> tuple[Tensor, Tensor]:
+    def terms(self, x: Pair, edge_index: Tensor) -> tuple[Tensor, Tensor]:
         """The attention to each source, shape (edges,), and its term of the message, shape (edges, d)."""
 
 
 class MeanMessage(Message):
     """The mean of the sources."""
 
-    def forward(self, x: Pair, edges: CSR) -> Tensor:
+    def forward(self, x: Pair, edge_index: Tensor) -> Tensor:
         """``m``, shape (targets, d)."""
-        return mean_of_sources(x[0], edges)
+        return mean_of_sources(x, edge_index)
 
-    def terms(self, x: Pair, edges: CSR) -> tuple[Tensor, Tensor]:
+    def terms(self, x: Pair, edge_index: Tensor) -> tuple[Tensor, Tensor]:
         """Equal shares of each source."""
-        shares = equal_shares(edges)
-        return shares, shares[:, None] * x[0][edges.indices]
+        shares = equal_shares(rows_of(edge_index, len(x[1])))
+        return shares, shares[:, None] * x[0][edge_index[0]]
 
 
 class Terms(NamedTuple):
@@ -150,34 +156,47 @@ class RelationNetwork(PassageNetwork):
         """The part of the passages' own vectors, shape (passages, d): the vectors as they are."""
         return passages
 
-    def forward(self, batch: NeighborBatch) -> Tensor:
+    def forward(self, batch: HeteroData) -> Tensor:
         """``x + sum of w_r a_r``, scaled, shape (passages, d)."""
         return self.terms(batch).total(self.weights)
 
-    def terms(self, batch: NeighborBatch) -> Terms:
+    def terms(self, batch: HeteroData) -> Terms:
         """The terms of the sum, to which weights are applied."""
-        own = self.own_states(batch.passages)
-        added = {
-            name: lacking(own, self.relation[name]((batch.sources[name], batch.passages), edges))
-            for name, edges in batch.edges.items()
-        }
-        isolated = own.new_zeros(len(own), 1)
-        if RELEVANT in batch.edges:
-            isolated[batch.edges[RELEVANT].lengths == 0] = batch.isolated_share
+        own = self.own_states(batch[PASSAGE].x)
+        added, isolated = {}, own.new_zeros(len(own), 1)
+        for name in relations_of(batch):
+            x, edge_index = inputs_of(batch, name)
+            added[name] = lacking(own, self.relation[name](x, edge_index))
+            if name == RELEVANT:
+                isolated[edge_index[1].bincount(minlength=len(own)) == 0] = batch.isolated_share
         return Terms(own, added, isolated)
 
-    def parts(self, batch: NeighborBatch) -> Parts:
+    def parts(self, batch: HeteroData) -> Parts:
         """Each source has its share of the message, scaled as the message is in the sum."""
         own, added, _ = terms = self.terms(batch)
         scale = terms.scale(self.weights)[0]
         sources, attention = {}, {}
-        for name, edges in batch.edges.items():
-            message, x = self.relation[name], (batch.sources[name], batch.passages)
-            attention[name], each = message.terms(x, edges)  # (edges,), (edges, d)
+        for name in added:
+            message = self.relation[name]
+            attention[name], each = message.terms(*inputs_of(batch, name))  # (edges,), (edges, d)
             total = each.sum(0)
             share = (added[name][0] @ total) / (total @ total).clamp(min=1e-12)
             sources[name] = scale * message.weight * share * each
         return Parts(scale * own[0], sources, attention)
+
+
+def inputs_of(batch: HeteroData, relation: str) -> tuple[Pair, Tensor]:
+    """The vectors of a relation's sources and of the passages, and the edges: the input of a bipartite layer."""
+    kind = edge_type(relation)
+    return (batch[kind[0]].x, batch[PASSAGE].x), batch[kind].edge_index
+
+
+def rows_of(edge_index: Tensor, targets: int, **data: Tensor) -> CSR:
+    """Edges by target: a row per target, with its sources as elements; ``data`` has an entry per edge."""
+    source, target = edge_index
+    if (target.diff() < 0).any():
+        return CSR.group(target, source, targets, **data)
+    return CSR(offsets(target.bincount(minlength=targets)), source, data)
 
 
 def graph_mean(weights: Mapping[str, float], dimension: int) -> RelationNetwork:
@@ -199,15 +218,16 @@ def equal_shares(edges: CSR, dtype: torch.dtype = torch.float32) -> Tensor:
     return (1 / edges.lengths.clamp(min=1).to(dtype))[edges.row_index]
 
 
-def mean_of_sources(sources: Tensor, edges: CSR) -> Tensor:
+def mean_of_sources(x: Pair, edge_index: Tensor) -> Tensor:
     """Mean of the sources of each target, shape (targets, d); 0 for a target without sources."""
-    return weighted_sum(equal_shares(edges, sources.dtype), sources, edges)
+    edges = rows_of(edge_index, len(x[1]))
+    return weighted_sum(equal_shares(edges, x[0].dtype), x[0], edges)
 
 
 def weighted_sum(weights: Tensor, vectors: Tensor, edges: CSR) -> Tensor:
     """Weighted sum over the sources of each target, shape (targets, d): a sparse matrix times a dense one.
 
-    ``weights`` follow ``edges.indices``, shape (edges,). ``vectors`` are those of the sources, shape (sources, d).
+    ``weights`` follow ``edges.indices``, shape (edges,). ``vectors`` of the sources have shape (sources, d).
     """
     return functional.embedding_bag(
         edges.indices,

@@ -11,7 +11,8 @@ from typing import Any, Self
 import pandas as pd
 from pyterrier_dr import BiEncoder, FlexIndex
 
-from pyterrier_graph.checks import QualityWarning, View, check_training, check_weights
+from pyterrier_graph.checks import QualityWarning, check_training
+from pyterrier_graph.configuration import checked_weights
 from pyterrier_graph.encoders.checkpoints import DType
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.graph_mean.contextual_encoder import ContextualEncoder
@@ -20,6 +21,7 @@ from pyterrier_graph.graph_mean.tuning import tuned_weights
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.graphs.relations import RETRIEVED, TITLE, TITLES
+from pyterrier_graph.html import HtmlCard
 from pyterrier_graph.training.grid_search import Tuning
 from pyterrier_graph.training.validation import tuning_set
 
@@ -107,7 +109,7 @@ class GraphMean(ContextualEncoder):
 
     @weights.setter
     def weights(self, weights: Mapping[str, float]) -> None:
-        self._weights = check_weights(weights)
+        self._weights = checked_weights(weights)
         self._check()
 
     @property
@@ -123,8 +125,8 @@ class GraphMean(ContextualEncoder):
         weights = {name: round(weight, 6) for name, weight in self.weights.items()}
         return f"GraphMean({self.graph!r}, {self.encoder!r}, {weights})"
 
-    def _view(self) -> View:
-        return View({"encoder": repr(self.encoder), "weights": self.weights})
+    def _view(self) -> HtmlCard:
+        return HtmlCard({"encoder": repr(self.encoder), "weights": self.weights})
 
     def fit(
         self,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from copy import copy
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,56 +27,35 @@ from pyterrier_graph.storage.shards import Workers
 
 if TYPE_CHECKING:
     from pyterrier_dr import BiEncoder, FlexIndex
+    from torch_geometric.data import HeteroData
 
     from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 
-FEATURES = "features"  # name of the edge features of a query graph in ``CSR.data``
+PASSAGE, QUERY, NODE = "passage", "query", "node"  # node types of a batch
+CANDIDATE = "candidate"  # a passage that was retrieved for a query, which aggregates from it
+SECOND_HOP = CANDIDATE, RETRIEVED, QUERY
 COMPARED = (
     256  # ids that are compared to see whether an index and a query graph have the same passages
 )
 
 
-@dataclass(frozen=True)
-class NeighborBatch:
-    """Some passages with their neighbors: the input of a network.
+def edge_type(relation: str) -> tuple[str, str, str]:
+    """A relation's type in a batch: ``('query', 'relevant', 'passage')`` or ``('node', 'titles', 'passage')``."""
+    return QUERY if relation in QUERY_RELATIONS else NODE, relation, PASSAGE
 
-    Attributes:
-        passages: Vectors x_p of the passages, shape (passages, d).
-        sources: By relation, the vectors of the sources, shape (sources, d).
-        edges: By relation, the rows of each passage's sources.
-        second_hop: Vectors of the passages that queries aggregate from, shape (second hop, d); None without this hop.
-        to_queries: The rows of each query's passages in ``second_hop``.
-        queries: Numbers of the queries in their graph, by row of the sources.
-        nodes: By relation, numbers of the sources in the document graph, by row of the sources.
-        isolated_share: Beta of :func:`isolated_share` for the query graph.
-    """
 
-    passages: Tensor
-    sources: Mapping[str, Tensor]
-    edges: Mapping[str, CSR]
-    second_hop: Tensor | None = None
-    to_queries: CSR | None = None
-    queries: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    nodes: Mapping[str, np.ndarray] = field(default_factory=dict)
-    isolated_share: float = 0.0
+def relations_of(batch: HeteroData) -> list[str]:
+    """The relations along which the passages of a batch aggregate."""
+    return [name for _, name, target in batch.edge_types if target == PASSAGE]
 
-    def to(self, device: torch.device | str) -> NeighborBatch:
-        """Moves the tensors to a device."""
-        return replace(
-            self,
-            passages=self.passages.to(device),
-            sources={name: vectors.to(device) for name, vectors in self.sources.items()},
-            edges={name: edges.to(device) for name, edges in self.edges.items()},
-            second_hop=None if self.second_hop is None else self.second_hop.to(device),
-            to_queries=None if self.to_queries is None else self.to_queries.to(device),
-        )
 
-    def with_vectors(self, passages: Tensor, queries: Tensor | None = None) -> NeighborBatch:
-        """The same neighborhood with new vectors of the passages and, unless None, of the queries."""
-        sources = dict(self.sources)
-        if queries is not None:
-            sources |= {name: queries for name in QUERY_RELATIONS if name in sources}
-        return replace(self, passages=passages, sources=sources)
+def with_vectors(batch: HeteroData, passages: Tensor, queries: Tensor | None = None) -> HeteroData:
+    """The same neighborhood with new vectors of the passages and, unless None, of the queries."""
+    batch = copy(batch)
+    batch[PASSAGE].x = passages
+    if queries is not None:
+        batch[QUERY].x = queries
+    return batch
 
 
 class NeighborSampler:
@@ -147,75 +126,96 @@ class NeighborSampler:
         passages: np.ndarray,
         query_graph: QueryPassageGraph | None = None,
         states: np.ndarray | None = None,
-    ) -> NeighborBatch:
-        """Some passages, by number, with all of their neighbors.
+    ) -> HeteroData:
+        """Some passages, by number, with all of their neighbors: the input of a network.
+
+        ``batch["passage"].x`` are the vectors of the passages, shape (passages, d); ``batch["query"].x`` and
+        ``batch["node"].x`` are those of their sources in the query graph and the document graph, with their numbers
+        there in ``n_id``. Edges, one type per relation (see :func:`edge_type`), are sorted by passage.
+        ``batch.isolated_share`` is beta of :func:`isolated_share`.
 
         Args:
             passages: Numbers of the passages.
             query_graph: A view of the query graph without some queries or edges.
             states: States of all queries, shape (queries, d), in place of their vectors and of the second hop.
         """
-        sources: dict[str, Tensor] = {}
-        edges: dict[str, CSR] = {}
-        nodes: dict[str, np.ndarray] = {}
-        queries, second_hop, to_queries = np.empty(0, dtype=np.int64), None, None
+        from torch_geometric.data import HeteroData
+
+        batch = HeteroData(isolated_share=self.isolated_share)
+        batch[PASSAGE].x = self.vectors_of(passages)
         graph = self.query_graph if query_graph is None else query_graph
         if graph is not None and self.query_relations:
             rows = {name: graph.edges_of_passages(passages, name) for name in self.query_relations}
-            queries, renumbered = _distinct([row.indices for row in rows.values()])
-            vectors = self.query_vectors if states is None else states
-            sources = dict.fromkeys(rows, torch.from_numpy(vectors[queries]))
-            for (name, row), indices in zip(rows.items(), renumbered, strict=True):
-                edges[name] = self._query_edges(graph, name, row, indices)
-            if self.two_hops and states is None:
-                second_hop, to_queries = self.passages_of_queries(queries, graph)
-        for name in self.document_relations:
-            nodes[name], sources[name], edges[name] = self.initial.document_sources(passages, name)
-        return NeighborBatch(
-            self.vectors_of(passages),
-            sources,
-            edges,
-            second_hop,
-            to_queries,
-            queries,
-            nodes,
-            self.isolated_share,
-        )
+            queries, indices = _distinct([row.indices for row in rows.values()])
+            batch = self._add_queries(batch, queries, graph, states)
+            for (name, row), sources in zip(rows.items(), indices, strict=True):
+                self._connect(batch, edge_type(name), row, sources, graph)
+        if self.document_relations:
+            self.initial.add_nodes(batch, passages, self.document_relations)
+        return batch
 
-    def passages_of_queries(
-        self, queries: np.ndarray, query_graph: QueryPassageGraph | None = None
-    ) -> tuple[Tensor, CSR]:
-        """Vectors of the passages that were retrieved for queries, and each query's rows among them."""
-        graph = self.query_graph if query_graph is None else query_graph
-        retrieved = graph.edges_of_queries(queries, RETRIEVED)
-        passages, (rows,) = _distinct([retrieved.indices])
-        vectors = self.initial.vectors_of(passages)
-        return vectors, self._query_edges(graph, RETRIEVED, retrieved, rows)
+    def sample_queries(self, queries: np.ndarray) -> HeteroData:
+        """Some queries, by number, with the passages that they aggregate from."""
+        from torch_geometric.data import HeteroData
 
-    def document_sources(
-        self, passages: np.ndarray, relation: str
-    ) -> tuple[np.ndarray, Tensor, CSR]:
-        """The nodes that passages reach along a relation, their vectors, and each passage's rows among them."""
-        position, reached = self.graph.neighbors(self.nodes[passages], relation)
-        has_vector = self.rows[reached] >= 0
-        edges = CSR.group(position[has_vector], reached[has_vector], len(passages))
-        nodes, (rows,) = _distinct([edges.indices])
+        return self._add_queries(HeteroData(), queries, self.query_graph)
+
+    def _add_queries(
+        self,
+        batch: HeteroData,
+        queries: np.ndarray,
+        graph: QueryPassageGraph,
+        states: np.ndarray | None = None,
+    ) -> HeteroData:
+        """Adds queries and, unless their states are given, the passages that they aggregate from."""
+        vectors = self.query_vectors if states is None else states
+        batch[QUERY].x, batch[QUERY].n_id = map(torch.from_numpy, (vectors[queries], queries))
+        if self.two_hops and states is None:
+            retrieved = graph.edges_of_queries(queries, RETRIEVED)
+            candidates, (sources,) = _distinct([retrieved.indices])
+            batch[CANDIDATE].x = self.initial.vectors_of(candidates)
+            self._connect(batch, SECOND_HOP, retrieved, sources, graph)
+        return batch
+
+    def _connect(
+        self,
+        batch: HeteroData,
+        kind: tuple[str, str, str],
+        rows: CSR,
+        sources: np.ndarray,
+        graph: QueryPassageGraph,
+    ) -> None:
+        """Adds edges of the query graph with their features, if the network uses any."""
+        batch[kind].edge_index = _edge_index(rows, sources)
+        if self.edge_features:
+            features = graph.edge_features(kind[1])[rows.data["edges"]]
+            batch[kind].edge_attr = torch.from_numpy(features.astype(np.float32))
+
+    def add_nodes(self, batch: HeteroData, passages: np.ndarray, relations: Sequence[str]) -> None:
+        """Adds the nodes that passages reach along relations of the document graph, and have a vector."""
+        rows = {}
+        for name in relations:
+            position, reached = self.graph.neighbors(self.nodes[passages], name)
+            has_vector = self.rows[reached] >= 0
+            rows[name] = CSR.group(position[has_vector], reached[has_vector], len(passages))
+        nodes, indices = _distinct([row.indices for row in rows.values()])
         row = self.rows[nodes]
         is_passage = row < len(self)
         vectors = np.empty((len(nodes), self.dimension), dtype=np.float32)
         vectors[is_passage] = self.vectors[row[is_passage]]
         if not is_passage.all():
             vectors[~is_passage] = self.section_vectors[row[~is_passage] - len(self)]
-        return nodes, torch.from_numpy(vectors), CSR(edges.indptr, rows).torch()
+        batch[NODE].x, batch[NODE].n_id = torch.from_numpy(vectors), torch.from_numpy(nodes)
+        for (name, row), sources in zip(rows.items(), indices, strict=True):
+            batch[edge_type(name)].edge_index = _edge_index(row, sources)
 
-    def texts_of_sources(self, batch: NeighborBatch, relation: str) -> tuple[list[str], list[str]]:
+    def texts_of_sources(self, batch: HeteroData, relation: str) -> tuple[list[str], list[str]]:
         """Ids and texts of the sources of a relation, by edge."""
-        rows = batch.edges[relation].indices.cpu().numpy()
-        if relation in batch.nodes:
-            nodes = batch.nodes[relation][rows]
-            return self.graph.ids_of(nodes), self.graph.texts(nodes)
-        queries = batch.queries[rows]
-        return self.query_graph.qids_of(queries), self.query_graph.texts(queries)
+        kind = edge_type(relation)
+        sources = batch[kind[0]].n_id[batch[kind].edge_index[0]].cpu().numpy()
+        if kind[0] == NODE:
+            return self.graph.ids_of(sources), self.graph.texts(sources)
+        return self.query_graph.qids_of(sources), self.query_graph.texts(sources)
 
     def vectors_of(self, passages: np.ndarray) -> Tensor:
         """Vectors of passages, shape (passages, d)."""
@@ -289,16 +289,6 @@ class NeighborSampler:
             raise KeyError(f"{docnos[int((numbers < 0).argmax())]!r} is not a passage of the index")
         return numbers
 
-    def _query_edges(
-        self, graph: QueryPassageGraph, edge_type: str, edges: CSR, rows: np.ndarray
-    ) -> CSR:
-        """Edges of the query graph with the rows of their sources and, where wanted, their features."""
-        data = {}
-        if self.edge_features:
-            features = graph.edge_features(edge_type)[edges.data["edges"]]
-            data[FEATURES] = features.astype(np.float32)
-        return CSR(edges.indptr, rows, data).torch()
-
     def _encoded(
         self, name: str, digest: str, count: int, texts: Callable[[np.ndarray], list[str]]
     ) -> np.ndarray:
@@ -332,3 +322,8 @@ def _distinct(lists: Sequence[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]
     """The distinct numbers of some lists, ascending, and the lists as rows among them."""
     numbers, rows = np.unique(np.concatenate(lists), return_inverse=True)
     return numbers, np.split(rows.reshape(-1), np.cumsum([len(part) for part in lists])[:-1])
+
+
+def _edge_index(rows: CSR, sources: np.ndarray) -> Tensor:
+    """Edges from sources to the rows, shape (2, edges)."""
+    return torch.from_numpy(np.stack([sources, rows.row_index]))

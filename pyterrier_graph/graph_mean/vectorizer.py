@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from pyterrier_graph.encoders.checkpoints import DType, precision
 from pyterrier_graph.graph_mean.equations import PassageNetwork
-from pyterrier_graph.graph_mean.neighbors import NeighborBatch, NeighborSampler
+from pyterrier_graph.graph_mean.neighbors import NeighborSampler
 from pyterrier_graph.storage.arrays import blocks
+
+if TYPE_CHECKING:
+    from torch_geometric.data import HeteroData
 
 QUERIES_AT_ONCE = 4096
 
@@ -36,15 +39,12 @@ class ContextualVectorizer:
             return None
         states = sampler.query_vectors.copy()
         for queries in blocks(len(states), QUERIES_AT_ONCE):
-            passages, edges = sampler.passages_of_queries(queries)
-            own = torch.from_numpy(states[queries]).to(self.device)
-            passages, edges = passages.to(self.device), edges.to(self.device)
-            aggregated = self.network.query_states(own, passages, edges)
-            states[queries] = aggregated.float().cpu().numpy()
+            batch = sampler.sample_queries(np.arange(len(states))[queries]).to(self.device)
+            states[queries] = self.network.query_states(batch).float().cpu().numpy()
         return states
 
     @torch.inference_mode()
-    def apply(self, function: Callable[[NeighborBatch], Any], passages: np.ndarray) -> Any:
+    def apply(self, function: Callable[[HeteroData], Any], passages: np.ndarray) -> Any:
         """Calls a function of the network with the neighborhood of passages."""
         batch = self.sampler.sample(passages, states=self.query_states)
         with precision(self.dtype, self.device):

@@ -1,4 +1,7 @@
-"""Rows of passages as documents, documents as arrays, and these as a document graph on disk."""
+"""Builds document graphs: documents to arrays of nodes and edges, and these arrays to disk.
+
+A graph on disk and a graph in memory are built from the same arrays (:func:`extract`).
+"""
 
 from __future__ import annotations
 
@@ -67,14 +70,14 @@ logger = logging.getLogger(__name__)
 def documents_of_rows(
     rows: Iterable[Any], document: str | DocumentOf
 ) -> Iterator[StructuredDocument]:
-    """Documents whose passages are consecutive rows; memory holds the rows of one document.
+    """Documents whose passages are consecutive rows. Memory holds the rows of one document.
 
-    Passages keep the ``docno`` of their rows as ids. The title of a document is the ``title`` of its rows. If the rows
-    have different titles, each title becomes a section, which holds the consecutive rows with this title.
+    Passages keep the ``docno`` of their rows as ids. The title of a document is the ``title`` of its rows. If titles
+    differ, consecutive rows with the same title become a section.
 
     Args:
         rows: Passages: ``docno``, ``text``, and optionally ``title``.
-        document: A field, or a function of a row, that gives the docno of a row's document: a string or an integer.
+        document: The field with the docno of a row's document (a string or an integer), or a function of the row.
     """
     for docno, group in groupby(map(_checked, rows), lambda row: _docno_of(row, document)):
         passages = [*group]
@@ -130,7 +133,7 @@ def _title(row: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class References:
-    """References of one relation, as arrays with an entry per reference."""
+    """References of one relation, as arrays with one entry per reference."""
 
     sources: np.ndarray  # nodes
     docnos: list[str]  # of the documents that they name
@@ -139,7 +142,7 @@ class References:
 
 @dataclass(frozen=True)
 class Parts:
-    """Documents as arrays, a batch of a graph. Node numbers continue from the documents before them."""
+    """A batch of documents as arrays. Node numbers continue from the documents before."""
 
     docnos: list[str]
     codes: list[tuple[str, ...]]  # per document
@@ -154,9 +157,9 @@ class Parts:
     def arrays(
         self, documents: int = 0, nodes: int = 0, passages: int = 0
     ) -> dict[str, np.ndarray]:
-        """The arrays of a graph by name, given the number of documents, nodes and passages before these.
+        """The arrays of a graph by name, after ``documents``, ``nodes`` and ``passages`` of earlier batches.
 
-        Offsets are the ends of the documents, without the 0 at which the first document of a graph begins.
+        Offsets are the ends of the documents, without the 0 where the first document of a graph begins.
         """
         document = np.repeat(np.arange(len(self.docnos)), self.node_counts)
         passage = np.flatnonzero(self.node_type == 0)
@@ -173,10 +176,10 @@ class Parts:
 
 
 def extract(documents: Sequence[StructuredDocument], first_node: int = 0) -> Parts:
-    """Numbers the nodes of documents and collects their relations.
+    """Numbers the nodes of documents and collects their edges.
 
-    Raises ValueError if the name of a link or reference is not allowed for a relation, or if only some documents have
-    ids of their own for their passages.
+    Raises ValueError if the name of a link or reference cannot be a relation, or if only some documents have own ids
+    for their passages.
     """
     nodes = [node for document in documents for node in document.nodes]
     node_counts = np.array([len(document.nodes) for document in documents], dtype=np.int64)
@@ -220,7 +223,7 @@ def extract(documents: Sequence[StructuredDocument], first_node: int = 0) -> Par
 def _relations(
     documents: Sequence[StructuredDocument], starts: np.ndarray
 ) -> tuple[dict[str, list[tuple[int, int]]], dict[str, list[References]]]:
-    """Links as pairs of nodes, and references, by relation; ``starts`` are the first nodes of the documents."""
+    """Links as pairs of nodes, and references, both by relation; ``starts`` are the first nodes of the documents."""
     links: dict[str, list[tuple[int, int]]] = defaultdict(list)
     rows: dict[str, list[tuple[int, str, int]]] = defaultdict(list)
     for start, document in zip(starts.tolist(), documents, strict=True):
@@ -245,9 +248,9 @@ def resolve(
     number_of: Mapping[str, int],
     arrays: LocateArrays,
 ) -> tuple[dict[str, np.ndarray], dict[str, int]]:
-    """The edges of all relations, and per relation the number of references that lead to no node.
+    """Edges of all relations, shape (edges, 2), and the number of references without a target, both by relation.
 
-    ``number_of`` has numbers of documents by docno; for ``arrays`` see :func:`locate`.
+    ``number_of`` has document numbers by docno; for ``arrays`` see :func:`locate`.
     """
     pairs = {relation: [*batches] for relation, batches in edges.items()}
     unresolved = {}
@@ -262,7 +265,7 @@ def resolve(
 
 
 def locate(documents: np.ndarray, passages: np.ndarray, arrays: LocateArrays) -> np.ndarray:
-    """Nodes of passages given by document (-1: unknown) and number (-1: root section); -1 if there is none."""
+    """Nodes of passages, given by document (-1: unknown) and number (-1: root section); -1 if there is none."""
     roots, passage_offsets, passage_nodes = arrays
     nodes = np.full(len(documents), -1, dtype=np.int64)
     whole = (documents >= 0) & (passages == WHOLE_DOCUMENT)
@@ -280,7 +283,7 @@ def compress(
     codes: Sequence[Sequence[str]],
     code_names: Sequence[str],
 ) -> Iterator[tuple[str, CSR]]:
-    """The rows of all relations, and of documents and their codes, in both directions, by name."""
+    """Sparse rows, by name, of all relations and of the codes of documents, in both directions."""
     no_edges = np.empty((0, 2), dtype=np.int64)
     for relation in relation_names(edges)[::2]:  # each is followed by its inverse
         i, j = edges.get(relation, no_edges).T
@@ -300,7 +303,7 @@ def compress(
 def build(
     folder: Path, documents: Iterable[StructuredDocument], *, verbose: bool = False
 ) -> dict[str, Any]:
-    """Writes all files of a graph into an empty folder, and returns their part of ``pt_meta.json``.
+    """Writes all files of a graph into an empty folder, and returns the entries of ``pt_meta.json``.
 
     Memory holds a batch of documents, and all docnos, codes and edges.
     """
@@ -349,7 +352,7 @@ def build(
 
 
 def _batches(documents: Iterable[StructuredDocument]) -> Iterator[list[StructuredDocument]]:
-    """Groups documents so that each group has about ``BATCH`` nodes."""
+    """Batches of documents with about ``BATCH`` nodes."""
     batch: list[StructuredDocument] = []
     nodes = 0
     for document in documents:
@@ -363,7 +366,7 @@ def _batches(documents: Iterable[StructuredDocument]) -> Iterator[list[Structure
 
 
 class _DocumentWriter(ExitStack):
-    """Writes nodes and texts, and collects edges, references and codes, so that memory holds a batch of documents."""
+    """Writes nodes and texts to disk batch by batch, and collects edges, references and codes in memory."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -380,7 +383,7 @@ class _DocumentWriter(ExitStack):
             self._arrays.append(name, np.zeros(1))
 
     def add(self, documents: list[StructuredDocument]) -> None:
-        """Adds documents after the documents before."""
+        """Adds a batch of documents."""
         first_document = len(self.docnos)
         for document in documents:
             self._add_docno(document)

@@ -1,4 +1,4 @@
-"""A graph of the candidates of each query, made in the pipeline."""
+"""Graphs of the candidates of each query, built in the pipeline."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from pyterrier_graph.graphs.passages import Step
 
 
 class CandidateGraph(Step):
-    """Builds a graph of each query's candidates from the run alone, for corpora without a graph on disk.
+    """Builds a graph of each query's candidates from the run, for corpora without a graph on disk.
 
     ::
 
         bm25 >> pt.text.get_text(dataset, "text") >> pt.text.sliding("text") >> CandidateGraph() >> reranker
 
-    Passages with docnos ``docno%pN`` belong to one document: its root section contains them, and ``order`` follows
-    their numbers, even if passages between them are missing. A docno of another form is a document with one passage.
+    Passages ``docno%pN`` belong to the document ``docno``: its root section contains them, and ``order`` follows their
+    numbers, even if passages in between are missing. Any other docno is a document with one passage.
 
     Columns in: ``qid``, ``docno``, ``text``, any others; ``title``, if present, is the title of the root section.
-    Columns out: the same, plus ``graph``, a :class:`~pyterrier_graph.graphs.hetero_graph.MemoryGraph`: the same object
-    in all rows of a query.
+    Columns out: the same, plus ``graph``, a :class:`~pyterrier_graph.graphs.hetero_graph.MemoryGraph`, which all rows
+    of a query share.
 
     Args:
         verbose: Whether to show progress.

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 import pandas as pd
 
-from pyterrier_graph.checks import check_choice
 from pyterrier_graph.graphs.csr import CSR
-from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph, Kind, check_relations
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph, Kind, check_relations
 from pyterrier_graph.graphs.relations import QUERY_RELATIONS
 from pyterrier_graph.storage.arrays import blocks, numbers_of
 
 if TYPE_CHECKING:
     from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 
-BLOCK = 1024  # nodes whose texts are read together
+BLOCK = 1024  # passages or documents whose texts are read together
 MOST = 100  # texts per record and relation
 COMPARED = 256  # passages of a query graph that are looked up before the first record
 
@@ -54,18 +53,21 @@ def records(
     fields: bool,
 ) -> Iterator[dict[str, str]]:
     """The records of :meth:`DocumentGraph.get_corpus_iter`. Memory holds a block of nodes and their neighbors."""
-    check_choice("kind", kind, ("passages", "documents"))
+    if kind not in get_args(Kind):
+        raise ValueError(f"kind must be one of {get_args(Kind)}, got {kind!r}")
     relations = [*dict.fromkeys([context] if isinstance(context, str) else context)]
+    if kind == "documents":
+        if relations:
+            raise ValueError("context= is for passages: it cannot be added to documents")
+        return _documents(graph)
     check_graphs(relations, graph, query_graph)
     if query_graph is not None and not {*relations}.isdisjoint(QUERY_RELATIONS):
         _check_passages(graph, query_graph)
-    if not relations:
-        return _without_context(graph, kind)
-    return _with_context(graph, kind, relations, query_graph, fields)
+    return _passages(graph, relations, query_graph, fields)
 
 
 def _check_passages(graph: HeteroGraph, query_graph: QueryPassageGraph) -> None:
-    """Raises ValueError if a query graph was built for other passages than the document graph's."""
+    """Raises ValueError if the passages of a query graph are not in the document graph."""
     numbers = np.arange(0, query_graph.num_passages, max(1, query_graph.num_passages // COMPARED))
     docnos = query_graph.docnos_of(numbers)
     missing = np.flatnonzero(graph.find(docnos) < 0)
@@ -75,95 +77,70 @@ def _check_passages(graph: HeteroGraph, query_graph: QueryPassageGraph) -> None:
         )
 
 
-def _blocks(graph: HeteroGraph, kind: Kind) -> Iterator[tuple[list[str], CSR]]:
-    """Docnos of a block of records, and a row for each with the nodes whose texts are its own."""
-    if kind == "passages":
-        for numbers in blocks(len(graph.passage_nodes), BLOCK):
-            nodes = graph.passage_nodes[numbers]
-            yield graph.ids_of(nodes), CSR(np.arange(len(nodes) + 1), nodes)
-        return
-    first, offsets = 0, graph.node_offsets
-    while first < len(graph):
-        end = int(np.searchsorted(offsets, offsets[first] + BLOCK, side="right")) - 1
-        end = max(first + 1, end)
-        nodes = np.arange(offsets[first], offsets[end])
-        rows = CSR(offsets[first : end + 1] - offsets[first], nodes)
-        yield graph.docnos_of(np.arange(first, end)), rows
-        first = end
+def _documents(graph: HeteroGraph) -> Iterator[dict[str, str]]:
+    """A record per document, with the title of its root section."""
+    for numbers in blocks(len(graph), BLOCK):
+        roots = graph.roots[numbers]
+        bounds = zip(graph.node_offsets[numbers], graph.node_offsets[numbers + 1], strict=True)
+        rows = zip(graph.docnos_of(numbers), graph.texts(roots), roots, bounds, strict=True)
+        for docno, title, root, (start, end) in rows:
+            nodes = np.arange(start, end)
+            texts = graph.texts(nodes[nodes != root])
+            yield {"docno": docno, "title": title, "text": "\n".join(filter(None, texts))}
 
 
-def _without_context(graph: HeteroGraph, kind: Kind) -> Iterator[dict[str, str]]:
-    for docnos, nodes in _blocks(graph, kind):
-        if kind == "passages":
-            titles = graph.titles(nodes.indices)
-        else:
-            is_root = graph.parent[nodes.indices] < 0
-            titles, nodes = graph.texts(nodes.indices[is_root]), nodes.filter(~is_root)
-        for docno, title, texts in zip(docnos, titles, _texts(graph, nodes), strict=True):
-            yield {"docno": docno, "title": title, "text": _joined(texts)}
-
-
-def _with_context(
-    graph: HeteroGraph,
-    kind: Kind,
-    relations: list[str],
-    query_graph: QueryPassageGraph | None,
-    fields: bool,
+def _passages(
+    graph: HeteroGraph, relations: list[str], query_graph: QueryPassageGraph | None, fields: bool
 ) -> Iterator[dict[str, str]]:
-    for docnos, nodes in _blocks(graph, kind):
-        keys = nodes.row_index * graph.num_nodes + nodes.indices
-        in_context = np.zeros(len(keys), dtype=bool)  # a node of the record itself may be, too
-        context = []  # per relation the texts of each record
-        for relation in relations:
-            if query_graph is not None and relation in QUERY_RELATIONS:
-                queries = _queries(graph, query_graph, nodes, relation)
-                context.append(_texts(query_graph, queries))
-            else:
-                neighbors = _neighbors(graph, nodes, relation)
-                context.append(_texts(graph, neighbors))
-                reached = neighbors.row_index * graph.num_nodes + neighbors.indices
-                in_context |= np.isin(keys, reached)
-        own = _texts(graph, nodes.filter(~in_context))
-        for docno, texts, *related in zip(docnos, own, *context, strict=True):
+    """A record per passage, with its titles or its context."""
+    for numbers in blocks(len(graph.passage_nodes), BLOCK):
+        nodes = graph.passage_nodes[numbers]
+        docnos, texts = graph.ids_of(nodes), graph.texts(nodes)
+        if not relations:
+            for docno, title, text in zip(docnos, graph.titles(nodes), texts, strict=True):
+                yield {"docno": docno, "title": title, "text": text}
+            continue
+        context = [_context(graph, query_graph, nodes, relation) for relation in relations]
+        for docno, text, *related in zip(docnos, texts, *context, strict=True):
             if fields:
-                columns = dict(zip(relations, map(_distinct, related), strict=True))
-                yield {"docno": docno, "text": _joined(texts), **columns}
+                columns = dict(zip(relations, map(_joined, related), strict=True))
+                yield {"docno": docno, "text": text, **columns}
             else:
-                yield {"docno": docno, "text": _distinct(chain(*related, texts))}
+                yield {"docno": docno, "text": _joined(chain(*related, [text]))}
 
 
-def _neighbors(graph: HeteroGraph, nodes: CSR, relation: str) -> CSR:
-    """The nodes that each record's nodes lead to, the first ones in document order."""
-    position, reached = graph.neighbors(nodes.indices, relation)
-    return _best(nodes.row_index[position], reached, np.zeros(len(reached)), len(nodes))
+def _context(
+    graph: HeteroGraph, query_graph: QueryPassageGraph | None, nodes: np.ndarray, relation: str
+) -> list[list[str]]:
+    """The texts of each passage's neighbors along a relation."""
+    if query_graph is not None and relation in QUERY_RELATIONS:
+        rows = _queries(graph, query_graph, nodes, relation)
+        texts = query_graph.texts(rows.indices)
+    else:
+        row, neighbor = graph.neighbors(nodes, relation)
+        rows = _best(row, neighbor, np.zeros(len(row)), len(nodes))
+        texts = graph.texts(rows.indices)
+    return [texts[start:end] for start, end in pairwise(rows.indptr.tolist())]
 
 
-def _queries(graph: HeteroGraph, query_graph: QueryPassageGraph, nodes: CSR, relation: str) -> CSR:
-    """The queries of each record's passages, the ones with the highest scores."""
-    is_passage = graph.node_type[nodes.indices] == PASSAGE_TYPE
-    passages = numbers_of(query_graph.docnos, graph.ids_of(nodes.indices[is_passage]))
-    known = passages >= 0
+def _queries(
+    graph: HeteroGraph, query_graph: QueryPassageGraph, nodes: np.ndarray, relation: str
+) -> CSR:
+    """The queries of each passage with the highest scores."""
+    passages = numbers_of(query_graph.docnos, graph.ids_of(nodes))
+    known = np.flatnonzero(passages >= 0)
     edges = query_graph.edges_of_passages(passages[known], relation)
-    row = nodes.row_index[is_passage][known][edges.row_index]
-    return _best(row, edges.indices, edges.data["scores"], len(nodes))
+    return _best(known[edges.row_index], edges.indices, edges.data["scores"], len(nodes))
 
 
 def _best(rows: np.ndarray, elements: np.ndarray, scores: np.ndarray, count: int) -> CSR:
-    """Groups pairs of a row and an element: up to ``MOST`` elements per row, distinct, the best first."""
+    """The ``MOST`` elements of each row with the highest scores, best first."""
     order = np.lexsort((elements, -scores, rows))
     pairs = pd.DataFrame({"row": rows[order], "element": elements[order]}).drop_duplicates()
     pairs = pairs.groupby("row").head(MOST)
     return CSR.group(pairs["row"].to_numpy(), pairs["element"].to_numpy(), count)
 
 
-def _texts(graph: HeteroGraph | QueryPassageGraph, rows: CSR) -> list[list[str]]:
-    texts = graph.texts(rows.indices)
-    return [texts[start:end] for start, end in pairwise(rows.indptr.tolist())]
-
-
 def _joined(texts: Iterable[str]) -> str:
-    return "\n".join(filter(None, texts))
-
-
-def _distinct(texts: Iterable[str]) -> str:
-    return _joined(dict.fromkeys(texts))
+    """The distinct texts, one per line."""
+    return "\n".join(filter(None, dict.fromkeys(texts)))

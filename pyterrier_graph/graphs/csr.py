@@ -1,4 +1,4 @@
-"""Compressed sparse rows of numpy arrays or torch tensors; torch is imported only where a tensor is given."""
+"""Compressed sparse rows of numpy arrays or torch tensors. Torch is imported only for tensors."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ Array = Any  # np.ndarray or torch.Tensor, the same for all arrays of one CSR
 class CSR:
     """Compressed sparse rows: row i has the elements ``indices[indptr[i]:indptr[i + 1]]``.
 
+    They hold adjacency lists: the neighbors of each node, the passages of each document, the queries of each passage.
     All arrays are numpy arrays, which may be memory-mapped, or all are torch tensors.
 
     Attributes:
@@ -45,7 +46,7 @@ class CSR:
 
     @classmethod
     def group(cls, rows: Array, indices: Array, count: int, **data: Array) -> CSR:
-        """Compresses pairs of a row and an element, which may repeat, to ``count`` rows; their order is kept."""
+        """Groups elements by row, in their order; pairs of a row and an element may repeat."""
         if isinstance(rows, np.ndarray):
             order, lengths = np.argsort(rows, kind="stable"), np.bincount(rows, minlength=count)
         else:
@@ -56,16 +57,13 @@ class CSR:
 
     @classmethod
     def distinct(cls, rows: np.ndarray, indices: np.ndarray, count: int) -> CSR:
-        """Compresses pairs of a row and an element (numpy arrays). Elements ascend; repeated pairs become one."""
+        """Groups distinct elements by row (numpy arrays), in ascending order."""
         bits = np.uint64(32)  # rows and elements are below 2 ** 32
         keys = np.sort(rows.astype(np.uint64) << bits | indices.astype(np.uint64), kind="stable")
-        keys = keys[
-            np.diff(keys, prepend=~keys[:1]) != 0
-        ]  # np.unique hashes, though they are almost sorted
-        rows, indices = (
-            (keys >> bits).astype(np.int64),
-            (keys & np.uint64(0xFFFFFFFF)).astype(np.int64),
-        )
+        # np.unique would hash the keys, although they are almost sorted
+        keys = keys[np.diff(keys, prepend=~keys[:1]) != 0]
+        rows = (keys >> bits).astype(np.int64)
+        indices = (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)
         return cls(offsets(np.bincount(rows, minlength=count)), indices)
 
     def __len__(self) -> int:
@@ -85,7 +83,7 @@ class CSR:
         return _repeated(self.lengths, len(self.indices))
 
     def places(self, rows: Array) -> tuple[Array, Array]:
-        """As :meth:`select`, with the position of each element in :attr:`indices` instead of the element."""
+        """As :meth:`select`, with positions in :attr:`indices` instead of elements."""
         if isinstance(self.indptr, np.ndarray):
             rows = checked(rows, len(self))
         starts = self.indptr[rows]
@@ -94,18 +92,14 @@ class CSR:
         return _repeated(lengths, len(positions)), positions
 
     def select(self, rows: Array) -> tuple[Array, Array]:
-        """The elements of some rows, which may repeat.
+        """Elements of ``rows``, which may repeat.
 
-        Returns per element the position of its row in ``rows``, and the element; two arrays of int64.
+        Returns the position of each element's row in ``rows``, and the elements; two arrays of int64.
         """
         row, positions = self.places(rows)
         elements = self.indices[positions]
         is_numpy = isinstance(elements, np.ndarray)
         return row, elements.astype(np.int64) if is_numpy else elements.long()
-
-    def extended(self, count: int) -> CSR:
-        """The same rows (numpy arrays), followed by empty ones up to ``count``."""
-        return CSR(np.pad(self.indptr, (0, count - len(self)), "edge"), self.indices, self.data)
 
     def filter(self, mask: Array) -> CSR:
         """The same rows with only the elements whose ``mask``, shape (elements,), is True."""
@@ -113,7 +107,7 @@ class CSR:
         return CSR(offsets(mask)[self.indptr], self.indices[mask], data)
 
     def draw(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        """Draws an element of each of some rows (numpy arrays); -1 for a row without elements, or for row -1."""
+        """Draws an element of each row (numpy arrays); -1 for rows without elements, and for row -1."""
         drawn = np.full(len(rows), -1, dtype=np.int64)
         position = np.flatnonzero(rows >= 0)
         position = position[self.indptr[rows[position]] < self.indptr[rows[position] + 1]]
@@ -150,7 +144,7 @@ def offsets(lengths: Array) -> Array:
 
 
 def ranges(starts: Array, lengths: Array) -> tuple[Array, Array]:
-    """Offsets of ranges, and the numbers ``start, start + 1, ..., start + length - 1`` of one range after the other."""
+    """Concatenates the ranges ``start, ..., start + length - 1``: returns their offsets and their numbers."""
     bounds = offsets(lengths)
     if isinstance(lengths, np.ndarray):
         return bounds, np.arange(bounds[-1]) + np.repeat(starts - bounds[:-1], lengths)
@@ -161,10 +155,8 @@ def ranges(starts: Array, lengths: Array) -> tuple[Array, Array]:
 
 
 def checked(numbers: Any, count: int) -> np.ndarray:
-    """Numbers as int64; IndexError unless all are in 0 to ``count - 1``, TypeError unless all are integers."""
+    """Returns numbers as int64; raises IndexError unless all are in 0 to ``count - 1``."""
     numbers = np.asarray(numbers)
-    if len(numbers) and numbers.dtype.kind not in "iu":
-        raise TypeError(f"integers are needed, got an array of {numbers.dtype}")
     numbers = numbers.astype(np.int64, copy=False)
     if len(numbers) and not 0 <= numbers.min() <= numbers.max() < count:
         raise IndexError(
@@ -174,7 +166,7 @@ def checked(numbers: Any, count: int) -> np.ndarray:
 
 
 def _repeated(lengths: Array, total: int) -> Array:
-    """The numbers 0, 1, ..., each repeated as often as its length."""
+    """The numbers 0, 1, ..., repeated ``lengths`` times each."""
     if isinstance(lengths, np.ndarray):
         return np.repeat(np.arange(len(lengths)), lengths)
     import torch

@@ -14,7 +14,7 @@ import pandas as pd
 import pyterrier as pt
 from npids.lookup import Lookup
 
-from pyterrier_graph.checks import View, WithSignature, check_count, check_type
+from pyterrier_graph.checks import WithSignature
 from pyterrier_graph.documents.document import StructuredDocument
 from pyterrier_graph.graphs.builder import (
     CODES,
@@ -26,7 +26,7 @@ from pyterrier_graph.graphs.builder import (
 from pyterrier_graph.graphs.context import records
 from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph, Kind, check_relations
 from pyterrier_graph.graphs.passages import ExpandContext, Fold, GraphTextLoader, Passages
-from pyterrier_graph.graphs.pseudo_queries import pseudo_queries
+from pyterrier_graph.html import HtmlCard
 from pyterrier_graph.storage.arrays import DOCNOS, StoredGraph, write_ids
 from pyterrier_graph.storage.artifact import META, atomic_folder, content_sha256, kind_of
 
@@ -40,7 +40,7 @@ DOCUMENTS = "documents: records with 'docno' and 'text', or dataset.get_corpus_i
 
 
 class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
-    """The graph of a corpus: the sections and passages of its documents and their relations, stored and memory-mapped.
+    """The graph of a corpus on disk, memory-mapped: the sections and passages of its documents, and their relations.
 
     ::
 
@@ -50,7 +50,7 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
     :class:`~pyterrier_graph.graphs.hetero_graph.HeteroGraph` lists the relations and their directions.
 
     Args:
-        path: Folder of the graph; it may not exist yet, see :meth:`index`. Nothing is read before it is needed.
+        path: Folder of the graph. It need not exist before :meth:`index`; nothing is read before it is needed.
         verbose: Whether to show progress.
     """
 
@@ -64,14 +64,14 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         state = {"verbose": self.verbose, "vectors_folder": self.vectors_folder}
         return type(self), (self.path,), state
 
-    def _view(self) -> View:
+    def _view(self) -> HtmlCard:
         try:
             assert self.meta
             return super()._view()
         except FileNotFoundError:
-            return View({"documents": "not built yet"})
+            return HtmlCard({"documents": "not built yet"})
         except (OSError, ValueError) as error:
-            return View({"not readable": error})
+            return HtmlCard({"not readable": error})
 
     def index(
         self,
@@ -83,9 +83,9 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
     ) -> Self:
         """Builds the graph.
 
-        Documents are read once; only their docnos stay in memory. References may lead to later documents. References to
-        documents or passages that are not in the corpus are left out and counted in ``unresolved``. The graph appears
-        under its path when it is complete: if building fails or is killed, there is no graph, or the previous one.
+        Documents are read once; memory holds their docnos, codes and edges. References may lead to later documents.
+        References out of the corpus are left out and counted in ``unresolved``. The graph appears under its path when
+        it is complete: if building fails or is killed, there is no graph, or the previous one.
 
         Args:
             corpus_iter: Structured documents, or records (or a DataFrame of them) as
@@ -93,18 +93,17 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
                 ``references``, ``codes``), or with ``docno`` and ``text`` (``title``), which is split into passages, or
                 with sections, paragraphs or headings as the datasets of ir_datasets have them. For documents in another
                 format, pass ``map(read, documents)`` with a function that returns such records.
-            document: For a corpus of passages, the document of a row: the name of a field, or a function of the row.
-                See :func:`~pyterrier_graph.graphs.builder.documents_of_rows`: passages keep their docnos, and the
-                rows of a document must follow one another.
-            passage_words: Words per passage where texts are split.
-            overwrite: Whether to replace a graph that exists at this path.
+            document: For a corpus of passages: the field that names the document of a row, or a function of the row.
+                Passages keep their docnos, and the rows of a document must follow one another. See
+                :func:`~pyterrier_graph.graphs.builder.documents_of_rows`.
+            passage_words: Maximum number of words per passage where texts are split.
+            overwrite: Whether to replace an existing graph.
 
         Raises:
-            FileExistsError: If there is a graph at its path and ``overwrite`` is False, or other files.
+            FileExistsError: If the path has other files, or a graph and ``overwrite`` is False.
             TypeError: If ``corpus_iter`` is not an iterable.
-            ValueError: If a document is malformed, a docno comes twice, or there are no documents.
+            ValueError: If a document is malformed, a docno is repeated, or there are no documents.
         """
-        check_count("passage_words", passage_words)
         documents = (made for made, _ in structured_documents(corpus_iter, document, passage_words))
         replaced = os.path.isfile(self.path / META)
         if replaced and not overwrite:
@@ -146,7 +145,7 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         return self._open(lambda folder: Lookup(folder / PASSAGES))
 
     def summary(self) -> dict[str, Any]:
-        """The numbers of any graph, and under ``source`` the report of the reader whose documents were indexed."""
+        """Counts, as for any graph, and under ``source`` the report of the reader of the documents."""
         source = {"source": self.meta["source"]} if "source" in self.meta else {}
         return super().summary() | source
 
@@ -179,7 +178,7 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         query_graph: QueryPassageGraph | None = None,
         fields: bool = False,
     ) -> Iterator[dict[str, str]]:
-        """Records that any index can be built from, with the texts of neighbors as asked for.
+        """Yields records for any indexer, with the texts of neighbors on request.
 
         ::
 
@@ -188,16 +187,15 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         Without ``context``, records have ``docno``, ``title`` and ``text``. The title of a passage joins the titles of
         all sections around it; the text of a document joins all titles and passages except the document's title.
 
-        With ``context``, records have ``docno`` and ``text``: the texts of the neighbors (for a document, the neighbors
-        of its nodes), then the text of the passage or document, each distinct text once and on its own line. A title or
-        passage of the document itself that is among the neighbors moves to the context. A relation contributes at most
-        100 texts to a record: the first in document order, or the queries with the highest labels or scores.
+        With ``context``, records have ``docno`` and ``text``: the texts of the neighbors, then the text of the passage,
+        each distinct text once and on its own line. A relation contributes at most 100 texts to a record: the first in
+        document order, or the queries with the highest labels or scores.
 
-        With ``fields=True``, ``text`` is the own text only, and each relation of the context becomes a field, for
+        With ``fields=True``, ``text`` is the passage only, and each relation of the context becomes a field, for
         indexes that weight fields (in Terrier ``text_attrs=["text", "title", "relevant"], fields=True``, BM25F).
 
         Args:
-            kind: ``'passages'`` or ``'documents'``: one record for each.
+            kind: ``'passages'`` or ``'documents'``: one record for each. Documents have no context.
             context: Relations of this graph, or paths of them (``'title'``, ``'order'``, ``'title/title'``), and
                 relations of the query graph (``'relevant'``, ``'retrieved'``), whose queries are a passage's context.
                 The relation ``'title'`` leads to the nearest title.
@@ -213,63 +211,28 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
             pt.tqdm(rows, desc=kind, unit=kind[:-1], total=total, delay=1, disable=not self.verbose)
         )
 
-    def pseudo_queries(
-        self,
-        kinds: Sequence[str] | str = ("title", "question", "sentence"),
-        *,
-        count: int = 10_000,
-        seed: int = 0,
-    ) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Makes queries and judgments for any ``fit`` from the structure of the documents, where nobody has judged any.
-
-        * ``'title'``: the title of a section after those above it; relevant are the passages right below.
-        * ``'question'``: a title that ends with a question mark, by itself; relevant likewise.
-        * ``'sentence'``: a sentence of 5 to 40 words; relevant are the other passages of its section (the inverse cloze
-          task of Lee et al., Latent retrieval for weakly supervised open domain question answering, ACL 2019).
-
-        A query must not stand in the text that is indexed, or a model learns to find copies. A passage that has the
-        query as a sentence or a line is not judged; the text that the query is from is still in the graph, as
-        ``source``. Train with titles only what does not read them, neither in the text nor along a relation; remove the
-        source from the candidates for a sentence: ``run[run["docno"] != run["source"]]``.
-
-        Args:
-            kinds: One kind, or several.
-            count: Maximum number of queries of each kind, drawn at random.
-            seed: Seed of the draws.
-
-        Returns:
-            Topics ``qid, query, kind, source``, where source is the id of the section or passage that contains the
-            query, and judgments ``qid, docno, label`` of passages.
-
-        Raises:
-            ValueError: If a kind is unknown, or the draws of all kinds have no passage to be found.
-        """
-        return pseudo_queries(self, kinds, count, seed)
-
     def corpus_graph(
         self, relations: str | Sequence[str], k: int, path: str | os.PathLike[str]
     ) -> NpTopKCorpusGraph:
         """Writes relations as a corpus graph with k neighbors each, for adaptive retrieval by ``pyterrier_adaptive``.
 
-        Passages have the order of ``graph.get_corpus_iter()``. Every edge has weight 1. Where there are fewer than k
-        neighbors, the passage itself fills the row, with weight 0. Where there are more, the first relations win, then
-        the order of the graph.
+        Passages are in the order of ``graph.get_corpus_iter()``. Every edge has weight 1. If there are fewer than k
+        neighbors, the passage itself fills the row, with weight 0. If there are more, the first relations win, then the
+        order of the graph.
 
         Args:
-            relations: One relation or path, or several, such as ``['order', 'order_i']`` for the next and previous
-                passage.
-            k: Neighbors per passage.
+            relations: Relations or paths, such as ``['order', 'order_i']`` for the next and previous passage.
+            k: Number of neighbors per passage.
             path: Folder of the corpus graph, which must not exist yet.
 
         Raises:
             ImportError: If ``pyterrier_adaptive`` is not installed.
-            FileExistsError: If there is something at ``path``.
-            ValueError: If the graph has no such relation, or k is less than 1.
+            FileExistsError: If something exists at ``path``.
+            ValueError: If the graph has no such relation.
         """
         from pyterrier_adaptive import NpTopKCorpusGraph
 
         relations = check_relations(self, relations)
-        check_count("k", k)
         neighbors = self._first_neighbors(relations, k)
         passages = len(self.passage_nodes)
         table = np.repeat(np.arange(passages, dtype="<u4")[:, None], k, axis=1)  # (passages, k)
@@ -308,14 +271,12 @@ def structured_documents(
     document: str | DocumentOf | None,
     passage_words: int,
 ) -> Iterator[tuple[StructuredDocument, Any]]:
-    """The documents of a corpus, as in :meth:`DocumentGraph.index`, each with the lines of its nodes or None."""
+    """Documents of a corpus, as in :meth:`DocumentGraph.index`, each with the lines of its nodes or None."""
     if isinstance(corpus_iter, pd.DataFrame):
         corpus_iter = corpus_iter.astype(object).where(corpus_iter.notna(), None).to_dict("records")
     if isinstance(corpus_iter, str | Mapping) or not isinstance(corpus_iter, Iterable):
         raise TypeError(f"corpus_iter must be {DOCUMENTS}, got {corpus_iter!r:.60}")
     if document is not None:
-        if not callable(document):
-            check_type("document", document, str, "the name of a field, or a function of a row")
         return ((made, None) for made in documents_of_rows(corpus_iter, document))
     return (
         (

@@ -1,4 +1,4 @@
-"""The interface of all graphs over passages, and graphs in memory."""
+"""The interface of all graphs over passages, graphs in memory, and judgments of passages or documents."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from npids.lookup import Lookup
 
-from pyterrier_graph.checks import DataWarning, Shown, View, check_frame, check_type
+from pyterrier_graph.checks import DataWarning, check_frame
 from pyterrier_graph.documents.document import (
     PASSAGE_SEPARATOR,
     SECTION_SEPARATOR,
@@ -28,6 +28,7 @@ from pyterrier_graph.graphs.builder import Parts, compress, extract, locate, res
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.relations import (
     DOCUMENT,
+    INVERSE,
     STEP,
     TITLE,
     TITLES,
@@ -35,6 +36,7 @@ from pyterrier_graph.graphs.relations import (
     inverse_path,
     relation_names,
 )
+from pyterrier_graph.html import HtmlCard, HtmlDisplay
 from pyterrier_graph.storage.arrays import IDS_AT_ONCE, blocks, ids_of, numbers_of, some
 
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ def _stored_array(name: str, meaning: str) -> Any:
     return property(lambda graph: graph._array(name), doc=meaning)
 
 
-class HeteroGraph(Shown, ABC):
+class HeteroGraph(HtmlDisplay, ABC):
     """A graph of sections and passages with typed edges (Albarede et al. 2023, Sect. 3.1).
 
     Along an edge i -> j, node i aggregates from its neighbor j (paper: ``e_ij``, Eq. 1). Row i of a relation's
@@ -127,7 +129,7 @@ class HeteroGraph(Shown, ABC):
     # --- edges
 
     def edges(self, relation: str) -> CSR:
-        """The neighbors of every node along a relation: a row per node."""
+        """Neighbors of every node along a relation: a row per node."""
         if relation not in self.relations:
             raise KeyError(f"no relation {relation!r}: this graph has {', '.join(self.relations)}")
         return self._rows(relation)
@@ -151,18 +153,18 @@ class HeteroGraph(Shown, ABC):
         return CSR(self._array(f"{name}.indptr"), self._array(f"{name}.indices"))
 
     def neighbors(self, nodes: np.ndarray, path: str) -> tuple[np.ndarray, np.ndarray]:
-        """The nodes that a relation, or a path of relations, leads to.
+        """Neighbors of nodes along a relation or a path of relations.
 
         A path joins relations with ``/``: ``'structural/structural_i'`` leads from a passage to its section, and from
-        there to all other parts of that section. ``'titles'`` leads to all titles above a node, the nearest first.
+        there to everything else in that section. ``'titles'`` leads to all titles above a node, the nearest first.
 
         Args:
             nodes: Node numbers, which may repeat.
             path: The relation or path.
 
         Returns:
-            The position in ``nodes`` and the neighbor, for each edge, or for each distinct pair if the path has several
-            relations. Two arrays of int64.
+            The position in ``nodes`` and the neighbor of each edge (of each distinct pair, if the path has several
+            relations): two arrays of int64, shape (edges,).
 
         Raises:
             IndexError: If there is no such node.
@@ -182,22 +184,24 @@ class HeteroGraph(Shown, ABC):
         return pairs.row_index, pairs.indices
 
     def _all_titles(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        titles = self.edges(TITLE)
-        rows, reached = titles.select(nodes)
-        levels = [(rows, reached)]
+        titles, count = self.edges(TITLE), self.num_nodes
+        rows, reached = np.arange(len(nodes)), nodes
+        seen, levels = rows * count + reached, []
         while len(rows):
             position, reached = titles.select(reached)
-            rows = rows[position]
+            new = np.setdiff1d(rows[position] * count + reached, seen)  # edges may form a cycle
+            seen = np.concatenate([seen, new])
+            rows, reached = np.divmod(new, count)
             levels.append((rows, reached))
-        rows, reached = map(np.concatenate, zip(*levels, strict=True))
+        rows, reached = map(np.concatenate, zip((rows, rows), *levels, strict=True))
         order = np.argsort(rows, kind="stable")
         return rows[order], reached[order]
 
     def related_passages(self, nodes: np.ndarray, path: str) -> tuple[np.ndarray, np.ndarray]:
-        """The passages that a path connects with ``nodes`` in either direction.
+        """Passages that a path connects with ``nodes`` in either direction.
 
-        The root section of another document stands for that document's passages, because a reference that names a
-        document leads to its root section.
+        The root section of another document stands for the passages of that document, because references to a document
+        lead to its root section.
 
         Returns:
             The position in ``nodes`` and the passage of each distinct pair, ascending.
@@ -235,7 +239,7 @@ class HeteroGraph(Shown, ABC):
         ]
 
     def titles(self, nodes: np.ndarray) -> list[str]:
-        """The titles of the sections around each node, from the root down: ``"title - section"``."""
+        """Titles of the sections around each node, outermost first: ``"title - section"``."""
         levels: list[np.ndarray] = []
         above: np.ndarray = self.parent[np.asarray(nodes, dtype=np.int64)]
         while (above >= 0).any():
@@ -253,7 +257,7 @@ class HeteroGraph(Shown, ABC):
         ]
 
     def text_columns(self, fields: Iterable[str], ids: Sequence[str]) -> dict[str, Any]:
-        """Columns ``text`` and ``title``, as ``fields`` asks for them, of passages by id."""
+        """Columns ``text`` and ``title`` of passages by id; ``fields`` names the columns."""
         nodes = self.nodes_of(ids)
         load = {"text": self.texts, "title": self.titles}
         return {field: pd.array(load[field](nodes), dtype="str") for field in fields}
@@ -266,9 +270,9 @@ class HeteroGraph(Shown, ABC):
         return self._passage_ids is not None
 
     def nodes_of(self, identifiers: Sequence[str]) -> np.ndarray:
-        """Nodes by id of a passage (``docno%pN``, or its own id) or section (``docno%sN``); shape (n,), int64.
+        """Nodes of passages (``docno%pN``, or own ids) and sections (``docno%sN``); shape (n,), int64.
 
-        Raises KeyError, which names up to three ids, if the graph does not have some of them.
+        Raises KeyError, which names up to three ids, if some are not in the graph.
         """
         identifiers = list(identifiers)
         nodes = self.find(identifiers)
@@ -281,8 +285,7 @@ class HeteroGraph(Shown, ABC):
         return nodes
 
     def find(self, identifiers: Sequence[str]) -> np.ndarray:
-        """Nodes by id, as :meth:`nodes_of`, with -1 for an id that no node has."""
-        identifiers = _strings(identifiers)
+        """Nodes by id, as :meth:`nodes_of`, with -1 for unknown ids."""
         nodes = np.full(len(identifiers), -1, dtype=np.int64)
         if self.has_own_ids:
             position = numbers_of(self._passage_ids, identifiers)
@@ -333,28 +336,28 @@ class HeteroGraph(Shown, ABC):
         if (documents < 0).any():
             unknown = [docnos[row] for row in np.flatnonzero(documents < 0)]
             advice = "was the graph built from another corpus?"
-            if any(split_passage_id(docno)[1] is not None for docno in _strings(unknown)):
+            if any(split_passage_id(docno)[1] is not None for docno in unknown):
                 advice = "these are ids of passages, documents are needed: pt.text.max_passage() folds them"
             raise KeyError(f"{some(unknown, 'document')} not in the graph; {advice}")
         return documents
 
     def find_documents(self, docnos: Sequence[str]) -> np.ndarray:
-        """Document numbers by docno, as :meth:`document_of`, with -1 for an unknown docno."""
-        return numbers_of(self.docnos, _strings(docnos))
+        """Document numbers by docno, as :meth:`document_of`, with -1 for unknown docnos."""
+        return numbers_of(self.docnos, docnos)
 
     def docnos_of(self, documents: np.ndarray) -> list[str]:
         """Docnos by document number."""
         return ids_of(self.docnos, np.asarray(documents, dtype=np.int64))
 
     def passages_of_documents(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The passages of documents, in order: the position in ``documents`` and the node of each passage."""
+        """Passages of documents, in order: the position in ``documents`` and the node of each passage."""
         return self.document_passages.select(documents)
 
     def passage_qrels(self, qrels: pd.DataFrame) -> pd.DataFrame:
-        """Judgments of passages: if no passage is judged, a judgment of a document counts for all its passages.
+        """Judgments of passages. If only documents are judged, a judgment counts for all passages of its document.
 
-        Judgments ``qid, docno, label`` of what is not in the graph are left out with a warning. Raises KeyError if the
-        graph has nothing that is judged.
+        Judgments ``qid, docno, label`` of unknown docnos are left out with a warning. Raises KeyError if the graph has
+        no judged docno.
         """
         qrels = check_frame(qrels, self)
         if "docno" not in qrels.columns:
@@ -392,8 +395,28 @@ class HeteroGraph(Shown, ABC):
                     data[edge_type].edge_index = torch.from_numpy(edges)
         return data
 
+    def with_relations(self, data: HeteroData) -> GraphView:
+        """The same nodes with the edges of ``data``, which :meth:`to_hetero_data` returned and a transform changed.
+
+        ::
+
+            changed = graph.with_relations(T.ToUndirected()(graph.to_hetero_data()))
+            mean = ptg.GraphMean(changed, weights={"titles": 0.75, "rev_title": 0.2})
+
+        Every model takes the result as its graph. An edge type is a relation by its name, whatever the types of its
+        nodes; new names are allowed, and relations without edges stay empty. The inverse ``<name>_i`` always follows
+        from ``<name>``: edge types ``<name>_i`` count only where there are none of ``<name>``. Self-loops and repeated
+        edges are dropped.
+        """
+        ends: dict[str, list[np.ndarray]] = {}
+        for j_type, name, i_type in data.edge_types:
+            edge_index = data[j_type, name, i_type].edge_index
+            pair = data[i_type].node[edge_index[1]], data[j_type].node[edge_index[0]]
+            ends.setdefault(name, []).append(np.stack([end.numpy() for end in pair]))  # (2, edges)
+        return GraphView(self, {name: np.concatenate(pairs, 1) for name, pairs in ends.items()})
+
     def summary(self) -> dict[str, Any]:
-        """Numbers of documents, sections, passages, codes, edges per relation, and unresolved references."""
+        """Counts of documents, sections, passages, codes, edges per relation, and unresolved references."""
         passages = len(self.passage_nodes)
         return {
             "documents": len(self),
@@ -404,7 +427,7 @@ class HeteroGraph(Shown, ABC):
             "unresolved": dict(self.unresolved),
         }
 
-    def _view(self) -> View:
+    def _view(self) -> HtmlCard:
         from pyterrier_graph.html import in_words
 
         summary = self.summary()
@@ -416,20 +439,18 @@ class HeteroGraph(Shown, ABC):
             facts[f"{name} edges"] = (
                 f"{summary['edges'][name]:,}{words}{f' ({lost:,} unresolved)' if lost else ''}"
             )
-        return View(facts)
+        return HtmlCard(facts)
 
 
 def paper_relations(graph: HeteroGraph) -> tuple[str, ...]:
-    """All relations of a graph except ``title`` and its inverse, which the paper does not have."""
+    """Relations of a graph except ``title`` and its inverse, which are not in the paper."""
     return tuple(name for name in graph.relations if name not in (TITLE, inverse(TITLE)))
 
 
 def check_relations(graph: HeteroGraph, relations: Iterable[str] | str) -> list[str]:
-    """Relations or paths (``'title/title'``) as a list; raises ValueError if the graph does not have one of them."""
-    check_type("relations", relations, Iterable, "names of relations, such as 'title'")
+    """Returns relations or paths (``'title/title'``) as a list; raises ValueError if the graph lacks one."""
     paths = [relations] if isinstance(relations, str) else [*relations]
     for path in paths:
-        check_type("a relation", path, str, "a name such as 'title'")
         for relation in _steps(path):
             if relation not in graph.relations:
                 within = "" if relation == path else f" of the path {path!r}"
@@ -440,7 +461,7 @@ def check_relations(graph: HeteroGraph, relations: Iterable[str] | str) -> list[
 
 
 def warn_of_missing_edges(graph: HeteroGraph, relations: Iterable[str]) -> None:
-    """Warns about relations that have no effect, because the graph has no edges of them."""
+    """Warns about relations without edges, which have no effect."""
     for path in relations:
         for relation in _steps(path):
             if not len(graph.edges(relation).indices):
@@ -454,7 +475,7 @@ def _steps(path: str) -> list[str]:
 
 
 def documents_of(docnos: pd.Series, graph: HeteroGraph | None = None) -> pd.Series:
-    """The document ids of passage ids: ``docno%pN``, or own ids of the graph's passages. Other ids stay as they are."""
+    """Document ids of passages (``docno%pN``, or own ids of the graph's passages). Other ids stay unchanged."""
     if graph is not None and graph.has_own_ids:
         documents = fold(graph, docnos.tolist(), DOCUMENT)[1]
         return pd.Series(documents, index=docnos.index, dtype=object)
@@ -464,10 +485,10 @@ def documents_of(docnos: pd.Series, graph: HeteroGraph | None = None) -> pd.Seri
 def fold(
     graph: HeteroGraph, identifiers: list[str], relation: str, *, strict: bool = False
 ) -> tuple[np.ndarray, list[str]]:
-    """The nodes or documents that passages lead to, for ``relation`` as in ``DocumentGraph.fold``.
+    """Nodes or documents that passages lead to along ``relation``, as in ``DocumentGraph.fold``.
 
-    An id stays as it is if no passage has it, or if the passage leads nowhere. If ``strict``, an id that is not in the
-    graph raises KeyError.
+    An id stays unchanged if it is not a passage, or if the passage leads nowhere. With ``strict``, unknown ids raise
+    KeyError.
 
     Returns:
         The position in ``identifiers``, ascending, and the id of the node, for each pair of a passage and a node.
@@ -493,7 +514,7 @@ def fold(
 
 
 def vectors_folder(graph: Any) -> Path | None:
-    """Where models keep the vectors of a graph: its ``vectors_folder``, or next to it; None for a graph in memory."""
+    """The folder where models keep vectors of a graph: ``<path>.vectors`` by default; None for a graph in memory."""
     path, folder = getattr(graph, "path", None), getattr(graph, "vectors_folder", None)
     return Path(folder or f"{path}.vectors") if folder or path else None
 
@@ -501,12 +522,12 @@ def vectors_folder(graph: Any) -> Path | None:
 def judged_ids(
     docnos: pd.Series, qrels: pd.DataFrame, graph: HeteroGraph | None = None
 ) -> pd.Series:
-    """The id that judgments have for each passage: the id of its document, unless passages are judged."""
+    """The id that judgments use for each passage: its own if passages are judged, else that of its document."""
     return docnos if passages_are_judged(qrels, graph) else documents_of(docnos, graph)
 
 
 def passages_are_judged(qrels: pd.DataFrame, graph: HeteroGraph | None = None) -> bool:
-    """Whether passages are judged: with own ids, whether more judged ids are passages than documents of the graph."""
+    """Whether judgments are of passages. With own ids, the majority of judged ids decides."""
     if graph is None or not graph.has_own_ids:
         return bool(qrels["docno"].str.contains(PASSAGE_NUMBER).any())
     docnos = qrels["docno"].unique().tolist()
@@ -514,10 +535,7 @@ def passages_are_judged(qrels: pd.DataFrame, graph: HeteroGraph | None = None) -
 
 
 def passage_qrels(qrels: pd.DataFrame, passages: HeteroGraph | Lookup) -> pd.DataFrame:
-    """Judgments of passages, as :meth:`HeteroGraph.passage_qrels`, for a graph, or for the ids of all passages.
-
-    Without a graph, the ids of passages are ``docno%pN``.
-    """
+    """Judgments of passages, as :meth:`HeteroGraph.passage_qrels`, given a graph or the ids of all passages."""
     docnos = qrels["docno"].tolist()
     if not isinstance(passages, HeteroGraph):
         known = numbers_of(passages, docnos) >= 0
@@ -547,18 +565,13 @@ def passage_qrels(qrels: pd.DataFrame, passages: HeteroGraph | Lookup) -> pd.Dat
 
 
 def _passages_of(ids: Lookup, docnos: Sequence[str]) -> pd.DataFrame:
-    """The passages of some documents among the ids of all passages: ``docno, passage``."""
+    """Passages of ``docnos`` among the ids of all passages: ``docno, passage``."""
     tables = [pd.DataFrame({"docno": [], "passage": []}, dtype=object)]
     for numbers in blocks(len(ids), IDS_AT_ONCE):
         passages = pd.Series(ids_of(ids, numbers), dtype=object)
         table = pd.DataFrame({"docno": documents_of(passages), "passage": passages})
         tables.append(table[table["docno"].isin(docnos)])
     return pd.concat(tables)
-
-
-def _strings(values: Sequence[Any]) -> list[str]:
-    """The values, with ``''``, which is not an id, for anything but strings."""
-    return [value if isinstance(value, str) else "" for value in values]
 
 
 class _MemoryIds:
@@ -573,7 +586,7 @@ class _MemoryIds:
 
 
 class MemoryGraph(HeteroGraph):
-    """A graph in memory, such as that of a query's candidates. References that lead out of it are only counted."""
+    """A graph in memory, such as the graph of a query's candidates. References out of it are only counted."""
 
     def __init__(self, parts: Parts) -> None:
         self._node_texts = parts.texts
@@ -622,3 +635,57 @@ class MemoryGraph(HeteroGraph):
 
     def _texts(self, nodes: np.ndarray) -> list[str]:
         return [self._node_texts[node] for node in nodes.tolist()]
+
+
+class GraphView(HeteroGraph):
+    """The nodes of a graph with other edges: see :meth:`HeteroGraph.with_relations`.
+
+    Args:
+        graph: The graph.
+        edges: By relation, nodes i and the nodes j that they aggregate from, shape (2, edges).
+    """
+
+    def __init__(self, graph: HeteroGraph, edges: Mapping[str, np.ndarray]) -> None:
+        self.graph, self.vectors_folder = graph, vectors_folder(graph)
+        self.code_names, self.unresolved = graph.code_names, graph.unresolved
+        names = dict.fromkeys(name.removesuffix(INVERSE) for name in [*graph.relations, *edges])
+        self.relations = tuple(each for name in names for each in (name, inverse(name)))
+        self._edges: dict[str, CSR] = {}
+        for name in names:
+            back = edges.get(inverse(name), np.empty((2, 0), dtype=np.int64))
+            i, j = edges.get(name, back[::-1])
+            i, j = i[i != j], j[i != j]
+            self._edges[name] = CSR.distinct(i, j, self.num_nodes)
+            self._edges[inverse(name)] = CSR.distinct(j, i, self.num_nodes)
+
+    def __repr__(self) -> str:
+        return f"{self.graph!r}.with_relations(...)"
+
+    @property
+    def docnos(self) -> Any:  # type: ignore[override]
+        """Docnos by document number and back: those of the graph."""
+        return self.graph.docnos
+
+    @property
+    def _passage_ids(self) -> Any:  # type: ignore[override]
+        return self.graph._passage_ids
+
+    def fingerprint(self) -> str:
+        """A digest of the graph and of all edges."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
+        total = hashlib.sha256(self.graph.fingerprint().encode())
+        for name, rows in self._edges.items():
+            total.update(name.encode() + rows.indptr.tobytes() + rows.indices.tobytes())
+        return total.hexdigest()
+
+    def _array(self, name: str) -> np.ndarray:
+        relation, _, part = name.rpartition(".")
+        if relation in self._edges:
+            return getattr(self._edges[relation], part)
+        return self.graph._array(name)
+
+    def _texts(self, nodes: np.ndarray) -> list[str]:
+        return self.graph._texts(nodes)

@@ -1,4 +1,4 @@
-"""Transformers of a graph: documents to passages, and passages to texts, sections or documents."""
+"""Transformers that need a graph: documents to passages, and passages to texts, sections or documents."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -8,7 +8,7 @@ import pandas as pd
 import pyterrier as pt
 import pyterrier_alpha as pta
 
-from pyterrier_graph.checks import WithSignature, check_count, check_frame, check_type
+from pyterrier_graph.checks import WithSignature, check_frame
 from pyterrier_graph.graphs.context import MOST
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import (
@@ -24,7 +24,7 @@ FIELDS = ("text", "title")
 
 
 class Step(WithSignature, pt.Transformer):
-    """Base of transformers that learn nothing: their ``repr`` is their name and arguments."""
+    """Base of transformers without training. Their ``repr`` shows their name and arguments."""
 
     __repr__ = pta.transformer_repr
 
@@ -35,20 +35,19 @@ class Step(WithSignature, pt.Transformer):
 
 
 class Passages(Step):
-    """Replaces each document with all its passages, in document order, because graph models rank passages.
+    """Replaces each document with its passages, because graph models rank passages.
 
-    A passage has the score of its document. Ranks keep the order of the documents, and of the passages in a document.
-    A run of passages keeps its rows and gets their texts.
+    Passages have the score of their document, and are ranked in the order of the documents, then of the text. A run of
+    passages keeps its rows and gets their texts.
 
     Columns in: ``docno`` (of documents), and any others. Columns out: ``docno`` (of passages, ``docno%pN`` or their own
-    ids), ``text``, ``rank`` where there are ``qid`` and ``score``, and the other columns unchanged. The column
-    ``docid`` is left out, because it belongs to the document.
+    ids), ``text``, ``rank`` if there are ``qid`` and ``score``, and the other columns unchanged. The column ``docid``
+    is dropped, because it belongs to the document.
 
     Args:
         graph: The graph that contains the documents.
         titles: Whether texts begin with the titles of a passage's sections: ``"title - section: passage"``. Rerankers
-            that take token vectors from a store or the graph ignore texts.
-
+            that read a graph or stored vectors ignore texts.
     """
 
     def __init__(self, graph: HeteroGraph, *, titles: bool = False) -> None:
@@ -112,18 +111,16 @@ class GraphTextLoader(Step):
 
 
 class ExpandContext(Step):
-    """Adds related texts to the texts of results, for readers and language models that need more than a passage.
+    """Adds related texts to the texts of results, for language models that need more than a passage.
 
     ::
 
         index.hybrid() % 10 >> graph.widen(["titles", "order"], 300)
 
     Texts are in document order, one per line: a title precedes its passages. Texts of other documents come last. A
-    result's own text is always complete, even if it is longer than ``max_words``. Neighbors along the first relation
-    are tried first, and the nearest first within a relation (at most 100). A text that does not fit is left out.
-
-    Nothing is repeated. Within a result, equal texts count once. For a query, a neighbor is left out if it is a result
-    itself, or was added to a better one (by ``rank``, else ``score``, else row). So cut the ranking first.
+    result's own text is always complete. Neighbors along the first relation are tried first, and within a relation the
+    nearest first (at most 100). A text that does not fit is left out. So is a text that another result of the query
+    shows: results with better ranks come first, and a result's own text is never repeated.
 
     Columns in: ``qid, docno`` (of passages or sections), and any others. Columns out: the same, plus ``text``, and
     ``nodes``, a list of the ids of the passages and sections that make up the text.
@@ -138,91 +135,81 @@ class ExpandContext(Step):
     def __init__(self, graph: HeteroGraph, relations: Sequence[str] | str, max_words: int) -> None:
         self.graph = graph
         self.relations = check_relations(graph, relations)
-        warn_of_missing_edges(graph, self.relations)
         self.max_words = max_words
-        check_count("max_words", max_words)
+        warn_of_missing_edges(graph, self.relations)
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Expands the texts of results."""
         inp = check_frame(inp, self, numbers=("score", "rank"))
         pt.validate.result_frame(inp, context=self)
-        query = pd.factorize(inp["qid"])[0]
-        priority = inp["rank"] if "rank" in inp else -inp["score"] if "score" in inp else query
-        order = np.lexsort((priority, query))
-        targets, row = np.unique(self.graph.nodes_of(inp["docno"].tolist()), return_inverse=True)
-        nodes, texts, candidates = self._candidates(targets)
-        ids = np.array(self.graph.ids_of(nodes), dtype=object)
-        document = self.graph.document[nodes]
-        words = np.array([len(text.split()) for text in texts], dtype=np.int64)
-        own = candidates.indices[candidates.indptr[row]]  # a target is its own first candidate
-        used_by = np.full(len(nodes), -1)  # the last query that has each text
-        out = np.empty((len(inp), 2), dtype=object)
-        for results in np.split(order, np.flatnonzero(np.diff(query[order])) + 1):
-            used_by[own[results]] = query[results]
-            for result in results:
-                neighbors = candidates[row[result]]
-                free = (used_by[neighbors] != query[result]) & (words[neighbors] > 0)
-                chosen = self._fitting(own[result], neighbors[free], words)
-                used_by[chosen] = query[result]
-                elsewhere = document[chosen] != document[own[result]]
-                chosen = chosen[np.lexsort((chosen, elsewhere))]
-                out[result] = "\n".join(texts[chosen]), ids[chosen].tolist()
-        return inp.assign(text=pd.Series(out[:, 0], inp.index, dtype="str"), nodes=out[:, 1])
-
-    def _fitting(self, own: int, neighbors: np.ndarray, words: np.ndarray) -> np.ndarray:
-        """The result itself and the neighbors whose texts fit, tried in order."""
-        chosen, budget = [own], self.max_words - words[own]
-        while len(neighbors := neighbors[words[neighbors] <= budget]):
-            fits = np.cumsum(words[neighbors]) <= budget
-            chosen.extend(neighbors[fits])
-            budget -= words[neighbors[fits]].sum()
-            neighbors = neighbors[~fits]
-        return np.array(chosen)
-
-    def _candidates(self, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray, CSR]:
-        """Nodes, their texts, and a row per target: positions of itself and its neighbors, in the order of trial."""
-        pairs = [(np.arange(len(targets)), targets)]
-        pairs += [self.graph.neighbors(targets, relation) for relation in self.relations]
-        relation = np.repeat(np.arange(len(pairs)), [len(row) for row, _ in pairs])  # 0: itself
-        row, node = map(np.concatenate, zip(*pairs, strict=True))
-        frame = pd.DataFrame(
-            {"row": row, "relation": relation, "distance": abs(node - targets[row]), "node": node}
+        targets = self.graph.nodes_of(inp["docno"].tolist())
+        neighbors = self._neighbors(targets)
+        nodes = np.unique(np.concatenate([targets, neighbors.indices]))
+        texts = dict(zip(nodes.tolist(), self.graph.texts(nodes), strict=True))
+        qids = inp["qid"].tolist()
+        shown = {qid: {*targets[rows].tolist()} for qid, rows in inp.groupby("qid").indices.items()}
+        priority = inp["rank"] if "rank" in inp else -inp["score"] if "score" in inp else inp.index
+        expanded: list[list[int]] = [[] for _ in qids]
+        for row in np.argsort(priority, kind="stable").tolist():
+            own, related = int(targets[row]), neighbors[row].tolist()
+            expanded[row] = self._fitting(own, related, texts, shown[qids[row]])
+            shown[qids[row]].update(expanded[row])
+        lines = ["\n".join(texts[node] for node in chosen) for chosen in expanded]
+        ids = [self.graph.ids_of(np.array(chosen)) for chosen in expanded]
+        return inp.assign(
+            text=pd.Series(lines, inp.index, dtype="str"), nodes=pd.Series(ids, inp.index, object)
         )
-        frame = frame.sort_values([*frame.columns]).groupby(["row", "relation"]).head(MOST)
-        nodes, position = np.unique(frame["node"], return_inverse=True)
-        texts = np.array(self.graph.texts(nodes), dtype=object)
-        frame = frame.assign(text=texts[position], position=position)
-        frame = frame.drop_duplicates(["row", "text"])
-        rows = CSR.group(frame["row"].to_numpy(), frame["position"].to_numpy(), len(targets))
-        return nodes, texts, rows
+
+    def _fitting(
+        self, own: int, neighbors: list[int], texts: dict[int, str], shown: set[int]
+    ) -> list[int]:
+        """A result and the neighbors that fit, in document order; neighbors in ``shown`` are left out."""
+        chosen, tried = [own], {texts[own]}
+        budget = self.max_words - len(texts[own].split())
+        for node in neighbors:
+            text, words = texts[node], len(texts[node].split())
+            if node not in shown and text not in tried and 0 < words <= budget:
+                chosen.append(node)
+                budget -= words
+            tried.add(text)
+        document = self.graph.document
+        return sorted(chosen, key=lambda node: (document[node] != document[own], node))
+
+    def _neighbors(self, targets: np.ndarray) -> CSR:
+        """The neighbors of each target in the order of trial."""
+        frames = [pd.DataFrame({"row": [], "node": []}, dtype=np.int64)]
+        for relation in self.relations:
+            row, node = self.graph.neighbors(targets, relation)
+            nearest = np.lexsort((node, abs(node - targets[row]), row))
+            frame = pd.DataFrame({"row": row[nearest], "node": node[nearest]})
+            frames.append(frame.groupby("row").head(MOST))
+        rows = pd.concat(frames)
+        return CSR.group(rows["row"].to_numpy(), rows["node"].to_numpy(), len(targets))
 
 
 class Fold(Step):
-    """Ranks sections, documents, or other nodes by the best passages that lead to them along a relation.
+    """Ranks sections, documents or other nodes by their best passages.
 
     ::
 
         sections = bm25 >> graph.fold("structural") >> pt.text.get_text(graph)
 
-    A node has the score of its best passage. Ties keep the order of the passages' ranks, or of the rows if there are no
-    ranks. A passage that leads to several nodes gives its score to each of them. A passage that leads to no node stays
-    as it is, for example with ``'title'`` a passage under no title; so does a section. With ``'document'``, sections
-    lead to their documents, and a document stays as it is.
+    A passage gives its score to each node that it leads to along a relation, and a node keeps the best score. Ties keep
+    the order of the ranks, or of the rows without ranks. A passage that leads nowhere stays in the run, for example
+    with ``'title'`` a passage under no title; so does a section. With ``'document'``, sections lead to their documents,
+    and documents stay in the run.
 
     Columns in: ``qid, docno, score``, of passages, and any others. Columns out: ``docno`` (the id of the node, such as
-    ``docno%sN`` for a section), ``score``, ``rank``, ``passage`` (the ``docno`` of the best passage), and all other
-    columns with the values of the best passage; ``docid`` is left out, because it belongs to the passage.
+    ``docno%sN`` for a section), ``score``, ``rank``, ``passage`` (the ``docno`` of the best passage), and the other
+    columns of the best passage except ``docid``.
 
     Args:
         graph: The graph that contains the passages.
-        relation: What to fold passages into: a relation of the graph, a path of relations
-            (``'structural/structural'``), or ``'document'`` for their documents, whose ids are docnos. In contrast to
-            ``pt.text.max_passage()``, the graph determines the document of a passage.
+        relation: A relation of the graph, a path (``'structural/structural'``), or ``'document'``. In contrast to
+            ``pt.text.max_passage()``, the graph determines the document of a passage, not its id.
     """
 
     def __init__(self, graph: HeteroGraph, relation: str = "structural") -> None:
-        expected = "the name of a relation, such as 'structural', or 'document'"
-        check_type("relation", relation, str, expected)
         if relation != DOCUMENT:
             warn_of_missing_edges(graph, check_relations(graph, [relation]))
         self.graph = graph

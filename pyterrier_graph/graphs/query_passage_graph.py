@@ -16,18 +16,11 @@ import pandas as pd
 import pyterrier as pt
 from npids.lookup import Lookup
 
-from pyterrier_graph.checks import (
-    Shown,
-    View,
-    WithSignature,
-    check_count,
-    check_frame,
-    check_type,
-    query_texts,
-)
+from pyterrier_graph.checks import WithSignature, check_frame, query_texts
 from pyterrier_graph.graphs.csr import CSR, checked, offsets
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph, passage_qrels
-from pyterrier_graph.graphs.relations import GENERATED, RELEVANT, RETRIEVED, inverse
+from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED, inverse
+from pyterrier_graph.html import HtmlCard, HtmlDisplay
 from pyterrier_graph.storage.arrays import (
     DOCNOS,
     ArrayWriter,
@@ -59,16 +52,12 @@ if TYPE_CHECKING:
 BATCH = 256  # queries to retrieve for, edges to encode, or passages whose ids are read, at once
 QIDS = "qids.npids"
 FEATURES = "features"
-QUERYGEN = "querygen"  # the column of pyterrier_doc2query
-PASSAGES = "a DocumentGraph, a FlexIndex, or docnos in the order of an index"
-COMPARED = (
-    8  # edges that are encoded first, to distinguish encoders when interrupted work continues
-)
+COMPARED = 8  # edges that are encoded first, to notice another encoder when work is resumed
 
 PairEncoder = Callable[[list[str], list[str]], Any]
 
 
-class QueryPassageGraph(Shown, WithSignature, StoredGraph):
+class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
     """The bipartite graph of training queries and a corpus's passages, stored and memory-mapped (GNN-encoder).
 
     ::
@@ -76,10 +65,9 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
         graph = QueryPassageGraph("train.graph").build(topics, index, retriever, qrels=qrels)
         edges = graph.without(loss_queries).edges_of_passages(passages, "relevant")
 
-    Edges have a type: ``'retrieved'``, with the score of the retriever, ``'relevant'``, with the label as score, or
-    ``'generated'``, with score 1, from queries that a model has generated. Queries have the order of the topics,
-    generated ones follow. Passages have the order of the index or document graph that was given, and may have no edges.
-    The edges of a type are numbered from 0, by query, then by passage.
+    Edges have a type: ``'retrieved'``, with the score of the retriever, or ``'relevant'``, with the label as score.
+    Queries are in the order of the topics, and passages in the order of the index or document graph that they come
+    from. The edges of a type are numbered from 0, by query, then by passage.
 
     Args:
         path: Folder of the graph; it may not exist yet, see :meth:`build`. Nothing is read before it is needed.
@@ -101,24 +89,23 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
         kind, arguments, state = super().__reduce__()
         return kind, arguments, state | {"_masked": self._masked, "_dropped": self._dropped}
 
-    def _view(self) -> View:
+    def _view(self) -> HtmlCard:
         if not self.built():
-            return View({"queries": "not built yet"})
+            return HtmlCard({"queries": "not built yet"})
         sizes = {"queries": self.num_queries, "passages": self.num_passages}
         sizes |= {f"{edge_type} edges": edges for edge_type, edges in self.num_edges.items()}
-        return View(sizes)
+        return HtmlCard(sizes)
 
     # --- building
 
     def build(
         self,
-        topics: pd.DataFrame | None,
+        topics: pd.DataFrame,
         passages: HeteroGraph | FlexIndex | Lookup | Iterable[str],
         retriever: pt.Transformer | None = None,
         *,
         k: int = 25,
         qrels: pd.DataFrame | None = None,
-        generated: pd.DataFrame | None = None,
         workers: Workers = 1,
     ) -> Self:
         """Builds the graph from judgments, and by retrieving the best passages of each query.
@@ -128,47 +115,25 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
         the queries and all edges.
 
         Args:
-            topics: The queries: ``qid, query``, and other columns that the retriever needs. None: all are generated.
+            topics: The queries: ``qid, query``, and other columns that the retriever needs.
             passages: The corpus: a document graph (its passages), an index of passages, or docnos in an index's order.
-            retriever: Finds passages, ``qid, query`` to ``qid, docno, score``. The rows of a run are
-                ``pt.Transformer.from_df(run)``. None: there are only ``'relevant'`` edges.
-            k: Passages per query: the best by score, among equals those that come first.
-            qrels: Judgments: ``qid, docno, label``, of passages, or of documents for all their passages. Labels above 0
-                make ``'relevant'`` edges. Judgments of other queries are ignored, and those of other passages with a
-                warning.
-            generated: Queries that a model has generated from passages: ``docno`` and ``querygen``, a list or lines of
-                queries, as pyterrier_doc2query makes them, or ``docno`` and ``query``, a row per query. They become
-                nodes with ids such as ``generated:0``, whose edges are ``'generated'``, never ``'relevant'``. Equal
-                texts are one query. Nothing is retrieved for them.
+            retriever: Finds passages for queries: ``qid, query`` to ``qid, docno, score``. For a stored run, use
+                ``pt.Transformer.from_df(run)``. Without a retriever, there are no ``'retrieved'`` edges.
+            k: Number of passages per query: those with the highest scores.
+            qrels: Judgments ``qid, docno, label`` of passages, or of documents for all their passages. Labels above 0
+                become ``'relevant'`` edges. Judgments of other queries are ignored; judgments of unknown passages are
+                ignored with a warning.
             workers: Number of processes that retrieve, or ``'ray'``: see :mod:`~pyterrier_graph.storage.shards`.
 
         Raises:
-            FileExistsError: If there is something at its path already.
-            KeyError: If a retrieved docno, or everything that is judged, is not in the corpus.
+            FileExistsError: If something exists at the path.
+            KeyError: If a retrieved docno is not in the corpus, or no judged docno is.
             ValueError: If queries or passages are missing or not unique, or a score is not finite.
         """
-        check_count("k", k)
         check_workers(workers)
-        check_type(
-            "retriever",
-            retriever,
-            (pt.Transformer, type(None)),
-            "a transformer that retrieves, or None",
-        )
-        made, sources = (
-            (pd.DataFrame(columns=["qid", "query"]), None)
-            if generated is None
-            else _generated(generated)
-        )
-        if topics is not None or generated is None:
-            topics = _checked_topics(topics)
-            if retriever is None and qrels is None:
-                raise ValueError("a graph of queries needs a retriever, qrels, or both")
-        else:
-            topics = made[:0]
-            if retriever is not None or qrels is not None:
-                raise ValueError("a retriever and qrels need topics, which are None")
-        queries = _checked_topics(pd.concat([topics[["qid", "query"]], made]))
+        topics = _checked_topics(topics)
+        if retriever is None and qrels is None:
+            raise ValueError("a graph of queries needs a retriever, qrels, or both")
         meta = kind_of(self)
         with atomic_folder(self.path, meta) as folder:
             file = _write_docnos(folder / DOCNOS, passages, verbose=self.verbose)
@@ -177,8 +142,6 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
                 count = len(docnos)
                 if qrels is not None:
                     edges[RELEVANT] = _judged(topics["qid"], qrels, docnos, passages)
-                if sources is not None:
-                    edges[GENERATED] = _judged(queries["qid"], sources, docnos, passages)
             if retriever is not None:
                 inputs = meta | {
                     "docnos_sha256": file_sha256(file),
@@ -189,10 +152,9 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
                 shards = ShardWriter(folder.parent, len(topics), BATCH, inputs)
                 options = {"workers": workers, "disable": not self.verbose}
                 edges = {RETRIEVED: _retrieved(shards, topics, retriever, k, file, options)} | edges
-            edges = {name: rows.extended(len(queries)) for name, rows in edges.items()}
-            _write(folder, queries, edges, count)
+            _write(folder, topics, edges, count)
             sizes = {name: len(rows.indices) for name, rows in edges.items()}
-            meta |= {"queries": len(queries), "passages": count, "edges": sizes, "k": k}
+            meta |= {"queries": len(topics), "passages": count, "edges": sizes, "k": k}
         return self
 
     def add_edge_features(
@@ -254,7 +216,7 @@ class QueryPassageGraph(Shown, WithSignature, StoredGraph):
 
     @property
     def edge_types(self) -> tuple[str, ...]:
-        """Some of ``'retrieved'``, ``'relevant'`` and ``'generated'``."""
+        """``'retrieved'``, ``'relevant'``, or both."""
         return tuple(self.meta["edges"])
 
     @cached_property
@@ -420,54 +382,28 @@ def texts_of_passages(texts: pt.Transformer, docnos: list[str]) -> list[str]:
 
 
 def _checked_topics(topics: pd.DataFrame) -> pd.DataFrame:
-    """Queries ``qid, query``, each of them once; ids are text."""
+    """The queries with string ids; raises ValueError if a qid repeats or a query has no text."""
     topics = check_frame(topics, "topics")
     pt.validate.query_frame(topics, extra_columns=["query"])
     if not len(topics):
         raise ValueError("a graph needs queries, there are none")
     topics = topics.astype({"qid": str}).reset_index(drop=True)
-    twice = topics["qid"][topics["qid"].duplicated()]
-    if len(twice):
-        raise ValueError(f"query {twice.iloc[0]!r} comes twice: qids must be unique")
+    repeated = topics["qid"][topics["qid"].duplicated()]
+    if len(repeated):
+        raise ValueError(f"query {repeated.iloc[0]!r} comes twice: qids must be unique")
     query_texts(topics)  # raises ValueError if a query has no text
     return topics
 
 
-def _generated(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Generated queries ``qid, query``, each distinct text once, and the passages that they are from, as judgments."""
-    frame = check_frame(frame, "generated")
-    pt.validate.columns(frame, includes=["docno"])
-    if QUERYGEN in frame.columns:
-        lists = frame[QUERYGEN].map(
-            lambda texts: texts.split("\n") if isinstance(texts, str) else texts
-        )
-        frame = frame[["docno"]].assign(query=lists).explode("query")
-    pt.validate.columns(frame, includes=["docno", "query"])
-    frame = frame[["docno", "query"]].dropna(subset=["query"]).reset_index(drop=True)
-    for query in frame["query"]:
-        check_type("a generated query", query, str, "a text")
-    frame["query"] = frame["query"].str.strip()
-    frame = frame[frame["query"] != ""].drop_duplicates(ignore_index=True)
-    if not len(frame):
-        raise ValueError("generated= has no query")
-    number, distinct = pd.factorize(frame["query"])
-    qids = pd.Series([f"{GENERATED}:{n}" for n in range(len(distinct))])
-    return pd.DataFrame({"qid": qids, "query": distinct}), pd.DataFrame(
-        {"qid": qids.iloc[number].to_numpy(), "docno": frame["docno"], "label": 1}
-    )
-
-
 def _judged(qids: pd.Series, qrels: pd.DataFrame, docnos: Lookup, passages: Any) -> CSR:
-    """The relevant passages of queries: judgments ``qid, docno, label`` whose label is above 0."""
+    """Relevant passages of each query, from judgments ``qid, docno, label`` with labels above 0."""
     qrels = check_frame(qrels, "qrels", numbers=("label",))
     pt.validate.columns(qrels, includes=["qid", "docno", "label"])
-    qrels = qrels.loc[qrels["label"] > 0, ["qid", "docno", "label"]].astype(
-        {"qid": str, "docno": str}
-    )
-    qrels = qrels[qrels["qid"].isin(qids)]
+    qrels = qrels.astype({"qid": str, "docno": str})
+    qrels = qrels[(qrels["label"] > 0) & qrels["qid"].isin(qids)]
     if not len(qrels):
         raise ValueError(
-            "the qrels have no relevant passage of these queries: are they judgments of others?"
+            "the qrels have no relevant passage of these queries: do they belong to other queries?"
         )
     qrels = passage_qrels(qrels, passages if isinstance(passages, HeteroGraph) else docnos)
     return _edges(qids, qrels.rename(columns={"label": "score"}), docnos, "qrels")
@@ -487,24 +423,26 @@ def _retrieved(
     def read(numbers: np.ndarray) -> pd.DataFrame:
         return topics.iloc[numbers].reset_index(drop=True)
 
-    def edges_of(asked: pd.DataFrame) -> dict[str, np.ndarray]:
-        results = check_frame(_unwrapped(pipeline.transform(asked)), pipeline, numbers=("score",))
+    def edges_of(queries: pd.DataFrame) -> dict[str, np.ndarray]:
+        results = _unwrapped(pipeline.transform(queries))
+        results = check_frame(results, pipeline, numbers=("score",))
         pt.validate.result_frame(results, extra_columns=["score"])
+        results = results.sort_values("score", ascending=False, kind="stable")
         with Lookup(docnos_file) as docnos:
-            edges = _edges(asked["qid"], results, docnos, "results", k)
+            edges = _edges(queries["qid"], results.groupby("qid").head(k), docnos, "results")
         return {"lengths": edges.lengths, "indices": edges.indices, "scores": edges.data["scores"]}
 
     shards.compute(edges_of, read=read, desc="retrieving", unit="query", delay=1, **options)
-    parts = [*shards.read()]
+    batches = [*shards.read()]
     lengths, indices, scores = (
-        np.concatenate([arrays[name] for arrays in parts])
+        np.concatenate([arrays[name] for arrays in batches])
         for name in ("lengths", "indices", "scores")
     )
     return CSR(offsets(lengths), indices, {"scores": scores})
 
 
-def _unwrapped(results: Any) -> Any:
-    """Results with plain values; pyterrier_dr gives an array of one value where a query has a single result."""
+def _unwrapped(results: pd.DataFrame) -> pd.DataFrame:
+    """Replaces arrays by their value; pyterrier_dr returns one where a query has a single result."""
     columns = results.columns.intersection(["docno", "docid", "score", "rank"])
     arrays = [
         name for name in columns if len(results) and isinstance(results[name].iloc[0], np.ndarray)
@@ -512,33 +450,26 @@ def _unwrapped(results: Any) -> Any:
     return results.assign(**{name: np.concatenate([*results[name]]) for name in arrays})
 
 
-def _edges(
-    qids: pd.Series, rows: pd.DataFrame, docnos: Lookup, source: str, k: int | None = None
-) -> CSR:
-    """A row per query with the passages of ``qid, docno, score``: all of them, or the k best by score."""
-    rows = rows[["qid", "docno", "score"]].astype({"qid": str, "docno": str}).reset_index(drop=True)
+def _edges(qids: pd.Series, rows: pd.DataFrame, docnos: Lookup, source: str) -> CSR:
+    """Passages of each query with their scores, from rows ``qid, docno, score``."""
+    rows = rows[["qid", "docno", "score"]].astype({"qid": str, "docno": str})
     with np.errstate(over="ignore"):
         rows["score"] = rows["score"].astype(np.float32)
-
-    def refuse(wrong: Any, message: str) -> None:
-        for qid, docno in rows.loc[wrong, ["qid", "docno"]].head(1).itertuples(index=False):
-            raise ValueError(f"query {qid!r}, passage {docno!r} {message} in the {source}")
-
     rows["query"] = pd.Index(qids).get_indexer(rows["qid"])
-    refuse(rows["query"] < 0, "is of a query that was not asked for")
-    refuse(~np.isfinite(rows["score"]), "has a score that is not a finite 32-bit number")
-    if k is not None:
-        rows = (
-            rows.sort_values(["query", "score"], ascending=[True, False], kind="stable")
-            .groupby("query")
-            .head(k)
-        )
     rows["passage"] = numbers_of(docnos, rows["docno"].tolist())
     if unknown := rows["docno"][rows["passage"] < 0].unique().tolist():
         raise KeyError(
-            f"{some(unknown, 'docno')} of the {source} not among the passages: are they of another corpus?"
+            f"{some(unknown, 'docno')} of the {source} not among the passages: "
+            "do they belong to another corpus?"
         )
-    refuse(rows.duplicated(["query", "passage"]), "comes twice")
+    mistakes = {
+        "has a query that was not asked": rows["query"] < 0,
+        "has a score that is not a finite 32-bit number": ~np.isfinite(rows["score"]),
+        "comes twice": rows.duplicated(["query", "passage"]),
+    }
+    for mistake, is_wrong in mistakes.items():
+        for qid, docno in rows.loc[is_wrong, ["qid", "docno"]].head(1).itertuples(index=False):
+            raise ValueError(f"query {qid!r}, passage {docno!r} {mistake} in the {source}")
     rows = rows.sort_values(["query", "passage"])
     query, passage = rows["query"].to_numpy(), rows["passage"].to_numpy()
     return CSR.group(query, passage, len(qids), scores=rows["score"].to_numpy())
@@ -561,13 +492,11 @@ def _write(folder: Path, topics: pd.DataFrame, edges: Mapping[str, CSR], num_pas
 
 def _write_docnos(file: Path, passages: Any, *, verbose: bool) -> Path:
     """Writes the ids of passages, in order."""
+    docnos = _docnos(passages)
+    progress = pt.tqdm(docnos, desc="reading docnos", unit="passage", delay=1, disable=not verbose)
     docno = None
     with writing_ids(file) as ids:
-        for docno in pt.tqdm(
-            _docnos(passages), desc="reading docnos", unit="passage", delay=1, disable=not verbose
-        ):
-            if not isinstance(docno, str) or not docno:
-                raise ValueError(f"a docno must be a text, got {docno!r}")
+        for docno in progress:
             ids.add(docno)
         if docno is None:
             raise ValueError("a graph needs passages, there are none")
@@ -585,7 +514,7 @@ def _docnos(passages: Any) -> Iterable[str]:
     docnos = passages.docnos() if hasattr(passages, "docnos") else passages
     if isinstance(docnos, str | os.PathLike | pd.DataFrame):
         raise TypeError(
-            f"passages must be {PASSAGES}, got {str(docnos)[:60]!r} ({type(docnos).__name__})"
+            "passages must be a DocumentGraph, a FlexIndex, or docnos in the order of an index, "
+            f"got {type(docnos).__name__}"
         )
-    check_type("passages", docnos, Iterable, PASSAGES)
     return docnos

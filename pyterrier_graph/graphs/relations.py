@@ -1,4 +1,4 @@
-"""Relations of a graph: their names, their inverses, and paths of them such as ``'title/title'``."""
+"""Relations of a graph: names, inverses, and paths such as ``'title/title'``."""
 
 from __future__ import annotations
 
@@ -9,15 +9,10 @@ import numpy as np
 
 ORDER, STRUCTURAL, TITLE = "order", "structural", "title"
 TITLES = "titles"  # all titles above a node: title, title/title, ...
-RETRIEVED, RELEVANT, GENERATED = "retrieved", "relevant", "generated"
-QUERY_RELATIONS = {
-    RETRIEVED: "a retriever",
-    RELEVANT: "qrels=",
-    GENERATED: "generated=",
-}  # of a query graph, and the argument of build() that makes its edges
-DOCUMENT = (
-    "document"  # not a relation of a graph; in folds, it leads from a passage to its document
-)
+RETRIEVED, RELEVANT = "retrieved", "relevant"
+# relations of a query graph, and the argument of QueryPassageGraph.build() that makes their edges
+QUERY_RELATIONS = {RETRIEVED: "a retriever", RELEVANT: "qrels="}
+DOCUMENT = "document"  # not a relation of a graph: folds passages into documents
 SELF = "SELF"  # the relation of a node to itself in Albarede et al. 2023
 OWN = "own"  # in explanations, the passage whose score is explained
 INVERSE = "_i"
@@ -27,7 +22,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 def inverse(relation: str) -> str:
-    """Name of the inverse relation: ``order`` and ``order_i``."""
+    """Name of the inverse relation: ``order`` to ``order_i``, and back."""
     return relation.removesuffix(INVERSE) if relation.endswith(INVERSE) else relation + INVERSE
 
 
@@ -46,7 +41,7 @@ def relation_names(named: Iterable[str]) -> tuple[str, ...]:
 
 
 def check_relation_name(relation: str) -> None:
-    """Raises ValueError if the links or references of a document cannot have this name."""
+    """Raises ValueError if links and references cannot have this name."""
     if not _NAME.fullmatch(relation) or relation.endswith(INVERSE):
         allowed = f"allowed are lower-case letters, digits and '_'; names ending in '{INVERSE}' are inverses"
         raise ValueError(f"a relation cannot be called {relation!r}: {allowed}")
@@ -57,7 +52,7 @@ def check_relation_name(relation: str) -> None:
 
 
 def inverse_path(path: str) -> str:
-    """The path that leads back: ``'order/structural'`` and ``'structural_i/order_i'``."""
+    """The path that leads back: ``'order/structural'`` to ``'structural_i/order_i'``."""
     return STEP.join(inverse(relation) for relation in reversed(path.split(STEP)))
 
 

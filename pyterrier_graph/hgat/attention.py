@@ -1,13 +1,13 @@
-"""Attention along the edges of a graph, and the plan of which node states an HGAT computes from which others.
+"""Attention along the edges of a graph, and the plan of the node states that an HGAT computes.
 
-In the No out and No self variants, the state of a node depends on the target that it is computed for (Albarede et al.
-2023, Sect. 3.3: j != tgt). So a state is identified by a node and a target. Only nodes near a target have a state that
-depends on it; the states of all other nodes are computed once for all targets.
+In the No out and No self variants, the state of a node depends on the target passage that it is computed for (Albarede
+et al. 2023, Sect. 3.3: j != tgt). So a node and a target identify a state. Only states near a target depend on it; all
+other states are computed once for all targets.
 
-Scaled dot-product attention is computed between token matrices of unequal lengths. The attention of one edge is
-independent of all others: the softmax is over the tokens of one neighbor, and the results are summed over the
-neighbors. The tokens of the nodes are in the last dimension, because a softmax along short rows is slow on CPUs
-(``scaled_dot_product_attention`` takes two to three times as long for passages of 40 tokens).
+Scaled dot-product attention works on token matrices of unequal lengths. Each edge has its own softmax, over the tokens
+of one neighbor; the results are summed over the neighbors. The tokens of the nodes are in the last dimension, because a
+softmax along short rows is slow on CPUs (``scaled_dot_product_attention`` takes two to three times as long for passages
+of 40 tokens).
 """
 
 from __future__ import annotations
@@ -17,33 +17,35 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from pyterrier_graph.encoders.token_encoder import TokenStates
+from pyterrier_graph.graphs.csr import CSR, ranges
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.relations import SELF, inverse_path
 
 ALL_TARGETS = -1
 PADDED_TOKENS_AT_ONCE = 2_048
+PAIRS_AT_ONCE = 65_536  # of tokens, which a layer of PyTorch Geometric compares
 
 
 class Edges(NamedTuple):
-    """Edges of one relation from nodes to the neighbors that they attend to, numbered compactly."""
+    """Edges of one relation: which nodes attend to which neighbors, by position in two lists of nodes."""
 
     nodes: Tensor  # nodes that have neighbors, distinct and ascending, shape (nodes,)
-    neighbors: Tensor  # nodes that they attend to, likewise, shape (neighbors,)
+    neighbors: Tensor  # nodes that they attend to, distinct and ascending, shape (neighbors,)
     pairs: Tensor  # positions in ``nodes`` and in ``neighbors``, shape (2, edges)
 
     @classmethod
     def of(cls, node: np.ndarray, neighbor: np.ndarray) -> Edges:
-        """Numbers the ends of distinct edges."""
+        """Edges between nodes given by number, each edge once."""
         nodes, node = np.unique(node, return_inverse=True)
         neighbors, neighbor = np.unique(neighbor, return_inverse=True)
         return cls(*map(torch.from_numpy, (nodes, neighbors, np.stack([node, neighbor]))))
 
     def sum(self, values: Tensor) -> Tensor:
-        """Sum of each node's neighbors' values, float32; (neighbors,) to (nodes,)."""
+        """Sums the values of each node's neighbors, shape (neighbors,) to (nodes,); float32."""
         total = torch.zeros(len(self.nodes), device=values.device)
         return total.index_add_(0, self.pairs[0], values.float()[self.pairs[1]])
 
@@ -57,10 +59,10 @@ def attend_along_edges(
     heads: int,
     dropout: float = 0.0,
 ) -> Tensor:
-    """Each node's tokens attend to the tokens of each of its neighbors; returns the sums over the neighbors, float32.
+    """The tokens of each node attend to the tokens of each neighbor; returns the sums over the neighbors, float32.
 
-    ``queries`` are projected states of ``edges.nodes``, ``keys`` and ``values`` of ``edges.neighbors``. The result has
-    the shape of ``queries.values``: (tokens of all nodes, d).
+    ``queries`` are projected states of ``edges.nodes``; ``keys`` and ``values`` are projected states of
+    ``edges.neighbors``. The result has the shape of ``queries.values``: (tokens of all nodes, d).
     """
     node, neighbor = edges.pairs
     has_tokens = (queries.lengths[node] > 0) & (keys.lengths[neighbor] > 0)
@@ -81,7 +83,7 @@ def attend_along_edges(
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, heads: int, dropout: float) -> Tensor:
-    """Attention in a batch of matrices of shape (tokens, d); the mask, shape (batch, key tokens), marks the keys."""
+    """Attention between matrices of shape (batch, tokens, d); ``mask`` marks real keys, shape (batch, key tokens)."""
     # (batch, heads, tokens, d / heads)
     q, k, v = (tensor.unflatten(2, (heads, -1)).transpose(1, 2) for tensor in (q, k, v))
     scores = k @ (q * q.shape[-1] ** -0.5).transpose(2, 3)  # (batch, heads, key, query tokens)
@@ -93,8 +95,35 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, heads: int, dropout: 
     return (v.transpose(2, 3) @ weights).permute(0, 3, 1, 2).flatten(2)
 
 
+def layer_along_edges(
+    layer: nn.Module, targets: TokenStates, sources: TokenStates, edges: Edges
+) -> Tensor:
+    """As :func:`attend_along_edges`, by a bipartite layer, whose nodes are tokens; shape (tokens of all nodes, d).
+
+    Each token of a node is connected with all tokens of one neighbor, edge by edge, so that any softmax is over the
+    tokens of this neighbor. ``targets`` are states of ``edges.nodes``, ``sources`` of ``edges.neighbors``.
+    """
+    node, neighbor = edges.pairs
+    lengths, key_lengths = targets.lengths[node], sources.lengths[neighbor]
+    has_tokens = (lengths > 0) & (key_lengths > 0)
+    node, neighbor = node[has_tokens], neighbor[has_tokens]
+    pairs = (lengths * key_lengths)[has_tokens]
+    total = torch.zeros_like(targets.values, dtype=torch.float32)
+    batch = pairs.cumsum(0) // PAIRS_AT_ONCE
+    for number in batch.unique_consecutive():
+        chosen = batch == number
+        bounds, rows = ranges(targets.offsets[node[chosen]], targets.lengths[node[chosen]])
+        keys = sources.select(neighbor[chosen])
+        edge = torch.repeat_interleave(bounds.diff())  # of each target token
+        tokens = torch.arange(len(keys.values), device=rows.device)
+        target, source = CSR(keys.offsets, tokens).select(edge)
+        out = layer((keys.values, targets.values[rows]), torch.stack([source, target]))
+        total.index_add_(0, rows, out.float())
+    return total
+
+
 def _batches(lengths: Tensor) -> Iterator[Tensor]:
-    """Groups positions of similar lengths, so that little is padded."""
+    """Groups positions by length to keep padding short."""
     if not len(lengths):
         return
     order = torch.argsort(lengths, stable=True)
@@ -104,7 +133,7 @@ def _batches(lengths: Tensor) -> Iterator[Tensor]:
 
 
 def _padded_rows(states: TokenStates, nodes: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows of ``states.values`` for nodes, padded with row 0, and which are real; both (nodes, longest)."""
+    """Rows of ``states.values`` for each node, padded with row 0, and a mask of real rows; both (nodes, longest)."""
     lengths = states.lengths[nodes]
     column = torch.arange(int(lengths.max()), device=lengths.device)
     mask = column < lengths[:, None]
@@ -115,17 +144,16 @@ def _padded_rows(states: TokenStates, nodes: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Hop(NamedTuple):
-    """The work of one layer: new states are computed from the states of the layer before."""
+    """One layer of a plan: new states are computed from the states of the layer before."""
 
     previous: Tensor  # the earlier state of each new state's node, shape (states,)
-    edges: dict[
-        str, Edges
-    ]  # by relation (and SELF): from new states to the earlier states they attend to
+    # by relation, and SELF: from new states to the earlier states that they attend to
+    edges: dict[str, Edges]
     without_self: Tensor  # whether a target does not attend to itself (Eq. 8), shape (states,)
 
 
 class Propagation(NamedTuple):
-    """The work of all layers for some targets; ``accelerate.utils.send_to_device`` moves it to a device."""
+    """A plan: which states every layer computes for some targets. ``accelerate.utils.send_to_device`` moves it."""
 
     nodes: np.ndarray  # nodes whose encoded texts are the input of the first layer, shape (inputs,)
     hops: tuple[Hop, ...]  # the layers, first to last
@@ -144,7 +172,7 @@ def plan_propagation(
     no_out: bool,
     no_self: bool,
 ) -> Propagation:
-    """Works backwards from the targets to the texts that have to be encoded.
+    """Plans the states of all layers, backwards from the targets to the texts that have to be encoded.
 
     For two layers, the target 1 of passages 0 - 1 - 2 - 3 along ``order`` and ``order_i``, and i <- j where the state
     of i attends to the earlier state of j::
@@ -157,8 +185,8 @@ def plan_propagation(
               3 ----'    1 <- 0 1 2    2 ----'    1 <- 0 1 2
                          2 <- 1 2 3
 
-    With No out (``j != tgt``), hops[0] is 0 <- 0, 1 <- 0 1 2, 2 <- 2 3. So for another target, passages 0 and 2 have
-    other states: the plan then has a state for each pair of a node and a target nearby.
+    With No out (``j != tgt``), no other node reads the target: hops[0] is 0 <- 0, 1 <- 0 1 2, 2 <- 2 3. Then passages 0
+    and 2 have other states for another target, and the plan has a state for each pair of a node and a nearby target.
 
     Args:
         graph: The graph.
@@ -204,7 +232,7 @@ def plan_propagation(
 
 
 class _States:
-    """Numbers the states (node, target), and decides which of them depend on the target. ``targets`` ascend.
+    """Numbers states (node, target), and knows which of them depend on the target. ``targets`` ascend.
 
     State ``node`` is the same for all targets; state ``(target + 1) * nodes + node`` belongs to one target.
     """
@@ -229,7 +257,7 @@ class _States:
     def number(self, node: np.ndarray, target: np.ndarray, radius: int) -> np.ndarray:
         """The number of each node's state for its target (a position in the targets, or ``ALL_TARGETS``).
 
-        All targets that are more than ``radius`` hops away share it; with -1, all targets.
+        Targets more than ``radius`` hops away share one state; with -1, all targets do.
         """
         if radius < 0 or not len(node):
             return node.astype(np.int64)

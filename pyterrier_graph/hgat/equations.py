@@ -4,9 +4,9 @@ L. Albarede, P. Mulhem, L. Goeuriot, S. Marié, C. Le Pape-Gardeux, T. Chardin-S
 Heterogeneous graph attention networks for passage retrieval. Information Retrieval Journal 26, 2023.
 "Eq. n" and "Sect. n" refer to this paper.
 
-A node :math:`i` is a matrix of token vectors :math:`h_i`, shape (tokens of i, d); :math:`\mathcal N_i^r` are its
-neighbors by relation :math:`r`, and :math:`W_r`, shape (positions,), weights the relation per token position. A layer
-computes, for the passage ``tgt`` that is represented and for every other node ``i``:
+A node :math:`i` has a matrix of token vectors :math:`h_i`, shape (tokens of i, d). :math:`\mathcal N_i^r` are its
+neighbors along relation :math:`r`, and :math:`W_r`, shape (positions,), weights the relation at each token position. A
+layer computes, for the passage ``tgt`` that is represented and for every other node ``i``:
 
 .. math::
 
@@ -35,8 +35,8 @@ with Eq. 6, :func:`~pyterrier_graph.graph_maxsim.graph_reranker.maxsim`. Not in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -66,8 +66,10 @@ from pyterrier_graph.hgat.attention import (
     Hop,
     Propagation,
     attend_along_edges,
+    layer_along_edges,
     plan_propagation,
 )
+from pyterrier_graph.training.layers import layer_meta, make_layer
 
 Variant = Literal["BASE", "NO", "LB", "NS", "NO_LB", "NO_NS", "LB_NS", "NO_LB_NS"]
 
@@ -79,29 +81,32 @@ NEIGHBORHOOD = ("title", "title/title", "order", "order_i", "title/title_i", "ti
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class HGATConfig:
-    """Shape of an :class:`HGAT`, which starts at :class:`~pyterrier_graph.GraphMaxSim` with its default weights.
+    """Shape of an :class:`HGAT`. By default it starts at :class:`~pyterrier_graph.GraphMaxSim` with default weights.
 
-    :meth:`paper` has the publication's shape.
+    :meth:`paper` returns the publication's shape.
 
     Attributes:
         variant: ``BASE``, or the modifications NO (No out), LB (Lambda) and NS (No self) of Table 1, joined by ``_``.
-        framework: ``'standard'`` (Eq. 4) or ``'late'`` (Eq. 5); None takes Table 2's for the variant.
+        framework: ``'standard'`` (Eq. 4) or ``'late'`` (Eq. 5); by default the variant's in Table 2.
         layers: Number of layers.
-        heads: Attention heads; they divide the dimension.
+        heads: Number of attention heads, which must divide the dimension.
         dropout: Dropout on attention weights in training.
         init: ``'identity'``, at which the network is plain MaxSim of the encoder, or ``'random'``, as in the paper; see
             :class:`HGAT`.
         aggregation: ``'sum'`` over all neighbors as in Eq. 1, or the ``'mean'`` over the neighbors of each relation.
-        relations: The relations along which nodes aggregate, or paths of them (``'title/title'``: the title above the
-            nearest title). None takes all relations of the graph, without ``title``.
-        titles: Whether passages are encoded with the titles of their sections in front. Stored tokens decide, where
-            there are any.
-        dimension: Length of the query, key and value vectors of attention, all heads together, where token vectors are
-            longer; None takes the length of token vectors. In the paper both are 128.
-        matches: Weight per relation whose neighbors' tokens are matched directly, too, as GraphMaxSim does: see
-            :class:`NeighborMatches`. The untrained network is the :class:`~pyterrier_graph.GraphMaxSim` with these
-            weights. ``{}``, as in the paper, has no such matches. None takes the default weights of GraphMaxSim if the
-            framework is the standard one and ``init='identity'``, else ``{}``.
+        relations: Relations along which nodes aggregate, or paths of them (``'title/title'``: the title above the
+            nearest title). None stands for all relations of the graph except ``title``.
+        titles: Whether passages are encoded with the titles of their sections in front. Stored tokens override this.
+        dimension: Maximum length of the query, key and value vectors of attention, all heads together; None is the
+            length of token vectors. In the paper both are 128.
+        matches: Weights of relations whose neighbors' tokens are also matched directly, as in GraphMaxSim: see
+            :class:`NeighborMatches`. The untrained network equals :class:`~pyterrier_graph.GraphMaxSim` with these
+            weights. ``{}``, as in the paper, has no such matches. The default is GraphMaxSim's default weights in the
+            standard framework with ``init='identity'``, else ``{}``.
+        attention: Makes what each relation has in place of MultiHead, from d to a bipartite layer of PyTorch Geometric,
+            such as ``lambda d: GATv2Conv((d, d), d // 4, heads=4, add_self_loops=False)``, or to a module with
+            ``forward((x_source, x_target), edge_index)``. Its nodes are tokens: those of a neighbor are connected with
+            those of the node. ``heads``, ``dropout`` and ``dimension`` are then the layer's own.
         seed: Seed of the initial weights.
 
     Raises:
@@ -119,6 +124,7 @@ class HGATConfig:
     titles: bool = False
     dimension: PositiveInt | None = 128
     matches: RelationWeights | None = None
+    attention: Callable[[int], nn.Module] | None = None
     seed: NonNegativeInt = 0
 
     def __post_init__(self) -> None:
@@ -145,6 +151,14 @@ class HGATConfig:
         }
         return cls(variant, **published | options)
 
+    def about(self, dimension: int) -> dict[str, Any]:
+        """The configuration as JSON, with class and arguments of the layers for ``dimension``."""
+        meta = asdict(replace(self, attention=None))
+        if self.attention is not None:
+            with torch.random.fork_rng():
+                meta["attention"] = layer_meta(make_layer(self.attention, dimension), dimension)
+        return meta
+
     @property
     def no_out(self) -> bool:
         """Whether no node aggregates from the target (Eq. 2)."""
@@ -167,7 +181,7 @@ class HGATConfig:
 
 
 class NarrowAttention(nn.Module):
-    """The parameters of nn.MultiheadAttention for fewer dimensions than token vectors have, which PyTorch lacks."""
+    """Parameters of nn.MultiheadAttention with fewer inner dimensions than token vectors have, which PyTorch lacks."""
 
     def __init__(self, dimension: int, inner: int) -> None:
         super().__init__()
@@ -178,11 +192,23 @@ class NarrowAttention(nn.Module):
         nn.init.zeros_(self.out_proj.bias)
 
 
+class LayerAttention(nn.Module):
+    """A layer of PyTorch Geometric as the attention of a relation, behind a gate, shape (d,)."""
+
+    def __init__(self, layer: nn.Module, dimension: int) -> None:
+        super().__init__()
+        self.layer, self.gate = layer, nn.Parameter(torch.ones(dimension))
+
+    def forward(self, targets: TokenStates, sources: TokenStates, edges: Edges) -> Tensor:
+        """The sum over the neighbors of each node, shape (tokens of all nodes, d)."""
+        return self.gate * layer_along_edges(self.layer, targets, sources, edges)
+
+
 class HGATLayer(nn.Module):
     """One layer: Eq. 1, 2, 3, 7 or 8, by variant.
 
-    For the other arguments see :class:`HGAT`. The :class:`~pyterrier_graph.hgat.attention.Hop` lists the neighbors
-    that a node attends to (``j != tgt`` of Eq. 2, 7 and 8).
+    For the arguments see :class:`HGAT`. The :class:`~pyterrier_graph.hgat.attention.Hop` lists the neighbors that a
+    node attends to (``j != tgt`` of Eq. 2, 7 and 8).
     """
 
     def __init__(
@@ -191,14 +217,7 @@ class HGATLayer(nn.Module):
         super().__init__()
         self.config = config
         names = [SELF, *relations]
-        inner = min(config.dimension or dimension, dimension)
-        if inner % config.heads:
-            raise ValueError(
-                f"{config.heads} heads do not divide {inner} dimensions: use HGATConfig(heads=...)"
-            )
-        wide = partial(nn.MultiheadAttention, dimension, config.heads, batch_first=True)
-        make = wide if inner == dimension else partial(NarrowAttention, dimension, inner)
-        self.attention: Any = nn.ModuleDict({r: make() for r in names})
+        self.attention: Any = nn.ModuleDict({r: _attention(config, dimension) for r in names})
         # W_r: a weight per token position (Sect. 5.2.1: "a vector of size 180"). Its initial values are not in the
         # paper; here uniform in [0, 1], like lambda and alpha.
         self.weight = nn.ParameterDict({r: nn.Parameter(torch.rand(positions)) for r in names})
@@ -210,6 +229,10 @@ class HGATLayer(nn.Module):
     def _start_as_identity(self, dimension: int) -> None:
         gated = self.config.lambda_ or self.config.no_self
         for relation, attention in self.attention.items():
+            if isinstance(attention, LayerAttention):
+                if relation == SELF or not gated:
+                    nn.init.zeros_(attention.gate)
+                continue
             nn.init.zeros_(attention.out_proj.weight)
             if relation == SELF:
                 continue
@@ -231,17 +254,17 @@ class HGATLayer(nn.Module):
             nn.init.zeros_(self.lambda_)
 
     def unchanged(self) -> bool:
-        """Whether lambda is 0, and SELF adds nothing: a layer that starts as the identity, and was not trained."""
-        adds = self.attention[SELF].out_proj
-        return self.lambda_ is not None and not (
-            self.lambda_.any() or adds.weight.any() or adds.bias.any()
-        )
+        """Whether the layer is the identity: lambda is 0, and SELF adds nothing. Untrained layers may be."""
+        attention = self.attention[SELF]
+        is_layer = isinstance(attention, LayerAttention)
+        adds = [attention.gate] if is_layer else [*attention.out_proj.parameters()]
+        return self.lambda_ is not None and not any(w.any() for w in (self.lambda_, *adds))
 
     def relation_weights(self) -> dict[str, Tensor]:
-        """Softmax of W over the relations, at each position; shape (positions,) per relation.
+        """Softmax of W over the relations at each position; shape (positions,) per relation.
 
-        In the Lambda variants it is without SELF, whose share is 1 - lambda (the columns of Table 6 add up to lambda
-        without SELF). It is over all relations of the model, not only a node's: ``softmax(W)`` has no index i.
+        The Lambda variants exclude SELF, whose share is 1 - lambda (without SELF, the columns of Table 6 add up to
+        lambda). The softmax is over all relations of the model, not only a node's: ``softmax(W)`` has no index i.
         """
         relations = [r for r in self.weight if r != SELF or self.lambda_ is None]
         stacked = torch.stack([self.weight[r] for r in relations]).softmax(0)
@@ -250,7 +273,7 @@ class HGATLayer(nn.Module):
     def forward(self, states: TokenStates, hop: Hop, *, linear: bool = False) -> TokenStates:
         """Computes h', one state per row of the hop, from the states h of the layer before.
 
-        With ``linear``, gradients take the attention weights for constants.
+        With ``linear``, gradients take attention weights as constants.
         """
         own = states.select(hop.previous)  # h_i, values of shape (tokens of all states, d)
         share, position = self.relation_weights(), own.position
@@ -276,12 +299,31 @@ class HGATLayer(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Sum (or mean) over the neighbors j of ``MultiHead_r(h_i, h_j, h_j)``: rows of h', and their messages.
 
-        Keys and values are projected once per neighbor, queries once per node, the output after summing.
+        Keys and values are projected once per neighbor, queries once per node, and outputs after the sum.
         """
         attention = self.attention[relation]
+        sources, targets = states.select(edges.neighbors), own.select(edges.nodes)
+        neighbors = edges.sum(sources.lengths > 0)[targets.row_index, None]  # (tokens, 1)
+        if isinstance(attention, LayerAttention):
+            message = attention(targets, sources, edges)
+        else:
+            message = self._multi_head(attention, targets, sources, edges, linear)
+            message.addcmul_(neighbors, attention.out_proj.bias)
+        if self.config.aggregation == "mean":
+            message = message / neighbors.clamp(min=1)
+        return ranges(own.offsets[edges.nodes], own.lengths[edges.nodes])[1], message
+
+    def _multi_head(
+        self,
+        attention: Any,
+        targets: TokenStates,
+        sources: TokenStates,
+        edges: Edges,
+        linear: bool,
+    ) -> Tensor:
+        """Sum over the neighbors of MultiHead, without the bias of the output, (tokens of all nodes, d)."""
         weights, biases = attention.in_proj_weight.chunk(3), attention.in_proj_bias.chunk(3)
         project_query, project_key, project_value = zip(weights, biases, strict=True)
-        sources, targets = states.select(edges.neighbors), own.select(edges.nodes)
         attending, attended_to = targets.values, sources.values  # (tokens, d)
         if linear:
             attending, attended_to = attending.detach(), attended_to.detach()
@@ -293,12 +335,21 @@ class HGATLayer(nn.Module):
             heads=self.config.heads,
             dropout=self.config.dropout if self.training else 0.0,
         )
-        neighbors = edges.sum(sources.lengths > 0)[targets.row_index, None]  # (tokens, 1)
-        message = functional.linear(attended, attention.out_proj.weight).float()
-        message.addcmul_(neighbors, attention.out_proj.bias)
-        if self.config.aggregation == "mean":
-            message = message / neighbors.clamp(min=1)
-        return ranges(own.offsets[edges.nodes], own.lengths[edges.nodes])[1], message
+        return functional.linear(attended, attention.out_proj.weight).float()
+
+
+def _attention(config: HGATConfig, dimension: int) -> nn.Module:
+    """The attention of one relation: MultiHead, or the layer that ``config.attention`` makes."""
+    if config.attention is not None:
+        return LayerAttention(make_layer(config.attention, dimension), dimension)
+    inner = min(config.dimension or dimension, dimension)
+    if inner % config.heads:
+        raise ValueError(
+            f"{config.heads} heads do not divide {inner} dimensions: use HGATConfig(heads=...)"
+        )
+    if inner < dimension:
+        return NarrowAttention(dimension, inner)
+    return nn.MultiheadAttention(dimension, config.heads, batch_first=True)
 
 
 class NeighborMatches(nn.Module):
@@ -310,12 +361,12 @@ class NeighborMatches(nn.Module):
             w_1(q_t) \max_{n \in \mathcal N^1,\, j} q_t \cdot h_{nj},\ w_2(q_t) \ldots\Big),
             \qquad w_r(q_t) = \max(0, w_r + b_r \cdot q_t)
 
-    h' is the representation of the passage in its context (Eq. 1 to 3), h_n the tokens of a neighbor by relation r, as
-    encoded. How much a token of the query counts, and how much each relation counts for it, are learned; a and b_r are
-    0 at first. Where h' is the passage's own matrix, this is then :class:`~pyterrier_graph.GraphMaxSim`.
+    h' is the representation of the passage in its context (Eq. 1 to 3), and h_n are the tokens of a neighbor along
+    relation r, as encoded. The importance of each query token, and of each relation for this token, is learned; a and
+    b_r start at 0. If h' is the passage's own matrix, this is then :class:`~pyterrier_graph.GraphMaxSim`.
 
     Args:
-        weights: Relations, or paths of them, and the weights w_r that training starts at.
+        weights: The initial weight w_r of each relation or path of relations.
         dimension: d, the length of token vectors.
     """
 
@@ -329,7 +380,7 @@ class NeighborMatches(nn.Module):
     def plan(
         self, graph: HeteroGraph, targets: np.ndarray, propagation: Propagation
     ) -> Propagation:
-        """Returns a propagation for these targets that has their neighbors among its nodes, too."""
+        """Adds the neighbors of the targets to the nodes of a propagation."""
         unique = np.unique(np.asarray(targets, dtype=np.int64))
         edges = [graph.neighbors(unique, relation) for relation in self.relations]
         neighbors = [neighbor for _, neighbor in edges]
@@ -351,8 +402,10 @@ class NeighborMatches(nn.Module):
     def forward(self, query: Tensor, own: Tensor, context: Tensor) -> Tensor:
         """Scores of passages, shape (passages,).
 
-        Shapes: (query tokens, d) of the query; (passages, query tokens) of ``own``, the best matches in h'; (passages,
-        relations, query tokens) of ``context``, those in neighbors, minus infinity where there are none.
+        Args:
+            query: Token vectors of the query, shape (query tokens, d).
+            own: Best matches in h', shape (passages, query tokens).
+            context: Best matches in neighbors, shape (passages, relations, query tokens); minus infinity if none.
         """
         with full_precision(query):
             weights = self.weights[:, None] + self.by_token @ query.T  # (relations, query tokens)
@@ -364,20 +417,20 @@ class NeighborMatches(nn.Module):
 class HGAT(nn.Module):
     """Represents passages in the context of their graph, and scores them.
 
-    ``init='random'`` is the paper's: PyTorch's initialization of each MultiHead, lambda and alpha uniform in [0, 1].
-    Random projections keep nothing of what the encoder knows, and a small training set cannot bring it back.
+    ``init='random'`` is the paper's: PyTorch's initialization of each MultiHead; lambda and alpha are uniform in
+    [0, 1]. Random projections lose what the encoder knows, and a small training set cannot bring it back.
 
-    ``init='identity'`` starts at the encoder: without matches, the untrained network is plain MaxSim, where the best
-    similarities are positive. SELF passes a state on unchanged (with a residual connection, the one difference in form
-    from the paper), and its attention starts at 0. The other relations pass on the token vectors of the neighbors,
-    through a gate that starts at 0: lambda, alpha, or an output projection in a variant that has neither. NS and LB_NS
-    in the standard framework have no such start, because their targets never attend to themselves.
+    ``init='identity'`` starts at the encoder: without matches, the untrained network is plain MaxSim (of positive
+    similarities). SELF passes a state on unchanged, through a residual connection, the one difference in form from the
+    paper; its attention starts at 0. The other relations pass on the token vectors of the neighbors through a gate that
+    starts at 0: lambda, alpha, or the output projection in variants without both. NS and LB_NS in the standard
+    framework have no such start, because their targets never attend to themselves.
 
     Args:
         config: The shape.
         dimension: Length of the encoder's token vectors.
-        relations: The relations (or paths of them) along which nodes aggregate, without SELF, which every HGAT has.
-        positions: Token positions that have a weight of their own per relation: the length of the longest passage.
+        relations: Relations, or paths of them, along which nodes aggregate; without SELF, which every HGAT has.
+        positions: Number of token positions with their own weights: the length of the longest passage.
 
     Raises:
         ValueError: If the heads do not divide the dimension of attention.
@@ -403,15 +456,15 @@ class HGAT(nn.Module):
         return scalars + ([self.alpha] if self.alpha is not None else [])
 
     def unchanged(self) -> bool:
-        """Whether the layers, untrained, change nothing but the lengths of vectors."""
+        """Whether the layers change nothing but the lengths of vectors, as before training."""
         return self.config.init == "identity" and all(layer.unchanged() for layer in self.layers)
 
     def plan(
         self, graph: HeteroGraph, targets: np.ndarray, *, complete: bool = False
     ) -> Propagation:
-        """Plans which states have to be computed to represent some targets, which are node numbers of the graph.
+        """Plans the states that have to be computed to represent ``targets``, which are node numbers of the graph.
 
-        A ``complete`` plan has layers that change nothing, too, and the neighbors that are matched directly.
+        A ``complete`` plan includes layers that change nothing, and the neighbors that are matched directly.
         """
         layers = self.config.layers if complete or not self.unchanged() else 0
         propagation = plan_propagation(
@@ -429,11 +482,11 @@ class HGAT(nn.Module):
     def forward(
         self, inputs: TokenStates, propagation: Propagation, *, linear: bool = False
     ) -> TokenStates:
-        """Represents the targets of a propagation in their context: token vectors of unit length, as Eq. 6 needs them.
+        """Represents the targets of a propagation in their context, as token vectors of unit length.
 
         ``inputs`` are the encoded texts of ``propagation.nodes``. With ``linear``, gradients take attention weights and
-        the lengths of vectors for constants. The result is then linear in the inputs but for biases, and gradient x
-        input is the contribution of each input.
+        the lengths of vectors as constants. Then the result is linear in the inputs except for biases, and gradient
+        times input is the contribution of each input.
         """
         states = inputs
         for layer, hop in zip(self.layers, propagation.hops, strict=bool(propagation.hops)):
@@ -447,10 +500,13 @@ class HGAT(nn.Module):
         in_context: TokenStates,
         neighbors: Tensor | None = None,
     ) -> Tensor:
-        """Scores of passages, shape (passages,), for the token vectors E_q of one query, shape (query tokens, d).
+        """Scores of passages for one query, shape (passages,).
 
-        ``content`` are the token vectors E_p of the passages, which the late framework uses, and ``neighbors`` the
-        best matches in the neighbors that are matched directly, shape (passages, relations, query tokens).
+        Args:
+            query: Token vectors E_q of the query, shape (query tokens, d).
+            content: Token vectors E_p of the passages, for the late framework.
+            in_context: Token vectors h_p of the passages after the last layer.
+            neighbors: Best direct matches in neighbors, shape (passages, relations, query tokens).
         """
         if self.matches is not None:
             assert neighbors is not None
@@ -461,7 +517,7 @@ class HGAT(nn.Module):
         return (1 - self.alpha) * own + self.alpha * context  # Eq. 5
 
     def relation_weights(self) -> dict[str, list[float]]:
-        """Importance of each relation per layer (Table 6): the softmax of W, whose mean over positions is taken first.
+        """Importance of each relation per layer (Table 6): the softmax of the mean of W over positions.
 
         In the Lambda variants SELF has 1 - lambda, and the other relations share lambda.
         """

@@ -25,20 +25,20 @@ MIXED_RELEVANT_DOCS = 0.4  # and 0.6 of shared_codes
 class NegativeSampler:
     """Draws a negative for each pair of a query and a relevant passage.
 
-    A negative is a passage that is judged lower than p+ for the query; a passage without a judgment has label 0.
-    With binary judgments this is the paper's "non-relevant".
+    A negative has a lower label than p+ for the query; unjudged passages have label 0. With binary judgments, these are
+    the paper's "non-relevant" passages.
 
     * ``random``: from the corpus.
     * ``same_doc``: from the document of p+.
     * ``relevant_docs``: from the documents that have a passage relevant to the query.
     * ``shared_codes``: from the documents that share a code with the patent that the query was made from (``codes``, by
-      qid), as in the paper; where queries have no codes, with one of the query's relevant documents. Each of these
-      documents is drawn with the same probability, then one of its passages.
-    * ``mixed``: ``relevant_docs`` with probability 0.4, ``shared_codes`` with 0.6 (never, with a warning, if there are
-      no codes). A pair for which one strategy finds nothing gets a negative from the other.
+      qid), as in the paper. Queries without codes take those of their relevant documents. Each document is drawn with
+      the same probability, then one of its passages.
+    * ``mixed``: ``relevant_docs`` with probability 0.4, ``shared_codes`` with 0.6 (without codes, only the former, with
+      a warning). If one strategy finds nothing for a pair, the other one draws.
     * ``candidates``: from the passages that the first stage ranked for the query. Not in the paper.
 
-    Raises ValueError if no passage is judged as relevant, and KeyError if a judged passage is not in the graph.
+    Raises ValueError if no passage is relevant, and KeyError if a judged passage is not in the graph.
     """
 
     def __init__(
@@ -109,10 +109,10 @@ class NegativeSampler:
         return np.column_stack([self._query, self._positive, negative])[drawn]
 
     def _fill_mixed(self, negative: np.ndarray) -> None:
-        # Each pair keeps its strategy when a draw is rejected; else the pairs would drift to the larger pool.
+        # Each pair keeps its strategy when a draw is rejected. Otherwise, pairs would drift to the larger pool.
         by_document = self.random.random(len(negative)) < MIXED_RELEVANT_DOCS
         has_codes = bool(self._before[-1])
-        # In the second round, pairs for which the first found nothing try the other strategy.
+        # In the second round, pairs without a negative try the other strategy.
         for first in (by_document, ~by_document):
             pools: dict[str, np.ndarray] = {
                 "relevant_docs": first,
@@ -123,7 +123,7 @@ class NegativeSampler:
                 self._fill(negative, missing, strategy, MIXED_ATTEMPTS)
 
     def _fill(self, negative: np.ndarray, pairs: np.ndarray, strategy: str, attempts: int) -> None:
-        """Writes a negative for each of these pairs into an array, if some attempt finds one."""
+        """Draws up to ``attempts`` times for each pair, and writes accepted passages into ``negative``."""
         for _ in range(attempts):
             if not len(pairs):
                 break
@@ -134,7 +134,7 @@ class NegativeSampler:
             pairs = pairs[~accepted]
 
     def _draw(self, strategy: str, pairs: np.ndarray) -> np.ndarray:
-        """A passage for each pair by one strategy, -1 if there is none."""
+        """Draws a passage for each pair with one strategy; -1 if there is none."""
         query, graph, random = self._query[pairs], self.graph, self.random
         if strategy == "random":
             return random.choice(graph.passage_nodes, len(pairs))
@@ -149,10 +149,10 @@ class NegativeSampler:
         return graph.document_passages.draw(document, random)
 
     def _draw_sharing_code(self, query: np.ndarray) -> np.ndarray:
-        """A document that has one of the query's codes, for each query; -1 if there is none.
+        """Draws a document with one of the query's codes for each query; -1 if there is none.
 
-        A document is drawn from the lists of all the query's codes, and accepted if the list belongs to its first code.
-        So documents with several of the codes are no more likely than others, and no union of lists is needed.
+        A document is drawn from the concatenated lists of the query's codes, and accepted if the list is that of the
+        first code that it shares. So documents with several codes are not more likely, and no union is needed.
         """
         codes, listed = self._codes, self.graph.code_documents
         start, end = self._before[codes.indptr[query]], self._before[codes.indptr[query + 1]]

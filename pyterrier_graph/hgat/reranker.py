@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -18,10 +17,10 @@ from accelerate.utils import send_to_device
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from pyterrier_graph.checks import QualityWarning, SpeedWarning, check_type, progress
+from pyterrier_graph.checks import progress
 from pyterrier_graph.encoders.checkpoints import DType, dtype_name, precision
 from pyterrier_graph.encoders.names import DEFAULT
-from pyterrier_graph.encoders.token_encoder import TokenEncoder, TokenStates
+from pyterrier_graph.encoders.token_encoder import TokenStates
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graph_maxsim.graph_reranker import (
     GraphReranker,
@@ -52,12 +51,23 @@ from pyterrier_graph.hgat.training import (
 )
 from pyterrier_graph.storage.artifact import weights_sha256
 from pyterrier_graph.storage.shards import Workers
+from pyterrier_graph.training.layers import check_same_class, saved_layers
 from pyterrier_graph.training.model import ranked
+from pyterrier_graph.training.trainer import restored_on_error
 from pyterrier_graph.training.validation import JudgedRun, Validation
 
 WEIGHTS = "hgat.safetensors"
-EPOCHS = 2  # of training the layers, by default
-MANY_PASSAGES = 50  # from which on computing instead of looking up is worth a warning
+EPOCHS = 2  # default for training the layers
+
+
+class PassageBatch(NamedTuple):
+    """Passages of one query, as :meth:`HGAT.score` needs them."""
+
+    rows: np.ndarray  # rows of the run, shape (passages,)
+    query: Tensor  # token vectors of the query, shape (query tokens, d)
+    content: TokenStates  # token vectors of the passages as encoded, E_p
+    in_context: TokenStates  # token vectors of the passages after the last layer, h_p
+    neighbors: Tensor | None  # best matches in neighbors, shape (passages, relations, query tokens)
 
 
 class HGATReranker(GraphReranker):
@@ -68,37 +78,37 @@ class HGATReranker(GraphReranker):
             Journal 26, 2023.
         :link: https://doi.org/10.1007/s10791-023-09424-3
 
-    A passage is encoded into one vector per token. In the layers of the network, its tokens attend to the tokens of its
-    neighbors in the graph: titles, the previous and next passage, a claim it refers to, a document it cites. MaxSim
-    compares the resulting vectors with the query's. With the default configuration, the untrained network equals
-    :class:`~pyterrier_graph.GraphMaxSim` with default weights, and :meth:`fit` moves away from this start as far as
+    Every passage is encoded into one vector per token. In the layers of the network, the tokens of a passage attend to
+    the tokens of its neighbors in the graph: titles, the previous and next passage, a claim it refers to, a document it
+    cites. MaxSim compares the resulting vectors with the query's. With the default configuration, the untrained network
+    equals :class:`~pyterrier_graph.GraphMaxSim` with default weights; :meth:`fit` leaves this start only where
     validation queries support it. ``config=HGATConfig.paper(), training=HGATTraining.paper()`` is the paper's setting.
 
-    By default, the tokens of neighbors are also matched directly, and ``fit`` learns how much each query token counts,
-    and how much each relation counts for it, from all candidates of a query
-    (:class:`~pyterrier_graph.hgat.equations.NeighborMatches`). ``training=HGATTraining(epochs=2)`` trains the layers as
-    well, with pairwise softmax cross-entropy on triples <q, p+, p-> (Sect. 5.2.3), which changed nothing on eight
-    collections and takes three to ten times as long. For ``negatives='shared_codes'`` or ``'mixed'`` the training
-    queries may have a column ``codes``. An encoder that learns is a copy: the caller's stays unchanged.
+    By default, query tokens are also matched directly with the tokens of neighbors. From all candidates of a query,
+    ``fit`` learns the importance of each query token, and of each relation for this token
+    (:class:`~pyterrier_graph.hgat.equations.NeighborMatches`). ``training=HGATTraining(epochs=2)`` also trains the
+    layers, with pairwise softmax cross-entropy on triples <q, p+, p-> (Sect. 5.2.3); on eight collections this changed
+    nothing and took three to ten times as long. For ``negatives='shared_codes'`` or ``'mixed'``, the training queries
+    may have a column ``codes``. An encoder that learns is a copy: the caller's encoder stays unchanged, and stored
+    tokens are no longer used.
 
     Args:
-        graph: The document graph; None to use the graph in the ``graph`` column (see ``CandidateGraph``).
+        graph: The document graph; by default the graphs in the column ``graph`` (see ``CandidateGraph``).
         encoder: A :class:`~pyterrier_graph.encoders.token_encoder.TokenEncoder`, or the name of a checkpoint for one.
         config: Variant and shape of the network, its relations, and the seed of its initial weights.
         tokens: Stored token vectors of the graph's nodes; without them see :class:`~pyterrier_graph.GraphMaxSim`.
-        contextualized: The store that :meth:`contextualize` returned for these weights: reranking is then a look-up
-            and a MaxSim. Untrained layers change nothing, so there is nothing to store.
+        contextualized: The store that :meth:`contextualize` returned for these weights. Reranking then looks vectors up
+            and computes MaxSim. Untrained layers change nothing, so they need no store.
         training: Options of :meth:`fit`.
-        batch_size: Number of passages represented at once.
+        batch_size: Number of passages that the network represents at once.
         device, dtype, verbose: See :class:`~pyterrier_graph.GraphMaxSim`, which also lists the columns.
 
     Attributes:
         relations: The relations along which passages aggregate.
 
     Raises:
-        TypeError: If an argument is of another type.
-        ValueError: If the graph does not have a relation, the heads do not divide the dimension, ``tokens`` belong to
-            another encoder, or ``contextualized`` to other weights.
+        ValueError: If the graph lacks a relation, the heads do not divide the dimension, ``tokens`` belong to another
+            encoder, or ``contextualized`` belongs to other weights.
     """
 
     schematic = {"label": "HGAT", "help_url": "https://pypi.org/project/pyterrier-graph/"}
@@ -124,7 +134,6 @@ class HGATReranker(GraphReranker):
         verbose: bool = True,
     ) -> None:
         config = HGATConfig() if config is None else config
-        check_type("config", config, HGATConfig, "an HGATConfig, such as HGATConfig.paper()")
         options: dict[str, Any] = {"device": device, "dtype": dtype, "verbose": verbose}
         super().__init__(graph, encoder, tokens=tokens, titles=config.titles, **options)
         relations = config.relations
@@ -157,15 +166,12 @@ class HGATReranker(GraphReranker):
 
     @property
     def contextualized(self) -> TokenStore | None:
-        """Stored representations of all passages; representations of other passages or weights raise ValueError."""
+        """Stored representations of all passages. Setting a store of other passages or weights raises ValueError."""
         return self._contextualized
 
     @contextualized.setter
     def contextualized(self, store: TokenStore | None) -> None:
         if store is not None:
-            check_type(
-                "contextualized", store, TokenStore, "what reranker.contextualize(path) returns"
-            )
             self._check_passages(store)
             model = self._digest(), self._with_titles
             if (store.meta.get("model_sha256"), store.meta.get("titles")) != model:
@@ -187,75 +193,43 @@ class HGATReranker(GraphReranker):
         if self.contextualized is not None:
             self._check_passages(self.contextualized)
 
-    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Scores passages, as ``GraphMaxSim.transform``; warns if looking up representations would be much faster."""
-        out = super().transform(inp)
-        passages = out["docno"].nunique()
-        computed = self.contextualized is None and not self.network.unchanged()
-        if self.graph is not None and computed and passages > MANY_PASSAGES:
-            self._warn_once(
-                "speed",
-                f"HGATReranker computed the representations of {passages} passages to score them, which can be 80 "
-                "times slower than looking them up: reranker.contextualized = reranker.contextualize(path) stores them",
-                SpeedWarning,
-            )
-        return out
-
-    @property
-    def weights(self) -> dict[str, float]:  # type: ignore[override]
-        """Weights of the relations whose neighbors are matched directly, before the query changes them."""
-        matches = self.network.matches
-        if matches is None:
-            return {}
-        return dict(zip(matches.relations, matches.weights.tolist(), strict=True))
-
-    def searched_tokens(self) -> TokenStore:
-        """Returns what an index can contain: the tokens, or the representations if neighbors are not matched."""
-        name = "tokens" if self.config.matches else "contextualized"
-        store = getattr(self, name)
-        if store is None:
-            raise ValueError(f"{self!r} has nothing stored to search: give it {name}=")
-        return store
-
     def _score(self, work: QueryPassages) -> np.ndarray:
         scores = np.zeros(len(work.rows))
-        for rows, vectors, *represented in self._represented(work):
+        for batch in self._batches(work):
             with torch.inference_mode(), precision(self.dtype, self._device):
-                scores[rows] = self.network.score(vectors, *represented).cpu().numpy()
+                scores[batch.rows] = self.network.score(*batch[1:]).cpu().numpy()
         return scores
 
-    def _represented(
-        self, work: QueryPassages
-    ) -> Iterator[tuple[np.ndarray, Tensor, TokenStates, TokenStates, Tensor | None]]:
-        """Rows of one query, its vectors, and what ``HGAT.score`` needs of their passages."""
+    def _batches(self, work: QueryPassages) -> Iterator[PassageBatch]:
+        """Represents the passages in their context, in batches of one query each."""
         queries = work.queries.to(self._device)
         if self.contextualized is not None or self.network.unchanged():
-            batches = rows_of_each(work.query)
+            groups = rows_of_each(work.query)
         else:  # each representation is computed once, for all queries
             _, position = np.unique(work.node, return_inverse=True)
-            batches = rows_of_each(position // self.batch_size)
+            groups = rows_of_each(position // self.batch_size)
         matches = self.network.matches
-        for batch in progress(batches, len(batches), "batch", verbose=self.verbose):
-            nodes, position = np.unique(work.node[batch], return_inverse=True)
+        for group in progress(groups, len(groups), "batch", verbose=self.verbose):
+            nodes, position = np.unique(work.node[group], return_inverse=True)
             with torch.inference_mode(), precision(self.dtype, self._device):
                 content, in_context = self._in_context(work.graph, work.tokens, nodes)
-            for members in rows_of_each(work.query[batch]):
-                rows, passages = batch[members], position[members]
-                vectors, neighbors = queries[work.query[rows[0]]], None
-                selected = torch.from_numpy(passages).to(self._device)
+            for members in rows_of_each(work.query[group]):
+                rows, passages = group[members], position[members]
+                query, neighbors = queries[work.query[rows[0]]], None
+                index = torch.from_numpy(passages).to(self._device)
                 with torch.inference_mode():
                     if matches is not None:
                         _, neighbors = best_matches(
-                            work, vectors, nodes[passages], matches.relations, own=False
+                            work, query, nodes[passages], matches.relations, own=False
                         )
-                    states = content.select(selected), in_context.select(selected)
+                    states = content.select(index), in_context.select(index)
                 # outside of inference mode, which would last beyond the yield
-                yield rows, vectors, *states, neighbors
+                yield PassageBatch(rows, query, *states, neighbors)
 
     def _in_context(
         self, graph: HeteroGraph, tokens: TokenStore | GraphTokens, nodes: np.ndarray
     ) -> tuple[TokenStates, TokenStates]:
-        """Passages as encoded (if they are stored, only the late framework loads these), and in context."""
+        """Token vectors of passages as encoded, which only the late framework needs, and in context."""
         if self.contextualized is None:
             propagation = send_to_device(self.network.plan(graph, nodes), self._device)
             inputs = tokens.states(propagation.nodes, self._device)
@@ -269,31 +243,20 @@ class HGATReranker(GraphReranker):
     def _learn(self, training: JudgedRun, validation: JudgedRun | None) -> None:
         options = self.training
         if options.epochs is None:
-            layers = self.network.matches is None or options.encoder_learning_rate is not None
-            options = replace(options, epochs=EPOCHS if layers else 0)
+            train_layers = self.network.matches is None or options.encoder_learning_rate is not None
+            options = replace(options, epochs=EPOCHS if train_layers else 0)
         measure = None if validation is None else Validation(validation, options.measure)
-        start = {name: value.clone() for name, value in self.network.state_dict().items()}
         identity = {  # of this training, for checkpoints
-            "config": json.loads(json.dumps(asdict(self.config))),
+            "config": json.loads(json.dumps(self._config_meta())),
             "weights at the start": self._digest() if self.training_log else "untrained",
         }
-        try:
-            with warnings.catch_warnings():
-                if options.epochs:  # the layers may still improve the ranking
-                    warnings.simplefilter("ignore", QualityWarning)
-                log = self._learn_matches(training, measure, options, identity)
-            with warnings.catch_warnings():
-                # the direct matches have improved the ranking
-                if any("kept" in entry and entry["step"] for entry in log):
-                    warnings.simplefilter("ignore", QualityWarning)
-                if options.epochs:
-                    last = {name: log[-1][name] if log else 0 for name in ("epoch", "step")}
-                    for entry in self._learn_layers(training, measure, options, identity):
-                        log.append(entry | {name: entry[name] + last[name] for name in last})
-            self.training_log, self.contextualized = log, None  # a store has the old weights
-        except BaseException:
-            self.network.load_state_dict(start)
-            raise
+        with restored_on_error(self.network):
+            log = self._learn_matches(training, measure, options, identity)
+            if options.epochs:
+                last = {name: log[-1][name] if log else 0 for name in ("epoch", "step")}
+                for entry in self._learn_layers(training, measure, options, identity):
+                    log.append(entry | {name: entry[name] + last[name] for name in last})
+        self.training_log, self.contextualized = log, None  # a store has the old weights
 
     def _learn_matches(
         self,
@@ -325,10 +288,10 @@ class HGATReranker(GraphReranker):
             "training candidates": hashlib.sha256(texts + labels.tobytes()).hexdigest(),
         }
         validate = None if measure is None else self._measured_matches(measure)
-        return train_matches(matches, lists, options, **self._run(validate, identity))
+        return train_matches(matches, lists, options, **self._trainer_arguments(validate, identity))
 
     def _measured_matches(self, measure: Validation) -> Callable[[], np.ndarray]:
-        """A function that measures the present weights of direct matches."""
+        """Returns a function that measures the present weights of direct matches."""
         matches, candidates = self.network.matches, self._candidates(measure.run)
 
         def measured() -> np.ndarray:
@@ -342,21 +305,21 @@ class HGATReranker(GraphReranker):
         return measured
 
     def _candidates(self, run: pd.DataFrame) -> list[Candidates]:
-        """The best matches of each query's candidates, which do not depend on the weights of direct matches."""
+        """The best matches of each query's candidates; the weights of direct matches do not change them."""
         candidates = []
         for work in self._work(run):
             batches: dict[int, list[Candidates]] = {}
-            for rows, vectors, _, in_context, neighbors in self._represented(work):
+            for batch in self._batches(work):
                 with torch.inference_mode():
-                    own = token_maxima(vectors, in_context)
-                assert neighbors is not None
-                tensors = (tensor.cpu().clone() for tensor in (vectors, own, neighbors))
-                batch = Candidates(work.rows[rows], *tensors)
-                batches.setdefault(work.query[rows[0]], []).append(batch)
+                    own = token_maxima(batch.query, batch.in_context)
+                assert batch.neighbors is not None
+                tensors = (tensor.cpu().clone() for tensor in (batch.query, own, batch.neighbors))
+                matches = Candidates(work.rows[batch.rows], *tensors)
+                batches.setdefault(work.query[batch.rows[0]], []).append(matches)
             for of_query in batches.values():
-                rows, (vectors, *_), own, neighbors = zip(*of_query, strict=True)
+                rows, (query, *_), own, neighbors = zip(*of_query, strict=True)
                 candidates.append(
-                    Candidates(np.concatenate(rows), vectors, torch.cat(own), torch.cat(neighbors))
+                    Candidates(np.concatenate(rows), query, torch.cat(own), torch.cat(neighbors))
                 )
         return candidates
 
@@ -382,12 +345,13 @@ class HGATReranker(GraphReranker):
         names = ("encoder", "config", "titles", "tokens", "_contextualized")
         before = {name: getattr(self, name) for name in names}
         self.contextualized = None  # of the weights that now change
-        if learned:
-            self._use_copy(encoder)
+        if learned:  # stored tokens are those of the original encoder
+            self.encoder, self.titles, self.tokens = encoder, self._with_titles, None
+            self.config = replace(self.config, titles=self.titles)
         try:
             self._keep_tokens = not learned
             tokens = [(graph, self._tokens_of(graph)) for graph in graphs]
-            run = self._run(validate, identity)
+            run = self._trainer_arguments(validate, identity)
             return train_on_triples(self.network, encoder, tokens, queries, triples, options, **run)
         except BaseException:  # the trainer has given the network its weights back
             self.__dict__.update(before)
@@ -396,7 +360,7 @@ class HGATReranker(GraphReranker):
             del self._keep_tokens  # the class attribute is True
 
     def _measured_layers(self, measure: Validation, *, learned: bool) -> Callable[[], np.ndarray]:
-        """A function that measures the present network; queries are encoded once, unless the encoder learns."""
+        """Returns a function that measures the present network. Queries are encoded once, unless the encoder learns."""
         work = None if learned else [*self._work(measure.run)]
 
         def measured() -> np.ndarray:
@@ -405,22 +369,10 @@ class HGATReranker(GraphReranker):
 
         return measured
 
-    def _use_copy(self, encoder: TokenEncoder) -> None:
-        """Takes the copy of the encoder that learns, which stored tokens do not fit."""
-        if self.tokens is not None:
-            warnings.warn(
-                f"fit trains a copy of the encoder: the vectors in {self.tokens!r} are not used any more. To "
-                "store new ones: reranker.tokens = TokenStore(path).build(graph, reranker.encoder)",
-                SpeedWarning,
-                stacklevel=5,
-            )
-        self.encoder, self.titles, self.tokens = encoder, self._with_titles, None
-        self.config = replace(self.config, titles=self.titles)
-
-    def _run(
+    def _trainer_arguments(
         self, validate: Callable[[], np.ndarray] | None, identity: dict[str, Any]
     ) -> dict[str, Any]:
-        """The arguments of a training besides its options."""
+        """Arguments of the trainer besides the options."""
         return {
             "validate": validate,
             "identity": identity,
@@ -433,9 +385,9 @@ class HGATReranker(GraphReranker):
     # --- representations and explanations
 
     def contextualize(self, path: str | os.PathLike[str], *, workers: Workers = 1) -> TokenStore:
-        """Computes the representations of all passages once, so that reranking is a look-up and a MaxSim (Sect. 5.2.2).
+        """Stores the representations of all passages, so that reranking is a look-up and a MaxSim (Sect. 5.2.2).
 
-        Give the store to :class:`HGATReranker` as ``contextualized`` (or set that attribute). An interrupted call
+        Pass the store to :class:`HGATReranker` as ``contextualized``, or set this attribute. An interrupted call
         continues when it is repeated, with any number of workers.
 
         Args:
@@ -450,19 +402,11 @@ class HGATReranker(GraphReranker):
             raise ValueError(
                 "only the passages of a document graph can be contextualized in advance"
             )
-        graph, tokens = self.graph, self.tokens
-
-        def prepare(folder: Path) -> None:
-            nonlocal tokens
-            if tokens is None:  # every node is encoded once, and none is kept in memory
-                tokens = TokenStore(folder / "tokens", verbose=self.verbose)
-                if not tokens.built():
-                    tokens.build(graph, self.encoder, titles=self.titles, workers=workers)
+        graph, tokens = self.graph, self._tokens_of(self.graph)
 
         def states_of(nodes: np.ndarray) -> TokenStates:
             is_passage = graph.node_type[nodes] == PASSAGE_TYPE
             passages = nodes[is_passage]
-            assert tokens is not None
             with torch.inference_mode(), precision(self.dtype, self._device):
                 chunks = np.array_split(passages, max(1, -(-len(passages) // self.batch_size)))
                 states = [self._in_context(graph, tokens, chunk)[1] for chunk in chunks]
@@ -487,7 +431,6 @@ class HGATReranker(GraphReranker):
                 "encoder_sha256": self.encoder.fingerprint(),
                 "batch_size": self.batch_size,
             },
-            prepare=prepare,
             task="contextualizing",
             workers=workers,
         )
@@ -501,8 +444,9 @@ class HGATReranker(GraphReranker):
     def explain(self, query: str, docno: str, *, graph: HeteroGraph | None = None) -> pd.DataFrame:
         """Explains a score: the nodes and tokens that it came from.
 
-        Given the attention weights and the lengths of vectors, a score is a sum over the tokens of all texts that the
-        passage aggregates from, directly or through other nodes (plus biases, which belong to no token).
+        With attention weights and lengths of vectors taken as constants, a score is a sum over the tokens of all
+        texts that the passage aggregates from, directly or through other nodes (plus biases, which belong to no token).
+        With ``HGATConfig(attention=...)`` the gradients are not linear, so shares need not add up to the score.
 
         Args:
             query: The query.
@@ -510,10 +454,10 @@ class HGATReranker(GraphReranker):
             graph: The graph; by default the graph of the reranker.
 
         Returns:
-            A row per token, the largest shares of the score first, with ``relation`` (of the passage to the node;
-            ``'own'`` for the passage, ``''`` for a node that it aggregates from through others), ``source`` (id of the
-            node), ``text`` (the token), ``weight`` (NaN: attention has none per token), ``score`` (the token's share:
-            gradient times input), ``position`` (of the token in its node).
+            A row per token, with the largest shares of the score first: ``relation`` (from the passage to the node;
+            ``'own'`` for the passage, ``''`` for a node that it reaches through others), ``source`` (id of the node),
+            ``text`` (the token), ``weight`` (NaN: attention has none per token), ``score`` (the token's share: gradient
+            times input), ``position`` (of the token in its node).
         """
         graph, target, tokens = self._explained(docno, graph)
         propagation = send_to_device(self.network.plan(graph, target, complete=True), self._device)
@@ -541,7 +485,7 @@ class HGATReranker(GraphReranker):
         return frame.sort_values("score", ascending=False, kind="stable", ignore_index=True)
 
     def _linear_score(self, query: str, states: TokenStates, propagation: Propagation) -> Tensor:
-        """Score of the target, shape (1,), whose gradients take attention weights for constants."""
+        """Score of the target, shape (1,); its gradients take attention weights as constants."""
         in_context = self.network(states, propagation, linear=True)
         vectors = self.encoder.encode_queries([query]).to(self._device)[0]
         matches = self.network.matches
@@ -553,17 +497,26 @@ class HGATReranker(GraphReranker):
         save_file(
             {k: v.contiguous() for k, v in self.network.state_dict().items()}, folder / WEIGHTS
         )
-        return super()._write(folder) | {"config": asdict(self.config)}
+        return super()._write(folder) | {"config": self._config_meta()}
 
     @classmethod
     def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
         contextualized = options.pop("contextualized", None)
-        reranker = super()._read(folder, about, {"config": HGATConfig(**about["config"])} | options)
+        layer = about["config"].pop("attention")
+        if "config" not in options:
+            attention = None if layer is None else saved_layers(layer, "config")
+            options["config"] = HGATConfig(**about["config"], attention=attention)
+        reranker = super()._read(folder, about, options)
+        check_same_class(reranker._config_meta()["attention"], layer, "config")
         reranker.network.load_state_dict(load_file(folder / WEIGHTS))
         reranker.contextualized = contextualized
         return reranker
 
+    def _config_meta(self) -> dict[str, Any]:
+        """The configuration as JSON."""
+        return self.config.about(self.encoder.dimension)
+
     def _digest(self) -> str:
         return weights_sha256(
-            self.network, before=self.encoder.fingerprint(), after=json.dumps(asdict(self.config))
+            self.network, before=self.encoder.fingerprint(), after=json.dumps(self._config_meta())
         )

@@ -15,7 +15,7 @@ with the pairwise softmax cross-entropy
 
 Before that, the weights of direct matches (:class:`~pyterrier_graph.hgat.equations.NeighborMatches`), which are not in
 the paper, learn from all candidates of a query at once, with the softmax cross-entropy over their scores
-(:class:`MatchModel`). What they are computed from, the best matches, stays the same meanwhile.
+(:class:`MatchModel`). The best matches, which they are applied to, do not change during this training.
 """
 
 from __future__ import annotations
@@ -53,23 +53,22 @@ MAX_SCALE = 30.0  # maximum of a query's scaled MaxSim, before the factor that i
 class HGATTraining(HeadOptions):
     """Options of ``HGATReranker.fit()``.
 
-    The defaults suit some hundred queries with the default :class:`~pyterrier_graph.HGATConfig`; training takes minutes
-    on two cores. By default the encoder does not learn, so that stored token vectors can be used.
+    The defaults suit a few hundred queries with the default :class:`~pyterrier_graph.HGATConfig`; training takes
+    minutes on two cores. By default the encoder does not learn, so that stored token vectors can be used.
 
     Attributes:
-        epochs: Passes over the triples. With 0 the layers are not trained. None is 0 if the network has direct matches
-            (the default) and the encoder does not learn, else 2.
+        epochs: Passes over the triples; with 0 the layers are not trained. The default is 0 if the network has direct
+            matches (the default) and the encoder does not learn, else 2.
         negatives: How p- is drawn: see :class:`~pyterrier_graph.hgat.negatives.NegativeSampler`.
-        repeats: How often a negative is drawn for each pair of a query and a relevant passage.
-        max_triples: Maximum number of triples, drawn at random, and of queries for the weights of direct matches; None
-            takes all.
-        match_epochs: Maximum number of passes over the training queries for the weights of direct matches: training
-            stops after three without improvement. With 0 these weights are not trained.
-        match_learning_rate: Learning rate of these weights.
-        scalar_learning_rate: Learning rate of the relation weights W, lambda and alpha; None takes ``learning_rate``,
-            at which these scalars need thousands of steps.
-        frozen_encoder_layers: Number of first layers that do not learn if the encoder does; neither do its embeddings
-            then.
+        repeats: Number of negatives drawn for each pair of a query and a relevant passage.
+        max_triples: Maximum number of triples, and of queries for the weights of direct matches, drawn at random; None
+            keeps all.
+        match_epochs: Maximum number of passes over the training queries for the weights of direct matches. Training
+            stops after three passes without improvement. With 0 these weights are not trained.
+        match_learning_rate: Learning rate of the weights of direct matches.
+        scalar_learning_rate: Learning rate of the relation weights W, lambda and alpha. At ``learning_rate`` (None),
+            these scalars need thousands of steps.
+        frozen_encoder_layers: Number of first encoder layers that do not learn; above 0, embeddings do not either.
 
     For the other attributes see :class:`~pyterrier_graph.training.trainer.HeadOptions`.
     """
@@ -89,8 +88,8 @@ class HGATTraining(HeadOptions):
     def paper(cls, **options: Any) -> Self:
         """The publication's options (Albarede et al. 2023, Sect. 5.2.3).
 
-        One learning rate of 1e-3, one of 3e-6 for the encoder above its first six layers, ``mixed`` negatives drawn
-        1000 times. The 3.5 million triples are read once; the paper does not report the batch size: here 32.
+        The learning rate is 1e-3, and 3e-6 for the encoder above its first six layers; ``mixed`` negatives are drawn
+        1000 times, and the 3.5 million triples are read once. The paper does not report the batch size; it is 32 here.
         """
         published: dict[str, Any] = {
             "epochs": 1,
@@ -110,11 +109,11 @@ class HGATTraining(HeadOptions):
 def draw_triples(
     training: JudgedRun, options: HGATTraining
 ) -> tuple[list[str], list[HeteroGraph], np.ndarray]:
-    """Draws triples from judged passages: of the document graph, or of each query's candidate graph.
+    """Draws triples from judged passages of the document graph, or of each query's candidate graph.
 
     Returns:
-        The texts of the queries, the graphs, and the triples: position of the graph, position of the query, node of p+,
-        node of p-; shape (triples, 4).
+        The texts of the queries, the graphs, and the triples: positions of graph and query, and nodes of p+ and p-;
+        shape (triples, 4).
     """
     run = training.rows
     if training.graph is not None:
@@ -164,15 +163,12 @@ def _learnable(training: JudgedRun) -> Iterator[tuple[HeteroGraph, pd.DataFrame,
 
 
 Graphs = Sequence[tuple[HeteroGraph, Any]]
-"""Graphs, each with a TokenStore or GraphTokens of its nodes."""
+"""Graphs with the TokenStore or GraphTokens of their nodes."""
 
 
 @dataclass(frozen=True)
-class Group:
-    """The triples of a batch that share a graph.
-
-    Queries and inputs are token vectors, or texts if the encoder learns, too.
-    """
+class TripleBatch:
+    """Triples of a batch that share a graph. Queries and inputs are token vectors, or texts if the encoder learns."""
 
     queries: TokenStates | list[str]
     inputs: TokenStates | list[str]  # of the nodes of the propagation
@@ -183,7 +179,7 @@ class Group:
 class TripleCollator:
     """Makes batches of triples: plans the states that their passages need, and collects the inputs.
 
-    Without an encoder, which then learns, too, batches have texts.
+    Without ``encoder``, batches have texts, because the encoder learns.
     """
 
     def __init__(
@@ -192,13 +188,13 @@ class TripleCollator:
         self.hgat, self.graphs, self.queries = hgat, graphs, queries
         self.encoded = None if encoder is None else encoder.encode_queries(queries).to("cpu")
 
-    def __call__(self, triples: Sequence[np.ndarray]) -> dict[str, list[Group]]:
+    def __call__(self, triples: Sequence[np.ndarray]) -> dict[str, list[TripleBatch]]:
         """Returns the arguments of :meth:`TripleModel.forward`."""
         batch = np.stack(triples)  # (triples, 4)
         graphs = dict.fromkeys(batch[:, 0])
         return {"groups": [self._group(graph, batch[batch[:, 0] == graph]) for graph in graphs]}
 
-    def _group(self, number: int, rows: np.ndarray) -> Group:
+    def _group(self, number: int, rows: np.ndarray) -> TripleBatch:
         graph, tokens = self.graphs[number]
         queries, query = np.unique(rows[:, 1], return_inverse=True)
         passages, passage = np.unique(rows[:, 2:], return_inverse=True)
@@ -206,32 +202,32 @@ class TripleCollator:
         triples = torch.from_numpy(np.column_stack([query, passage.reshape(-1, 2)]))
         if self.encoded is None:
             texts = [self.queries[query] for query in queries]
-            return Group(texts, tokens.texts(propagation.nodes), propagation, triples)
+            return TripleBatch(texts, tokens.texts(propagation.nodes), propagation, triples)
         encoded = self.encoded.select(torch.from_numpy(queries))
-        return Group(encoded, tokens.states(propagation.nodes), propagation, triples)
+        return TripleBatch(encoded, tokens.states(propagation.nodes), propagation, triples)
 
 
 class TripleModel(nn.Module):
-    """An HGAT with its loss on triples, and the encoder if the encoder learns, too."""
+    """An HGAT, and an encoder that learns, with the loss on triples."""
 
     def __init__(self, hgat: HGAT, encoder: TokenEncoder | None = None) -> None:
         super().__init__()
         self.hgat, self.encoder = hgat, encoder
         self.network = encoder.network if encoder is not None else None
 
-    def forward(self, groups: list[Group]) -> dict[str, Tensor]:
-        """Pairwise softmax cross-entropy over the scores of p+ and p-, averaged over the triples."""
+    def forward(self, groups: list[TripleBatch]) -> dict[str, Tensor]:
+        """Mean pairwise softmax cross-entropy over the scores of p+ and p-."""
         scores = torch.cat([self._scores(group) for group in groups])  # (triples, 2)
         first = torch.zeros(len(scores), dtype=torch.long, device=scores.device)
         return {"loss": functional.cross_entropy(scores.float(), first)}
 
-    def _encoded(self, group: Group, device: torch.device) -> tuple[TokenStates, TokenStates]:
+    def _encoded(self, group: TripleBatch, device: torch.device) -> tuple[TokenStates, TokenStates]:
         queries, inputs = cast(Any, group.queries), cast(Any, group.inputs)
         if self.encoder is None:
             return queries.to(device), inputs.to(device)
         return self.encoder.forward_queries(queries), self.encoder.forward_passages(inputs)
 
-    def _scores(self, group: Group) -> Tensor:
+    def _scores(self, group: TripleBatch) -> Tensor:
         device = next(self.hgat.parameters()).device
         queries, inputs = self._encoded(group, device)
         propagation = send_to_device(group.propagation, device)
@@ -248,7 +244,7 @@ class TripleModel(nn.Module):
 
 
 class Candidates(NamedTuple):
-    """The best matches of one query's candidates, which the weights of direct matches are trained on."""
+    """The best matches of one query's candidates: what the weights of direct matches learn from."""
 
     rows: np.ndarray  # positions of the candidates in the run
     query: Tensor  # (query tokens, d)
@@ -264,9 +260,9 @@ class MatchModel(nn.Module):
         self.matches, self.scale = matches, nn.Parameter(torch.zeros(()))
 
     def forward(self, lists: list[tuple[Tensor, Tensor, Tensor, Tensor]]) -> dict[str, Tensor]:
-        """Softmax cross-entropy over the scores of the candidates, averaged over the relevant ones, then the queries.
+        """Softmax cross-entropy over the scores of candidates, averaged over relevant ones, then over queries.
 
-        A list has the query, its own and its neighbors' matches as in :class:`Candidates`, and which are relevant.
+        Each list has ``query``, ``own`` and ``neighbors`` of :class:`Candidates`, and a mask of relevant candidates.
         """
         losses = []
         for query, own, neighbors, relevant in lists:
@@ -282,7 +278,7 @@ def train_matches(
     options: HGATTraining,
     **arguments: Any,
 ) -> list[dict[str, float]]:
-    """Trains the weights of direct matches in place; for ``lists`` see :class:`MatchModel`, else train_on_triples."""
+    """Trains the weights of direct matches in place; ``lists`` are the input of :class:`MatchModel`."""
     folder = options.output_dir and f"{options.output_dir}/matches"
     options = replace(options, epochs=options.match_epochs, patience=3, output_dir=folder)
     model = MatchModel(matches)
@@ -325,7 +321,7 @@ def train_on_triples(
 
 
 def copy_to_train(encoder: TokenEncoder, frozen: int) -> TokenEncoder:
-    """Copies an encoder to train it above its first ``frozen`` layers; with 0, its embeddings learn, too."""
+    """Copies an encoder to train it above its first ``frozen`` layers; with 0, its embeddings learn as well."""
     copied = copy.copy(encoder)
     copied.network = copy.deepcopy(encoder.network).requires_grad_(True)
     if not frozen:

@@ -16,10 +16,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
 from pyterrier_graph.checks import (
-    View,
-    check_count,
     check_frame,
-    check_type,
     is_unicode,
     progress,
     query_texts,
@@ -33,6 +30,7 @@ from pyterrier_graph.encoders.checkpoints import (
     score_in_full_precision,
 )
 from pyterrier_graph.encoders.names import checkpoint_name, resolve
+from pyterrier_graph.html import HtmlCard
 from pyterrier_graph.lgre.training import (
     Batch,
     CrossEncoderTraining,
@@ -70,12 +68,6 @@ class TextReranker(Reranker):
         verbose: bool,
     ) -> None:
         pt.Artifact.__init__(self, pt.Artifact.NO_PATH)
-        name = (
-            "the name or the folder of a checkpoint, such as 'cross-encoder/ms-marco-MiniLM-L6-v2'"
-        )
-        check_type("encoder", encoder, (str, os.PathLike), name)
-        check_type("text_field", text_field, str, "the name of a column")
-        check_count("max_tokens", max_tokens, 4)
         self.encoder = os.fspath(encoder)
         self.checkpoint = resolve(encoder)
         self.training = self.TRAINING() if training is None else training
@@ -107,12 +99,12 @@ class TextReranker(Reranker):
         """The options that distinguish this network from others with the same checkpoint."""
         return {}
 
-    def _view(self) -> View:
+    def _view(self) -> HtmlCard:
         sizes = {
             "checkpoint": checkpoint_name(self.encoder),
             "reads": f"{self.max_tokens} tokens of query and {self.text_field!r} together",
         }
-        return View(sizes | self._training_facts())
+        return HtmlCard(sizes | self._training_facts())
 
     def _checked(self, run: pd.DataFrame) -> pd.DataFrame:
         run = check_frame(run, self, numbers=("rank",))

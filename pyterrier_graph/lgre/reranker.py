@@ -12,7 +12,6 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModel, AutoModelForSequenceClassification
 
-from pyterrier_graph.checks import check_type
 from pyterrier_graph.encoders.checkpoints import (
     SAFE_WEIGHTS,
     DType,
@@ -106,12 +105,6 @@ class LGReReranker(TextReranker):
             encoder, training, max_tokens, text_field, batch_size, device, dtype, verbose
         )
         self.config = LGReConfig() if config is None else config
-        check_type(
-            "config",
-            self.config,
-            LGReConfig,
-            "an LGReConfig, such as LGReConfig(word_graph='full')",
-        )
         with_head = self._labels == 1 and self.config.init != "random"
         with torch.random.fork_rng(), loading(self.encoder):
             torch.manual_seed(self.config.seed)

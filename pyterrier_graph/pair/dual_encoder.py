@@ -3,33 +3,36 @@
 import copy
 import dataclasses
 import os
-import warnings
 from collections.abc import Callable
 from pathlib import Path
-from types import NoneType
 from typing import Any, Literal, Self
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 from accelerate import PartialState
-from datasets import Dataset, concatenate_datasets
+from datasets import Dataset
+from pyterrier_dr import FlexIndex
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Router
 from sentence_transformers.sentence_transformer.modules import Pooling
 
-from pyterrier_graph.checks import DataWarning, View, check_frame, check_type, query_texts
+from pyterrier_graph.checks import check_frame, query_texts
 from pyterrier_graph.encoders.checkpoints import DType
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
+from pyterrier_graph.encoders.stored_vectors import VECTORS
+from pyterrier_graph.html import HtmlCard
 from pyterrier_graph.pair.mining import HardNegativeMiner, TrainingExamples
+from pyterrier_graph.pair.query_encoder import IndexedExamples, train_query_encoder
 from pyterrier_graph.pair.training import DualEncoderTraining, check_examples, train_dual_encoder
-from pyterrier_graph.storage.artifact import weights_sha256
+from pyterrier_graph.storage.artifact import file_sha256, weights_sha256
 from pyterrier_graph.training.model import LearnedModel, training_entry
 from pyterrier_graph.training.trainer import restored_on_error
 from pyterrier_graph.training.validation import JudgedRun, Validation, checked_qrels, checked_topics
 
 NETWORK = "sentence-transformer"
+VALIDATED = 100  # passages of an index that are ranked per validation query
 
 
 class DualEncoder(LearnedModel, SentenceEncoder):
@@ -96,9 +99,6 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         dtype: DType = "auto",
         verbose: bool = True,
     ) -> None:
-        check_type(
-            "miner", miner, (HardNegativeMiner, NoneType), "a HardNegativeMiner(retriever, texts)"
-        )
         pt.Artifact.__init__(self, pt.Artifact.NO_PATH)
         SentenceEncoder.__init__(
             self,
@@ -125,8 +125,8 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         super()._check()
         self._limit()
 
-    def _view(self) -> View:
-        return View({**super()._view().facts, **self._training_facts()})
+    def _view(self) -> HtmlCard:
+        return HtmlCard({**super()._view().facts, **self._training_facts()})
 
     def fit(
         self,
@@ -164,16 +164,8 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         # with several processes, the first one mines while the others wait
         with PartialState(cpu=self._device.type == "cpu").main_process_first():
             pretraining_examples = None if unlabeled is None else miner.pseudo_labeled(unlabeled)
-            examples = miner.labeled(topics, qrels_tr).dataset
-            if unlabeled is not None:
-                try:
-                    pseudo = miner.pseudo_labeled(topics, qrels_tr).dataset
-                except ValueError as error:  # any other problem would have shown in labeled()
-                    warnings.warn(
-                        f"labeled queries have no pseudo-labels: {error}", DataWarning, stacklevel=2
-                    )
-                else:
-                    examples = concatenate_datasets([examples, pseudo])
+            mine = miner.labeled if unlabeled is None else miner.denoised
+            examples = mine(topics, qrels_tr)
         return self.fit_examples(examples, run, qrels_va, pretraining_examples=pretraining_examples)
 
     def fit_examples(
@@ -196,27 +188,78 @@ class DualEncoder(LearnedModel, SentenceEncoder):
             pretraining_examples: Examples of the first stage, which has the options ``training.pretraining``.
         """
         run = self._validation_run(topics_or_res_va)
-        kinds = "the result of HardNegativeMiner(...).labeled(topics, qrels), or a datasets.Dataset"
-        stages: dict[str, tuple[Dataset, DualEncoderTraining]] = {}
-        if pretraining_examples is not None:
-            check_type(
-                "pretraining_examples", pretraining_examples, (Dataset, TrainingExamples), kinds
-            )
-            data = getattr(pretraining_examples, "dataset", pretraining_examples)
-            stages["pretraining"] = data, self.training.first_stage()
-        check_type("examples", examples, (Dataset, TrainingExamples), kinds)
-        stages["training"] = getattr(examples, "dataset", examples), self.training
-        digests = {stage: check_examples(data) for stage, (data, _) in stages.items()}
+        given = {"pretraining": pretraining_examples, "training": examples}
+        stages: dict[str, Dataset] = {
+            stage: getattr(data, "dataset", data)
+            for stage, data in given.items()
+            if data is not None
+        }
+        options = {"pretraining": self.training.first_stage(), "training": self.training}
+        digests = {stage: check_examples(data) for stage, data in stages.items()}
         self._start_fit()
         names = ("encoder", "similarity", "pooling", "max_query_tokens", "max_passage_tokens")
         identity = {name: getattr(self, name) for name in names}
         logs: dict[str, list[dict[str, float]]] = {"pretraining": []}
         with self._recorded(), restored_on_error(self.network):
-            for stage, (data, options) in stages.items():
+            for stage, data in stages.items():
                 identity["training examples"] = digests[stage]
-                logs[stage] = self._train(stage, data, options, run, qrels_va, identity)
+                logs[stage] = self._train(stage, data, options[stage], run, qrels_va, identity)
                 identity["weights after pretraining"] = weights_sha256(self.network)
         self.pretraining_log, self.training_log = logs["pretraining"], logs["training"]
+        return self
+
+    def fit_query_encoder(
+        self,
+        index: FlexIndex,
+        examples: TrainingExamples,
+        topics_or_res_va: pd.DataFrame | None = None,
+        qrels_va: pd.DataFrame | None = None,
+    ) -> Self:
+        """Trains the encoder of queries for the passages of an index, whose vectors stay as they are.
+
+        This is the last stage of GNN-encoder's preprint (arXiv 2204.08241, Sect. 4.3), with the examples of the first
+        stage; :meth:`~pyterrier_graph.DualEncoderTraining.paper` has its settings::
+
+            index = gnn.index("corpus.flex").flex
+            training = ptg.DualEncoderTraining.paper("query-encoder")
+            queries = dual_encoder.apply_attributes(training=training)  # a copy
+            queries.fit_query_encoder(index, examples, dev_topics, dev_qrels)
+            retriever = queries.query_encoder() >> index.np_retriever()
+
+        Afterwards only queries should be encoded with this model, unless it has separate encoders.
+
+        Args:
+            index: The index.
+            examples: What a :class:`~pyterrier_graph.HardNegativeMiner` has made.
+            topics_or_res_va: Validation queries, ``qid, query``, which rank all passages of the index.
+            qrels_va: Judgments for them.
+
+        Raises:
+            KeyError: If the index lacks a passage of the examples.
+        """
+        self._start_fit()
+        options, validate = self.training, None
+        if topics_or_res_va is not None and len(topics_or_res_va):
+            judged = JudgedRun(checked_topics(topics_or_res_va, self), qrels_va, self)
+            measure = Validation(judged, options.measure).per_query_of
+            retriever = self.query_encoder() >> index.np_retriever(num_results=VALIDATED)
+            validate = lambda: measure(retriever(judged.rows))  # noqa: E731
+        batches = IndexedExamples(examples, index, options.seed)
+        with self._recorded():
+            self.training_log = train_query_encoder(
+                self.network,
+                batches,
+                options,
+                validate=validate,
+                identity={
+                    "weights at the start": weights_sha256(self.network),
+                    "training examples": check_examples(examples.dataset),
+                    "vectors": file_sha256(index.index_path / VECTORS),
+                },
+                device=self._device,
+                dtype=self.dtype,
+                verbose=self.verbose,
+            )
         return self
 
     def _train(

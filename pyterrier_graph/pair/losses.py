@@ -28,7 +28,7 @@ from sentence_transformers.util import all_gather_with_grad, get_rank
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from pyterrier_graph.checks import QualityWarning, check_number
+from pyterrier_graph.checks import QualityWarning
 from pyterrier_graph.encoders.checkpoints import full_precision
 from pyterrier_graph.encoders.sentence_encoder import is_normalized
 
@@ -59,21 +59,53 @@ def pair_loss(
     Returns:
         A scalar in float32 or float64.
     """
-    # half precision has steps of 1 where dot products are above 128 (bfloat16), and ends at 65504 (float16)
-    dtype = reduce(
-        torch.promote_types, (queries.dtype, positives.dtype, negatives.dtype), torch.float32
-    )
+    dtype = score_dtype(queries, positives, negatives)
     with full_precision(queries):
         q, positive, negative = (vectors.to(dtype) for vectors in (queries, positives, negatives))
         passages = torch.cat([positive, negative])  # (batch + negatives, d)
         own = torch.arange(len(q), device=q.device)[rows]
         loss = q.new_zeros(())
         if alpha < 1:
-            loss = loss + (1 - alpha) * cross_entropy(scale * q[rows] @ passages.T, own)  # Eq. 3, 6
+            loss = loss + (1 - alpha) * in_batch_loss(
+                q[rows], passages, own, scale=scale
+            )  # Eq. 3, 6
         if alpha > 0:
             similarities = positive[rows] @ torch.cat([q, negative]).T  # (rows, batch + negatives)
             loss = loss + alpha * cross_entropy(scale * similarities, own)  # Eq. 5, 6
     return loss
+
+
+def in_batch_loss(
+    queries: Tensor, passages: Tensor, positives: Tensor, *, scale: float = 1.0
+) -> Tensor:
+    r"""The cross-entropy of each query's positive among all passages of a batch.
+
+    .. math::
+
+        L = -\frac{1}{n} \sum_{i=1}^{n} \log
+            \frac{\exp(t\, q_i \cdot p_i^+)}{\sum_p \exp(t\, q_i \cdot p)}
+
+    This is Eq. 3 of PAIR, and Eq. 2 of GNN-encoder (Liu et al. 2022), which has the sum over queries instead of the
+    mean. The loss of a batch without queries is 0.
+
+    Args:
+        queries: Vectors q, shape (queries, d).
+        passages: Vectors p, each passage once, shape (passages, d).
+        positives: Row of each query's positive, shape (queries,). Several queries may have the same one.
+        scale: t, the inverse of a temperature: 1 for dot products, 20 for vectors of length 1.
+    """
+    with full_precision(queries):
+        q, p = (vectors.to(score_dtype(queries, passages)) for vectors in (queries, passages))
+        scores = scale * q @ p.T  # (queries, passages)
+        return cross_entropy(scores, positives, reduction="sum") / max(1, len(queries))
+
+
+def score_dtype(*vectors: Tensor) -> torch.dtype:
+    """The type of vectors, at least float32.
+
+    Half precision has steps of 1 where dot products are above 128 (bfloat16), and ends at 65504 (float16).
+    """
+    return reduce(torch.promote_types, (each.dtype for each in vectors), torch.float32)
 
 
 class PAIRLoss(CachedLossMixin, nn.Module):
@@ -106,7 +138,6 @@ class PAIRLoss(CachedLossMixin, nn.Module):
         mini_batch_size: int | None = None,
     ) -> None:
         super().__init__()
-        check_number("alpha", alpha, 0, 1)
         if scale == 1 and is_normalized(model):
             problem = "vectors are normalized: with scale=1, hard negatives hardly count for more than easy ones"
             warnings.warn(f"{problem}; try scale=20", QualityWarning, stacklevel=2)

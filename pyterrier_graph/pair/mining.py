@@ -13,10 +13,10 @@ Y. Qu et al.: RocketQA. NAACL 2021, Sect. 4.2. R. Ren et al.: PAIR. Findings of 
 
 import os
 import tempfile
+import warnings
 from collections import Counter
-from dataclasses import KW_ONLY, asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from pathlib import Path
-from types import NoneType
 from typing import Any, Self, cast
 
 import numpy as np
@@ -24,10 +24,10 @@ import pandas as pd
 import pyarrow as pa
 import pydantic
 import pyterrier as pt
-from datasets import Dataset
+from datasets import Dataset, concatenate_datasets
 from pydantic import NonNegativeInt, PositiveInt
 
-from pyterrier_graph.checks import check_count, check_frame, check_type
+from pyterrier_graph.checks import DataWarning, check_frame
 from pyterrier_graph.configuration import STRICT, Share
 from pyterrier_graph.graphs.hetero_graph import judged_ids
 from pyterrier_graph.storage.artifact import (
@@ -94,6 +94,7 @@ class TrainingExamples:
     dataset: Dataset
     ids: Dataset
     report: pd.DataFrame
+    folder: Any = field(default=None, repr=False)  # a temporary one is deleted with its last user
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -142,26 +143,6 @@ class HardNegativeMiner:
     verbose: bool = True
 
     def __post_init__(self) -> None:
-        check_type("candidates", self.candidates, pt.Transformer, "a retriever, such as bm25 % 200")
-        check_type(
-            "texts",
-            self.texts,
-            pt.Transformer,
-            "a loader of texts, such as pt.text.get_text(dataset)",
-        )
-        check_type(
-            "teacher",
-            self.teacher,
-            (pt.Transformer, NoneType),
-            "a reranker, such as CrossEncoderReranker(...)",
-        )
-        check_type(
-            "config",
-            self.config,
-            MiningConfig,
-            "a MiningConfig, such as MiningConfig(hard_negatives=4)",
-        )
-        check_count("batch_size", self.batch_size)
         self._temporary = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -202,6 +183,24 @@ class HardNegativeMiner:
                 "pseudo-labels come from a teacher: give HardNegativeMiner(..., teacher=...)"
             )
         return self._mine(topics, qrels, workers, pseudo=True)
+
+    def denoised(
+        self, topics: pd.DataFrame, qrels: pd.DataFrame, *, workers: Workers = 1
+    ) -> TrainingExamples:
+        """The examples of :meth:`labeled`, and those of :meth:`pseudo_labeled` where there are any."""
+        labeled = self.labeled(topics, qrels, workers=workers)
+        try:
+            pseudo = self.pseudo_labeled(topics, qrels, workers=workers)
+        except ValueError as error:  # any other problem would have shown in labeled()
+            message = f"labeled queries have no pseudo-labels: {error}"
+            warnings.warn(message, DataWarning, stacklevel=2)
+            return labeled
+        return TrainingExamples(
+            concatenate_datasets([labeled.dataset, pseudo.dataset]),
+            concatenate_datasets([labeled.ids, pseudo.ids]),
+            pd.concat({"labeled": labeled.report, "pseudo-labeled": pseudo.report}),
+            self._temporary,
+        )
 
     def _mine(
         self, topics: pd.DataFrame, qrels: pd.DataFrame | None, workers: Workers, *, pseudo: bool
@@ -253,13 +252,8 @@ class HardNegativeMiner:
                 stream.rename(path)
                 sync(folder)
         examples = Dataset.from_file(str(path))
-        made = TrainingExamples(
-            examples.select_columns(texts), examples.select_columns(ids), report
-        )
-        vars(made)["_temporary"] = (
-            self._temporary
-        )  # a folder that is deleted with the last reference to it
-        return made
+        columns = examples.select_columns(texts), examples.select_columns(ids)
+        return TrainingExamples(*columns, report, self._temporary)
 
     def _identity(self, topics: pd.DataFrame, relevant: pd.DataFrame) -> dict[str, Any]:
         """Everything that the examples depend on."""
@@ -471,8 +465,9 @@ def states_of(
     """
     judged = (documents["source"] == RELEVANT).to_numpy()
     again = documents.duplicated(["qid", "docno"]).to_numpy() & ~judged  # relevant ones come first
-    blank = (documents["text"].str.strip() == "").to_numpy()
-    repeated = documents.duplicated(["qid", "text"]).to_numpy()
+    text = documents["text"].str.split().str.join(" ")
+    blank = (text == "").to_numpy()
+    repeated = documents.assign(text=text).duplicated(["qid", "text"]).to_numpy()
     reasons = ["judged relevant", "no text", "same text as another", RELEVANT]
     state = np.select([again, blank, repeated, judged], reasons, default=NOT_USED).astype(object)
     candidate = state == NOT_USED

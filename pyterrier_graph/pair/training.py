@@ -4,7 +4,7 @@ import hashlib
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import pandas as pd
 import pydantic
@@ -34,6 +34,13 @@ from pyterrier_graph.training.trainer import (
     TrainerOptions,
     run_trainer,
 )
+
+Stage = Literal["pair", "gnn-encoder", "query-encoder"]
+STAGES: dict[Stage, dict[str, Any]] = {
+    "pair": {"batch_size": 512, "learning_rate": 3e-5},
+    "gnn-encoder": {"batch_size": 2048, "learning_rate": 2e-5},
+    "query-encoder": {"batch_size": 1536, "learning_rate": 5e-6},
+}
 
 
 @pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -75,20 +82,20 @@ class DualEncoderTraining(TrainerOptions):
         return replace(first, output_dir=first.output_dir or self.output_dir)
 
     @classmethod
-    def paper(cls, **options: Any) -> Self:
-        """The options of Ren et al. 2021 (PAIR), Sect. 4.2. Pre-training differs in ``alpha=0.1``.
+    def paper(cls, stage: Stage = "pair", **options: Any) -> Self:
+        """The options of a paper's training; ``options`` replace some of them.
 
-        The paper has batches of 512 on up to 8 GPUs. On MSMARCO it uses LAMB, else Adam; the trainer uses AdamW without
-        weight decay.
+        * ``'pair'``: both stages of PAIR (Ren et al. 2021, Sect. 4.2); the first one has ``alpha=0.1``. The paper has
+          batches of 512 on up to 8 GPUs. On MSMARCO it uses LAMB, else Adam; the trainer uses AdamW without weight
+          decay.
+        * ``'gnn-encoder'``: the initial dual-encoder of GNN-encoder (Liu et al. 2022, Sect. 4.3). The paper has batches
+          of 2048 on each of two GPUs for MSMARCO, and of 256 on each of four for NQ and TriviaQA.
+        * ``'query-encoder'``: its preprint's last stage (arXiv 2204.08241, Sect. 5.1.4), for
+          ``DualEncoder.fit_query_encoder``. The paper has batches of 1536 for MSMARCO and of 512 for NQ and TriviaQA.
+          The number of epochs is the first stage's, since the paper does not state it.
         """
-        settings = {
-            "epochs": 10,
-            "batch_size": 512,
-            "learning_rate": 3e-5,
-            "warmup": 0.1,
-            "patience": None,
-        }
-        return cls(**{**settings, "measure": "RR@10", **options})
+        paper = {"epochs": 10, "warmup": 0.1, "patience": None, "measure": "RR@10"}
+        return cls(**paper | STAGES[stage] | options)
 
 
 class RankingSentenceTransformerTrainer(RankingTrainer, SentenceTransformerTrainer):

@@ -40,6 +40,7 @@ def words(text: str) -> list[str]:
     if text.isascii():
         return text.lower().translate(SEPARATORS).split()
     text = unicodedata.normalize("NFKC", INVISIBLE.sub("", text)).casefold()
+    text = unicodedata.normalize("NFKC", text).replace("i\u0307", "i")  # of a Turkish capital
     return WORD.findall(UNSPACED.sub(_pairs, text))
 
 

@@ -37,7 +37,6 @@ from pyterrier_graph.search.versioned_index import VersionedIndex
 from pyterrier_graph.search.versions import KIND, Answered
 from pyterrier_graph.storage.arrays import blocks
 from pyterrier_graph.storage.artifact import (
-    CARD,
     LOCK,
     META,
     atomic_folder,
@@ -50,7 +49,7 @@ from pyterrier_graph.storage.shards import Workers, check_workers
 if TYPE_CHECKING:
     from pyterrier_graph.graph_mean.contextual_encoder import ContextualEncoder
 
-OWN_FILES = {versions.ENCODED, LOCK, META, CARD}
+OWN_FILES = {versions.ENCODED, LOCK, META}
 TEXTS_AT_ONCE = 4096
 
 

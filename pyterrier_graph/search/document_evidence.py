@@ -21,11 +21,9 @@ from pyterrier_graph.checks import (
     DataWarning,
     WithSignature,
     check_frame,
-    check_number,
     check_training,
-    check_type,
-    check_weights,
 )
+from pyterrier_graph.configuration import checked_weights
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph, check_relations, documents_of
 from pyterrier_graph.graphs.relations import DOCUMENT, inverse_path
 from pyterrier_graph.search.hybrid import check_scores
@@ -82,8 +80,6 @@ class DocumentEvidence(WithSignature, pt.Estimator):
     ) -> None:
         self.weight = weight
         self.relations: Mapping[str, float] = {} if relations is None else relations
-        if graph is not None:
-            check_type("graph", graph, HeteroGraph, "a DocumentGraph, such as index.graph")
         self.graph = graph
         self.training = Tuning() if training is None else training
         self._check()
@@ -92,8 +88,7 @@ class DocumentEvidence(WithSignature, pt.Estimator):
 
     def _check(self) -> None:
         """Raises an error if an argument of the constructor, which may be set later, is not allowed."""
-        check_number("weight", self.weight, 0)
-        self.relations = check_weights(self.relations)
+        self.relations = checked_weights(self.relations)
         if self.relations and self.graph is None:
             raise ValueError("relations need a graph: give graph=DocumentGraph(path)")
         if self.graph is not None:

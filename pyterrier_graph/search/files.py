@@ -44,7 +44,7 @@ class FolderFiles(DocumentFiles):
 
     def state(self) -> str:
         """Returns a digest of the names, sizes and times of the files, and of the options of the reader."""
-        digest = hashlib.sha256(f"3 {__version__} {self.options}".encode())
+        digest = hashlib.sha256(f"4 {__version__} {self.options}".encode())
         for path in self.paths:
             state: tuple[int, ...] = ()
             with suppress(OSError):

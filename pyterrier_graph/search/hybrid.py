@@ -16,7 +16,11 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.checks import WithSignature, check_frame, check_training
+from pyterrier_graph.checks import (
+    WithSignature,
+    check_frame,
+    check_training,
+)
 from pyterrier_graph.documents.document import split_passage_id
 from pyterrier_graph.html import pipeline_name
 from pyterrier_graph.training.grid_search import Numbers, Tuning, coordinate_search
@@ -99,12 +103,20 @@ class Hybrid(WithSignature, pt.Estimator):
         training: Tuning | None = None,
         verbose: bool = True,
     ) -> None:
-        if not 0 <= alpha <= 1:
-            raise ValueError(f"alpha must be from 0 to 1, got {alpha}")
         self.lexical, self.dense = lexical, dense
         self.alpha, self.depth, self.num_results = alpha, depth, num_results
+        self._check()
         self.training: Tuning = check_training(training, Tuning)
         self.verbose = verbose
+
+    def _check(self) -> None:
+        """Raises ValueError if a number, which may be set later, is out of range."""
+        if not 0 <= self.alpha <= 1:
+            raise ValueError(f"alpha must be from 0 to 1, got {self.alpha!r}")
+        if self.depth < 1 or self.num_results < 1:
+            raise ValueError(
+                f"depth and num_results must be 1 or more, got {self.depth!r} and {self.num_results!r}"
+            )
 
     def __repr__(self) -> str:
         options = f"alpha={self.alpha}, depth={self.depth}, num_results={self.num_results}"
@@ -204,6 +216,7 @@ class Hybrid(WithSignature, pt.Estimator):
 
         A score is NaN where the pipeline retrieved nothing for the query.
         """
+        self._check()
         topics = check_frame(topics, self, texts=("query",))
         pt.validate.query_frame(topics, extra_columns=["query"], context=self)
         topics = topics.assign(qid=topics["qid"].astype("str")).drop_duplicates("qid")

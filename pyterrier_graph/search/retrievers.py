@@ -83,6 +83,8 @@ class BM25Retriever(WithSignature, pt.Transformer):
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Finds passages."""
+        if self.num_results < 1:
+            raise ValueError(f"num_results must be 1 or more, got {self.num_results!r}")
         topics = check_frame(inp, self, texts=("query",))
         pt.validate.query_frame(topics, extra_columns=["query"], context=self)
         hits = [
@@ -111,15 +113,16 @@ def allowed_passages(graph: DocumentGraph, within: Iterable[str] | str | None) -
     """
     if within is None:
         return None
+    entries = [within] if isinstance(within, str) else [*within]
     docnos = graph.docnos_of(np.arange(len(graph)))
     known = {docno: number for number, docno in enumerate(docnos)}
     documents = np.zeros(len(docnos), dtype=bool)
-    for entry in [within] if isinstance(within, str) else within:
+    for entry in entries:
         if entry in known:
             documents[known[entry]] = True
             continue
         begins = [docno.startswith(entry) for docno in docnos]
-        if not any(begins):
+        if not entry or not any(begins):
             raise KeyError(
                 f"no document in {graph!r} has the docno {entry!r}, or one that begins so"
             )

@@ -23,7 +23,6 @@ from pyterrier_graph.search.fitting import default_settings
 from pyterrier_graph.search.lexical import Lexical
 from pyterrier_graph.search.versions import ENCODED, Version
 from pyterrier_graph.storage.artifact import (
-    CARD,
     DIGESTS,
     META,
     SIZES,
@@ -61,7 +60,7 @@ class VersionedIndex(WithSignature, BuiltArtifact):
     ) -> None:
         super().__init__(path, verbose=verbose)
         self.training: Tuning = check_training(training, Tuning)
-        if not isinstance(lexical, pt.Transformer) and lexical not in (None, *get_args(Lexical)):
+        if isinstance(lexical, str) and lexical not in get_args(Lexical):
             raise ValueError(
                 f"lexical must be a pipeline or one of {get_args(Lexical)}, got {lexical!r}"
             )
@@ -144,7 +143,7 @@ class VersionedIndex(WithSignature, BuiltArtifact):
         if saved := self.meta["encoder"].get("folder"):
             folders.append(self.path / saved)
         files = [file for folder in folders for file in folder.rglob("*") if file.is_file()]
-        for file in [self.path / META, self.path / CARD, *files]:
+        for file in [self.path / META, *files]:
             if file.is_file():
                 yield file.relative_to(self.path).as_posix(), str(file)
 

@@ -9,7 +9,6 @@ from typing import Any
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.checks import check_count
 from pyterrier_graph.documents.document import split_passage_id
 from pyterrier_graph.html import COLORS, NEUTRAL, Page, marked, pipeline_name, shortened, styled
 from pyterrier_graph.search.bm25 import query_terms
@@ -44,7 +43,6 @@ def compare(
     """
     given = {"qid": "1", "query": query} if isinstance(query, str) else query
     topic = {name: str(given[name]) for name in ("qid", "query")}
-    check_count("num_results", num_results)
     names = (
         [str(name) for name in names]
         if names is not None

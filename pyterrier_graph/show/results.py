@@ -11,7 +11,6 @@ import pandas as pd
 import pyterrier as pt
 from matplotlib.axes import Axes
 
-from pyterrier_graph.checks import check_choice
 from pyterrier_graph.evaluation.significance import PER_QUERY, significance_marks, values_of
 from pyterrier_graph.html import COLORS, MINUS, NEUTRAL, PLUS, TEXT, colors_of, shortened
 from pyterrier_graph.show.axes import label, new_axes, new_grid, right_legend, titled, with_path
@@ -45,8 +44,9 @@ def results(
     systems = [*map(str, values.index)]
     if isinstance(baseline, int) and -len(systems) <= baseline < len(systems):
         baseline = systems[baseline]
-    check_choice("baseline", baseline, systems)
     baseline = str(baseline)
+    if baseline not in systems:
+        raise ValueError(f"baseline must be one of {systems}, got {baseline!r}")
     values = values.loc[[baseline, *(name for name in systems if name != baseline)]]
     means, differences = new_grid(1, 2, 9, 1.3 + 0.5 * len(systems), sharey=True)
     _draw_means(means, values, significance_marks(values, baseline), baseline)
@@ -162,10 +162,11 @@ def _values(
     if measure is None and len(measures) > 1:
         raise ValueError(f"there are several measures, give one: {', '.join(measures)}")
     measure = str(measures[0] if measure is None and measures else measure)
-    check_choice("measure", measure, measures)
+    if measure not in measures:
+        raise ValueError(f"measure must be one of {measures}, got {measure!r}")
     values = values_of(experiment, measure)
-    for name in names or ():
-        check_choice("a name in names", name, [*values.index])
+    if unknown := {*(names or ())} - {*values.index}:
+        raise ValueError(f"names must be among {[*values.index]}, got {min(unknown)!r}")
     values = values.loc[[*names]] if names else values
     if values.isna().any(axis=None):
         system, query = values.stack(future_stack=True).isna().idxmax()

@@ -31,16 +31,13 @@ from weakref import WeakKeyDictionary
 
 import pyterrier as pt
 
-from pyterrier_graph.checks import check_type
-
 if TYPE_CHECKING:
     import pandas as pd
     from torch import nn
 
-META, CARD, LOCK, SHARDS = "pt_meta.json", "README.md", "lock", "shards"
+META, LOCK, SHARDS = "pt_meta.json", "lock", "shards"
 SIZES, DIGESTS, OWN_DIGEST = "files", "file_sha256", "meta_sha256"  # entries of pt_meta.json
 SMALL = 1 << 20  # bytes; smaller files are compared with their digests when an artifact is opened
-LOAD = 'pt.Artifact.load("folder"'  # in the code of a card; the name of the hub replaces it there
 Opened = TypeVar("Opened")
 
 
@@ -422,7 +419,7 @@ def versions() -> dict[str, str]:
 
 
 class OwnArtifact(pt.Artifact):
-    """Base class of the package's artifacts: Hugging Face shows an artifact's card, if it has one."""
+    """Base class of the package's artifacts."""
 
     ARTIFACT_TYPE: str
     ARTIFACT_FORMAT: str
@@ -439,13 +436,6 @@ class OwnArtifact(pt.Artifact):
             raise ValueError(f"{self!r} has no folder: save it first")
         verify(Path(str(self.path)))
         return self
-
-    def _hf_readme(self, *, repo: str, branch: str | None = "main", **about: Any) -> str | None:
-        file = Path(str(self.path), CARD)
-        if not file.is_file():
-            return super()._hf_readme(repo=repo, branch=branch, **about)
-        name = repo if branch == "main" else f"{repo}@{branch}"
-        return file.read_text(encoding="utf-8").replace(LOAD, f"pt.Artifact.from_hf({name!r}")
 
 
 def kind_of(artifact: OwnArtifact | type[OwnArtifact]) -> dict[str, Any]:
@@ -465,7 +455,6 @@ class BuiltArtifact(OwnArtifact):
     _folder_id: tuple[int, int] | None = None
 
     def __init__(self, path: str | os.PathLike[str], *, verbose: bool = True) -> None:
-        check_type("path", path, (str, os.PathLike), "the path of a folder")
         if "://" in os.fspath(path):  # not shown, since it may contain credentials
             raise ValueError(f"{type(self).__name__} needs the path of a folder, not a URL")
         super().__init__(Path(path).absolute())  # files are opened later, perhaps from elsewhere

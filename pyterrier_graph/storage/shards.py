@@ -31,7 +31,6 @@ import numpy as np
 import pyterrier as pt
 from safetensors.numpy import load_file, save
 
-from pyterrier_graph.checks import check_count
 from pyterrier_graph.storage.artifact import SHARDS, check_identity, write_file
 
 Workers = int | Literal["ray"]
@@ -67,7 +66,6 @@ class ShardWriter:
     def __init__(
         self, workspace: Path, rows: int, rows_per_shard: int, identity: Mapping[str, Any]
     ) -> None:
-        check_count("rows_per_shard", rows_per_shard)
         folder = workspace / SHARDS
         folder.mkdir(exist_ok=True)
         note = folder / "inputs.json"

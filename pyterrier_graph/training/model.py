@@ -21,14 +21,13 @@ from torch import nn
 
 from pyterrier_graph.checks import (
     QualityWarning,
-    Shown,
     WithSignature,
-    check_count,
     check_training,
     positions,
 )
 from pyterrier_graph.encoders.checkpoints import DType, device_of, dtype_name, dtype_of, hidden_bars
 from pyterrier_graph.encoders.names import checkpoint_name
+from pyterrier_graph.html import HtmlDisplay
 from pyterrier_graph.storage.artifact import (
     OwnArtifact,
     atomic_folder,
@@ -80,7 +79,7 @@ def _stored(options: Any) -> dict[str, Any]:
     )
 
 
-class LearnedModel(Shown, WithSignature, OwnArtifact, pt.Estimator):
+class LearnedModel(HtmlDisplay, WithSignature, OwnArtifact, pt.Estimator):
     """Base of the Estimators that are artifacts: weights in safetensors, configuration in JSON.
 
     A subclass calls :meth:`_check` at the end of its constructor, :meth:`_start_fit` in ``fit``, and
@@ -117,7 +116,6 @@ class LearnedModel(Shown, WithSignature, OwnArtifact, pt.Estimator):
         """
         if self.TRAINING is not None:
             check_training(self.training, self.TRAINING)
-        check_count("batch_size", getattr(self, "batch_size", 1))
         dtype_of(self.dtype, self._device)
 
     @property

@@ -10,7 +10,7 @@ import pandas as pd
 import pyterrier as pt
 from ir_measures.measures import Measure
 
-from pyterrier_graph.checks import DataWarning, check_frame, check_type, query_texts
+from pyterrier_graph.checks import DataWarning, check_frame, query_texts
 from pyterrier_graph.graphs.hetero_graph import (
     HeteroGraph,
     documents_of,
@@ -53,7 +53,6 @@ def measures_of(names: str) -> list[Measure]:
 
 def check_measure(measure: str) -> None:
     """Raises an error unless this is the name of a measure that ir_measures knows, or several joined by ``+``."""
-    check_type("measure", measure, str, "the name of a measure, such as 'nDCG@10'")
     try:
         measures_of(measure)
     except (MemoryError, NameError, SyntaxError, ValueError) as error:

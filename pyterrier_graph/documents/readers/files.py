@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, NamedTuple
 
-from pyterrier_graph.checks import DataWarning, check_count, check_type, is_unicode
+from pyterrier_graph.checks import DataWarning, is_unicode
 from pyterrier_graph.documents.document import (
     PASSAGE,
     Reference,
@@ -58,8 +58,7 @@ class DocumentFiles:
     Attributes:
         report: A report of the last complete iteration: numbers of ``files`` and ``documents``, the reasons of
             ``broken`` files and folders by name, the names of ``empty`` files, the numbers of ``skipped`` files by the
-            endings of their names, and the first ``links_to_nowhere``. The summary of a graph contains it as
-            ``source``.
+            endings of their names. The summary of a graph contains it as ``source``.
     """
 
     def __init__(
@@ -72,11 +71,6 @@ class DocumentFiles:
         workers: int | None = None,
         verbose: bool = True,
     ) -> None:
-        check_type(
-            "files", files, (str, os.PathLike, Iterable), "a folder, a file, or a list of files"
-        )
-        check_count("min_words", min_words, 0)
-        check_count("max_words", max_words)
         if min_words > max_words:
             raise ValueError(
                 f"min_words must not exceed max_words, got {min_words} and {max_words}"
@@ -90,7 +84,7 @@ class DocumentFiles:
         self.report: dict[str, Any] = {}
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        broken, empty, nowhere = {**self.unreadable}, list[str](), list[str]()
+        broken, empty = {**self.unreadable}, list[str]()
         ids: dict[str, str] = {}  # of documents and passages, by the names that links use
         documents = 0
         with TemporaryFile("w+", encoding="utf-8") as drafts:
@@ -106,14 +100,13 @@ class DocumentFiles:
                     documents += 1
             drafts.seek(0)
             for line in drafts:
-                yield self._record(json.loads(line), ids, nowhere)
+                yield self._record(json.loads(line), ids)
         self.report = {
             "files": len(self.paths),
             "documents": documents,
             "broken": broken,
             "empty": empty,
             "skipped": dict(self.skipped.most_common(EXAMPLES)),
-            "links_to_nowhere": nowhere[:EXAMPLES],
         }
         if broken:
             name, reason = next(iter(broken.items()))
@@ -143,15 +136,12 @@ class DocumentFiles:
         )
         yield from zip(self.paths, results, strict=True)
 
-    def _record(
-        self, draft: dict[str, Any], ids: Mapping[str, str], nowhere: list[str]
-    ) -> dict[str, Any]:
+    def _record(self, draft: dict[str, Any], ids: Mapping[str, str]) -> dict[str, Any]:
         """Returns the document of a draft with resolved references."""
         references = []
         for node, address, names in draft["references"]:
             target = next((ids[name] for name in names if name in ids), "")
-            if not target and address and not any((self.root / name).exists() for name in names):
-                nowhere.append(f"{draft['docno']}: {address}")
+            if not target and not any((self.root / name).exists() for name in names):
                 target = address  # the graph counts it as unresolved
             if target:
                 references.append(Reference("external", node, target))
@@ -180,7 +170,6 @@ def find(files: Files, suffixes: tuple[str, ...]) -> FoundFiles:
     if not listed:
         raise ValueError("files must be a folder, a file, or a list of files, got an empty list")
     for file in listed:
-        check_type("a path in files", file, (str, os.PathLike), "the path of a file")
         if not os.path.isfile(file):
             raise FileNotFoundError(f"there is no file {os.path.abspath(file)!r}")
     absolute = [Path(path).absolute() for path in listed]
@@ -368,7 +357,8 @@ def read_rst(files: Files, **options: Any) -> DocumentFiles:
 def read_office(files: Files, **options: Any) -> DocumentFiles:
     """Reads ``.docx``, ``.pptx``, ``.pdf`` and ``.ipynb`` files as :func:`read_markdown` reads Markdown.
 
-    Slides and pages become sections. Pictures, equations, macros, scanned pages and outputs of notebooks are ignored.
+    Slides and pages become sections. Pictures, equations, comments, macros, scanned pages, automatic numbers and
+    outputs of notebooks are ignored.
     Needs the extra ``[office]``.
     """
     return DocumentFiles(files, ["office"], **options)

@@ -17,9 +17,10 @@ _BLOCKS = frozenset(
     "ul".split()
 )
 _FLAT = frozenset(("tr", "pre", "caption"))  # blocks inside are part of their text
+_APART = frozenset(("br", "button", "img"))  # separated from the words around
 _NOT_READ = frozenset(
-    "annotation aside audio canvas datalist head iframe input map meter nav noscript object option progress script "
-    "select style svg template textarea title video".split()
+    "annotation aside audio canvas datalist head iframe input map meter nav noscript object option progress rp rt "
+    "script select style svg template textarea title video".split()
 )
 # Roles, and classes of DocBook, Texinfo, Sphinx and frameworks for web pages.
 _ROLES_NOT_READ = frozenset(("navigation", "banner", "contentinfo", "complementary", "search"))
@@ -125,7 +126,7 @@ class _Walk:
         """Reads an element and all elements inside. Blocks in a flat element are part of its text."""
         tag, level = element.tag, _level(element)
         starts = level > 0 or tag == "tr" or (tag in _BLOCKS and not is_flat)
-        is_apart = tag in _BLOCKS or tag in ("br", "img") or "-" in tag  # a custom element
+        is_apart = tag in _BLOCKS or tag in _APART or "-" in tag  # a custom element
         if starts:
             self._begin(level)
         elif is_apart:

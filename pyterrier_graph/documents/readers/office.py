@@ -23,6 +23,11 @@ from pyterrier_graph.documents.readers.markdown import render
 from pyterrier_graph.documents.readers.page import MAX_BYTES, Page, ReaderError, decode
 
 _NO_PICTURE = mammoth.images.img_element(lambda image: {})
+# A document's title is above its headings, of which Word has nine levels.
+_STYLES = "p[style-name='Title'] => h1:fresh\n" + "\n".join(
+    f"p[style-name='heading {level}'] => div[role='heading'][aria-level='{min(level + 1, 9)}']:fresh"
+    for level in range(1, 10)
+)
 _PARAGRAPHS = re.compile(r"\n\s*\n")
 
 
@@ -32,7 +37,8 @@ def to_html(data: bytes, name: str) -> Page:
     match path.suffix.lower():
         case ".docx":
             _check_size(data)
-            return Page(mammoth.convert_to_html(BytesIO(data), convert_image=_NO_PICTURE).value)
+            options = {"convert_image": _NO_PICTURE, "style_map": _STYLES}
+            return Page(mammoth.convert_to_html(BytesIO(data), **options).value)
         case ".pptx":
             _check_size(data)
             return Page("".join(_slides(data)), path.stem)
@@ -65,8 +71,8 @@ def _slides(data: bytes) -> Iterator[str]:
 
 
 def _paragraphs(shapes: Iterable[Any]) -> Iterator[str]:
-    """Yields the texts of shapes, shapes in groups, and table rows."""
-    for shape in shapes:
+    """Yields the texts of shapes, shapes in groups, and table rows, from top to bottom."""
+    for shape in sorted(shapes, key=lambda shape: (shape.top or 0, shape.left or 0)):
         if hasattr(shape, "shapes"):
             yield from _paragraphs(shape.shapes)
         elif shape.has_text_frame:

@@ -22,9 +22,8 @@ from pyterrier_graph.documents.document import (
 )
 
 ANCHOR, LINK = "anchor", "link"
-LABEL = (
-    "label"  # scheme of links to labels, which are unique in all files, and prefix of their anchors
-)
+# Scheme of links to labels, which are unique in all files, and prefix of their anchors.
+LABEL = "label"
 MAX_HEADING = 100  # words; a longer heading was not closed
 # What an address may lack at its end, as in "guide" for "guide.md".
 ENDINGS = (
@@ -41,7 +40,7 @@ class Mark(NamedTuple):
 
     kind: str
     value: str
-    place: int
+    offset: int
 
 
 class Piece(NamedTuple):
@@ -52,7 +51,8 @@ class Piece(NamedTuple):
     line: int
     marks: list[Mark]
 
-    def __add__(self, other: Piece) -> Piece:  # type: ignore[override]
+    def join(self, other: Piece) -> Piece:
+        """Appends another piece."""
         text = f"{self.text} {other.text}"
         return Piece(text, self.words + other.words, self.line, self.marks + other.marks)
 
@@ -94,14 +94,14 @@ class Block:
         """Yields the text in pieces of at most ``max_words`` words, preferably of whole sentences."""
         text = self.text
         words = [match.span() for match in _WORD.finditer(text)]
-        places = [mark.place for mark in self.marks]
+        offsets = [mark.offset for mark in self.marks]
         start = first_mark = left = 0
         line = self.line
         while start < len(words):
             end = _cut(text, words, start, max_words)
             before, left, right = left, words[start][0], words[end - 1][1]
             line += text.count("\n", before, left)
-            last_mark = bisect_left(places, right) if end < len(words) else len(places)
+            last_mark = bisect_left(offsets, right) if end < len(words) else len(offsets)
             marks = self.marks[first_mark:last_mark]
             yield Piece(" ".join(text[left:right].split()), end - start, line, marks)
             start, first_mark = end, last_mark
@@ -187,12 +187,12 @@ def merge(pieces: Iterable[Piece], min_words: int, max_words: int) -> list[Piece
     merged: list[Piece] = []
     for piece in pieces:
         if merged and merged[-1].words < min_words and merged[-1].words + piece.words <= max_words:
-            piece = merged.pop() + piece
+            piece = merged.pop().join(piece)
         merged.append(piece)
     if len(merged) > 1 and merged[-1].words < min_words:
         *before, second, last = merged
         if second.words + last.words <= max_words:
-            return [*before, second + last]
+            return [*before, second.join(last)]
     return merged
 
 

@@ -1,0 +1,303 @@
+"""The page of the demo: the corpus, the pipelines, the results, two explained examples, and where to go next."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from html import escape
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import matplotlib
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+from matplotlib.axes import Axes
+from scipy.stats import ttest_rel
+
+from pyterrier_graph.demo.measures import MEASURE, MEASURES, as_text
+from pyterrier_graph.demo.systems import (
+    BM25,
+    DENSE,
+    GNN,
+    HGAT,
+    LGRE,
+    MAXSIM,
+    NETWORK,
+    PASSAGES,
+    RERANKED,
+    RIVALS,
+    Data,
+    Systems,
+)
+from pyterrier_graph.evaluation.significance import values_of
+from pyterrier_graph.graphs.relations import OWN
+from pyterrier_graph.html import in_words, schematic
+from pyterrier_graph.show import plots
+from pyterrier_graph.show.explain import Explanation, explain
+
+SITE = "https://pypi.org/project/pyterrier-graph/"
+LEVEL = 0.05
+CANDIDATES = 12  # passages that may become an example
+STYLE = """
+body { max-width: 1000px; margin: 2em auto; padding: 0 1em; font: 15px/1.5 system-ui, sans-serif; color: #222; }
+h1, h2, h3 { line-height: 1.2; }
+h2 { margin-top: 2em; border-bottom: 1px solid #ccc; }
+svg { max-width: 100%; height: auto; }
+table.numbers { border-collapse: collapse; }
+table.numbers td, table.numbers th { padding: 2px 12px 2px 0; text-align: left; }
+.columns { display: flex; flex-wrap: wrap; } .half { width: 50%; min-width: 300px; }
+pre { background: #f5f5f5; padding: 8px; overflow-x: auto; } .scroll { overflow-x: auto; }
+""".strip()
+PAPERS = {
+    "HGAT": (
+        "Albarede et al. 2023",
+        "passages and the sections, neighbors and references of their document",
+    ),
+    "LGRe": ("Dong and Niu 2021", "the words of a query and a document"),
+    "GNN-encoder": ("Liu et al. 2022", "passages and past queries"),
+    "PAIR": ("Ren et al. 2021", "no graph: a dense encoder learns from passages, too"),
+}
+NEXT = {
+    "your own documents": "ptg.GraphIndex(folder).index(docs), then index.search(question)",
+    "a folder of files": "python -m pyterrier_graph search FOLDER QUESTION",
+    "each paper, step by step": "notebooks/3_hgat.ipynb to notebooks/6_pair_and_denoising.ipynb",
+    "the tables of the papers": "python -m experiments.papers",
+    "more collections": "docs/results.md",
+}
+
+
+class Example(NamedTuple):
+    """A relevant passage that a model moved up, and why."""
+
+    query: str
+    docno: str
+    model: str
+    start: str
+    before: int  # rank, from 1
+    after: int
+    explanation: Explanation
+    neighbor: pd.Series  # the source that adds most to the score, besides the passage itself
+
+
+def write_page(
+    path: Path,
+    data: Data,
+    systems: Systems,
+    runs: Mapping[str, pd.DataFrame],
+    table: pd.DataFrame,
+    documents: pd.DataFrame,
+) -> None:
+    """Writes the page, which needs no network."""
+    values = per_query(runs, data)
+    examples = [
+        example(data, systems, runs, HGAT, MAXSIM),
+        example(data, systems, runs, GNN, DENSE),
+    ]
+    found = [one for one in examples if one is not None]
+    docno = (
+        found[0].docno if found else data.index.graph.ids_of(data.index.graph.passage_nodes[:1])[0]
+    )
+    sections = {
+        "The corpus and its graph": corpus(data, docno),
+        "The pipelines": pipelines(systems),
+        "Results": results(values, table, documents),
+        "What training adds": training(values, systems),
+        "Which neighbor moved which passage": "".join(map(shown, found))
+        or "<p>None was moved up.</p>",
+        "The words that LGRe links": words(data, systems),
+        "Where to go next": next_steps(),
+    }
+    body = "".join(f"<h2>{title}</h2>{content}" for title, content in sections.items())
+    head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+    path.write_text(
+        f"<!doctype html><html lang='en'><head>{head}<title>pyterrier_graph: the demo</title>"
+        f"<style>{STYLE}</style></head><body><h1>Graphs over passages, next to their rivals</h1>{body}</body></html>",
+        encoding="utf-8",
+    )
+
+
+def per_query(runs: Mapping[str, pd.DataFrame], data: Data) -> pd.DataFrame:
+    """``name, qid, measure, value`` of all systems."""
+    return pt.Experiment(
+        [*runs.values()],
+        data.test.topics,
+        data.test.qrels,
+        [MEASURES[0]],
+        names=[*runs],
+        perquery=True,
+    )
+
+
+def picture(axes: Axes) -> str:
+    """The figure of some axes as SVG."""
+    figure: Any = axes.figure
+    file = io.StringIO()
+    with matplotlib.rc_context({"svg.fonttype": "none"}):
+        figure.savefig(file, format="svg")
+    plt.close(figure)
+    text = file.getvalue()
+    return f'<div class="scroll">{text[text.index("<svg") :]}</div>'
+
+
+def numbers(frame: pd.DataFrame) -> str:
+    """A frame as a table."""
+    return f'<div class="scroll">{frame.to_html(classes="numbers", border=0)}</div>'
+
+
+# --- sections
+
+
+def corpus(data: Data, docno: str) -> str:
+    """Sizes, the graph of one document, and the number of edges."""
+    graph, queries = data.index.graph, data.index.version.queries if data.index.version else None
+    nodes = graph.passage_nodes
+    counts = {in_words(name): len(graph.neighbors(nodes, name)[1]) for name in graph.relations}
+    if queries is not None:
+        counts["past query that it answers"] = len(
+            queries.edges_of_passages(np.arange(len(nodes)), "relevant").indices
+        )
+    edges = pd.Series(
+        {name: count for name, count in counts.items() if count}, name="edges from passages"
+    )
+    axes = plots.document_graph(
+        graph, graph.docnos_of(graph.document[graph.nodes_of([docno])])[0], most=14
+    )
+    query = data.test.topics["query"].iloc[0]
+    sizes = (
+        f"{len(data.train.topics)} queries are past queries and train the models, {len(data.dev.topics)} validate, "
+        f"{len(data.test.topics)} test."
+    )
+    return (
+        f"<p>{len(graph):,} docstrings of numpy, each cut after {PASSAGES} passages: {len(nodes):,} passages. A query "
+        f"is the summary line of an object, such as “{escape(query)}”, which no docstring contains. Relevant are the "
+        f"passages of the object, most of all its description. {sizes}</p>{picture(axes)}"
+        f"{numbers(edges.to_frame())}"
+    )
+
+
+def pipelines(systems: Systems) -> str:
+    """The schematic of each pipeline."""
+    # without links to PyTerrier's documentation, which it would look up in the network
+    with patch.object(pt.documentation, "url_for_class", lambda _: None):
+        parts = [
+            f"<h3>{escape(name)}</h3>{schematic(pipeline)}"
+            for name, pipeline in systems.pipelines.items()
+        ]
+    rows = {
+        name: {"paper": paper, "graph of": graph, "here": here(name)}
+        for name, (paper, graph) in PAPERS.items()
+    }
+    return numbers(pd.DataFrame(rows).T) + "".join(parts)
+
+
+def here(paper: str) -> str:
+    """What the demo does with a paper's model."""
+    if paper == "PAIR":
+        return "not trained: its two stages train an encoder for longer than a demo should take"
+    return "trained"
+
+
+def results(values: pd.DataFrame, table: pd.DataFrame, documents: pd.DataFrame) -> str:
+    """Means with intervals, gains per query, and the tables."""
+    axes = plots.results(values, MEASURE, names=[*table.index], baseline=BM25)
+    return (
+        f"{picture(axes[0])}<p>Left, the mean and its 95% interval; right, a point per query.</p>"
+        f"<pre>{escape(as_text(table))}</pre><p>Documents, each with the score of its best passage:</p>"
+        f"<pre>{escape(as_text(documents))}</pre><p>+ and -: better and worse than {BM25} (paired t-test, "
+        f"Holm-corrected, p &lt; {LEVEL}). Times include encoding the query.</p>"
+    )
+
+
+def training(values: pd.DataFrame, systems: Systems) -> str:
+    """Each model and its rival, in sentences that follow from the numbers; the curves of training."""
+    table = values_of(values, MEASURE)
+    texts = [difference(table, name, rival) for name, rival in {**RIVALS, NETWORK: DENSE}.items()]
+    if GNN in table.index:
+        texts.append(difference(table, GNN, NETWORK))
+    logs = {name: systems.models[name].training_log for name in (HGAT, LGRE, NETWORK, GNN)}
+    curves = [
+        picture(plots.training_curves(log, title=name)[0]) for name, log in logs.items() if log
+    ]
+    options = systems.models[LGRE].training
+    limits = (
+        "No docstring answers two of these queries, so a passage that has answered one is not what the next one looks "
+        "for. GraphMean, GNNEncoder and GraphIndex take that from the past queries; BM25 with past queries in its text "
+        "is misled by them. Where passages answer again and again, the differences are smaller: see docs/results.md.",
+        "LGRe starts at an encoder of sentences that has never seen a query beside a passage, and learns from "
+        f"{options.pairs_per_epoch} pairs in each of {options.epochs} epochs, too few to rank by. It reorders the "
+        f"{RERANKED} best passages of BM25. A cross-encoder, such as ms-marco-MiniLM, is the start that it needs.",
+        "All queries are of one kind, with one seed: what training gains here says nothing about other queries.",
+    )
+    texts += limits
+    items = "".join(f"<li>{text}</li>" for text in texts)
+    columns = "".join(f'<div class="half">{curve}</div>' for curve in curves)
+    return f'<ul>{items}</ul><div class="columns">{columns}</div>'
+
+
+def difference(table: pd.DataFrame, name: str, rival: str) -> str:
+    """How a system compares with another one."""
+    own, other = table.loc[name], table.loc[rival]
+    change = own.mean() - other.mean()
+    pvalue = 1.0 if (own == other).all() else float(ttest_rel(own, other).pvalue)
+    verdict = "not significant" if pvalue >= LEVEL else "better" if change > 0 else "worse"
+    equal = " Validation kept the start." if (own == other).all() else ""
+    return (
+        f"<b>{escape(name)}</b> has {own.mean():.3f}, {escape(rival)} {other.mean():.3f}: {change:+.3f}, "
+        f"{verdict} (p {pvalue:.2g}).{equal}"
+    )
+
+
+def example(
+    data: Data, systems: Systems, runs: Mapping[str, pd.DataFrame], name: str, start: str
+) -> Example | None:
+    """The relevant passage that a model moves up most, among those that a neighbor contributes to."""
+    best = data.test.qrels[data.test.qrels["label"] == data.test.qrels["label"].max()]
+    moved = best[["qid", "docno"]].merge(data.test.topics, on="qid")
+    for side, run in (("before", runs[start]), ("after", runs[name])):
+        moved = moved.merge(
+            run[["qid", "docno", "rank"]].rename(columns={"rank": side}), on=["qid", "docno"]
+        )
+    gain = 1 / (moved["after"] + 1) - 1 / (moved["before"] + 1)
+    moved = moved.assign(gain=gain).sort_values("gain", ascending=False, kind="stable")
+    for row in moved[moved["gain"] > 0].head(CANDIDATES).itertuples():
+        explanation = explain(systems.models[name], row.query, row.docno, graph=data.index.graph)
+        neighbors = explanation.frame[explanation.frame["relation"] != OWN]
+        if len(neighbors) and neighbors["score"].max() > 0:
+            neighbor = neighbors.loc[neighbors["score"].idxmax()]
+            ranks = int(row.before) + 1, int(row.after) + 1
+            return Example(row.query, row.docno, name, start, *ranks, explanation, neighbor)
+    return None
+
+
+def shown(one: Example) -> str:
+    """An example as a sentence and its explanation."""
+    text = " ".join(str(one.neighbor["text"]).split())[:160]
+    return (
+        f"<h3>{escape(one.model)}: {escape(one.docno)}</h3><p>“{escape(one.query)}”: the relevant passage is at rank "
+        f"{one.before} of {escape(one.start)} and at rank {one.after} of {escape(one.model)}. Besides its own text, "
+        f"most of its score ({one.neighbor['score']:+.3f}) comes from: "
+        f"<i>{escape(in_words(str(one.neighbor['relation'])))}</i>, “{escape(text)}”.</p>{one.explanation.html}"
+    )
+
+
+def words(data: Data, systems: Systems) -> str:
+    """The word graph of the first test query and its best passage."""
+    query = data.test.topics["query"].iloc[0]
+    relevant = data.test.qrels[data.test.qrels["qid"] == data.test.topics["qid"].iloc[0]]
+    docno = relevant.sort_values("label", ascending=False)["docno"].iloc[0]
+    text = data.index.graph.texts(data.index.graph.nodes_of([docno]))[0]
+    graph = systems.models[LGRE].word_graph(query, text)
+    axes = plots.word_graph(graph, title=f"{query} → {docno}", most=20)
+    return f"<p>How much a word (row) takes from another one (column).</p>{picture(axes)}"
+
+
+def next_steps() -> str:
+    """Links and commands."""
+    rows = "".join(
+        f"<tr><td>{escape(what)}</td><td><code>{escape(how)}</code></td></tr>"
+        for what, how in NEXT.items()
+    )
+    return f'<table class="numbers">{rows}</table><p><a href="{SITE}">{SITE}</a></p>'

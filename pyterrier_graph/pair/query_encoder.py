@@ -1,0 +1,95 @@
+r"""A query encoder that learns for passage vectors that stay as they are: the last stage of GNN-encoder's preprint.
+
+J. Liu et al.: GNN-encoder. arXiv 2204.08241, Sect. 4.3. The similarity in the loss is :math:`E_Q(q) \cdot h'_p`
+(Eq. 12), where :math:`h'_p` is the vector of passage p in an index.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from pyterrier_dr import FlexIndex
+from sentence_transformers import SentenceTransformer
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from pyterrier_graph.encoders.sentence_encoder import encoded, is_normalized, scale_of
+from pyterrier_graph.graphs.csr import CSR
+from pyterrier_graph.pair.losses import in_batch_loss
+from pyterrier_graph.pair.mining import TrainingExamples
+from pyterrier_graph.pair.training import DualEncoderTraining
+from pyterrier_graph.storage.arrays import numbers_of
+from pyterrier_graph.training.trainer import train
+
+
+class IndexedExamples(Dataset):
+    """Training queries with the vectors that an index has for their positives and hard negatives.
+
+    In each epoch every query has one of its examples, so that none of its positives is a negative.
+
+    Raises:
+        KeyError: If the index lacks a passage.
+    """
+
+    def __init__(self, examples: TrainingExamples, index: FlexIndex, seed: int) -> None:
+        lookup, self.vectors, _ = index.payload()
+        qids, *columns = (np.array(examples.ids[name]) for name in examples.ids.column_names)
+        self.queries, self.seed = examples.dataset["query"], seed
+        docnos = np.column_stack(columns)  # (examples, 1 + negatives)
+        self.passages = numbers_of(lookup, docnos.ravel().tolist()).reshape(docnos.shape)
+        if (unknown := self.passages < 0).any():
+            raise KeyError(f"{index!r} has no passage {docnos[unknown][0]!r}")
+        query = np.unique(qids, return_inverse=True)[1]
+        self._of_query = CSR.group(query, np.arange(len(query)), query.max() + 1)
+        self.draw(0)
+
+    def draw(self, epoch: int) -> None:
+        """Draws an example of each query."""
+        random = np.random.default_rng((self.seed, epoch))
+        self._drawn = self._of_query.draw(np.arange(len(self._of_query)), random)
+
+    def __len__(self) -> int:
+        return len(self._of_query)
+
+    def __getitem__(self, position: int) -> int:
+        return int(self._drawn[position])
+
+    def __call__(self, rows: Sequence[int]) -> dict[str, Any]:
+        """The batch of some examples, with each passage once."""
+        passages, place = np.unique(self.passages[rows], return_inverse=True)
+        place = place.reshape(len(rows), -1)  # of each example's passages, the positive first
+        return {
+            "texts": [self.queries[row] for row in rows],
+            "passages": torch.from_numpy(np.array(self.vectors[passages], dtype=np.float32)),
+            "positives": torch.from_numpy(place[:, 0]),
+        }
+
+
+class QueryEncoderModel(nn.Module):
+    """An encoder of queries with its loss."""
+
+    def __init__(self, encoder: SentenceTransformer, scale: float) -> None:
+        super().__init__()
+        self.encoder, self.scale = encoder, scale
+
+    def forward(self, texts: list[str], passages: Tensor, positives: Tensor) -> dict[str, Tensor]:
+        """Eq. 2 with the similarity of Eq. 12: ``{'loss': ...}``; ``passages`` are h'_p, shape (passages, d)."""
+        queries = encoded(self.encoder, texts, "query")  # (queries, d)
+        passages, positives = passages.to(queries.device), positives.to(queries.device)
+        return {"loss": in_batch_loss(queries, passages, positives, scale=self.scale)}
+
+
+def train_query_encoder(
+    encoder: SentenceTransformer,
+    examples: IndexedExamples,
+    options: DualEncoderTraining,
+    **run: Any,
+) -> list[dict[str, float]]:
+    """Trains an encoder in place; returns the log of :func:`~pyterrier_graph.training.trainer.train`."""
+    schedule = {"lr_scheduler_type": "linear", "warmup_steps": options.warmup}
+    options = replace(options, arguments=schedule | options.arguments)
+    model = QueryEncoderModel(encoder, scale_of(options.scale, is_normalized(encoder)))
+    rates = [([*encoder.parameters()], options.learning_rate)]
+    return train(model, examples, examples, options, rates=rates, **run)
