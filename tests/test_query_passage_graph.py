@@ -287,7 +287,7 @@ def changed(frame: pd.DataFrame, row: int, **values) -> pd.DataFrame:
         (
             {"retriever": retriever(changed(RUN, 2, score=np.nan))},
             ValueError,
-            "'q1', 'd0%p1' has no score",
+            "1 rows have no score",
         ),
         (
             {"retriever": retriever(changed(RUN, 2, docno="d2%p0"))},

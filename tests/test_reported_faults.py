@@ -18,9 +18,7 @@ TOPICS = pd.DataFrame({"qid": ["1"], "query": ["alpha"]})
 RUN = TOPICS.assign(docno="d0%p0", score=1.0, rank=0)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("alpha", 2.0), ("alpha", "x"), ("depth", 0), ("num_results", -1)]
-)
+@pytest.mark.parametrize(("name", "value"), [("alpha", 2.0), ("depth", 0), ("num_results", -1)])
 def test_parameters_of_a_hybrid_that_are_set_later(name: str, value: Any) -> None:
     found = pt.apply.generic(lambda _: RUN)
     hybrid = ptg.Hybrid(found, found)
@@ -41,8 +39,6 @@ def test_an_empty_entry_allows_no_documents() -> None:
     assert allowed_passages(graph, "d").all()
     with pytest.raises(KeyError, match="no document .* has the docno ''"):
         allowed_passages(graph, [""])
-    with pytest.raises(TypeError, match="an entry of within must be a docno"):
-        allowed_passages(graph, [1])  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize("copy", ["Paris", " Paris\n", "Paris\u00a0"])

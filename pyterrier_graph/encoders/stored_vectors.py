@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import copy
 import os
-import shutil
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,10 +30,10 @@ if TYPE_CHECKING:
 
     from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 
-VECTORS, DIGESTS = "vecs.f4", "digests.u8"
+VECTORS, NEW_VECTORS, DIGESTS = "vecs.f4", "new.f4", "digests.u8"
 FLOAT, DIGEST = np.dtype("<f4"), np.dtype("<u8")  # the digest of a text is two numbers
 SOURCE, ROW = np.dtype("<i2"), np.dtype("<i8")
-PASSAGES_AT_ONCE, TEXTS_AT_ONCE = 256, 65_536
+PASSAGES_AT_ONCE, TEXTS_AT_ONCE = 256, 8192
 FLEX = {"type": "dense_index", "format": "flex"}
 HINT = {"package_hint": "pyterrier_dr"}
 # in the identity of vectors, what only tells which texts they are of
@@ -181,7 +180,6 @@ def _write(
     at_once: int,
     workers: Workers,
     progress: dict[str, Any],
-    dimension: int | None = None,
 ) -> None:
     """Writes vectors of what is read for each number, and the digests of their texts, unless they are there.
 
@@ -190,44 +188,36 @@ def _write(
     if os.path.isfile(path / META):
         return
     count, one = about["doc_count"], np.arange(min(1, about["doc_count"]))
-    dimension = dimension or checked_vectors(encode(texts(one)), one, None).shape[1]
+    dimension = checked_vectors(encode(texts(one)), one, None).shape[1]
     meta = about | {"vec_size": dimension}
     with atomic_folder(path, meta) as folder:
-        shards = ShardWriter(folder.parent, count, at_once, meta)
         write_more(folder)
         with open(folder / DIGESTS, "wb") as out:
-            for numbers in blocks(count, at_once):
-                out.write(digests_of(texts(numbers)).tobytes())
-        own = _read_digests(folder)
-        others = _copyable(path.parent, pattern, meta)
-        source, row = _copies(own, others)
+            for numbers in blocks(count, TEXTS_AT_ONCE):
+                digests_of(texts(numbers)).tofile(out)
+        own, others = _read_digests(folder), _copyable(path.parent, pattern, meta)
+        source, row = _copies(own, [*map(_read_digests, others)])
         new = np.flatnonzero(source < 0)
-        first = np.sort(new[np.unique(own[new], axis=0, return_index=True)[1]])
-        if len(first) == count:  # nothing can be copied
-            read = lambda numbers: (numbers, texts(numbers))  # noqa: E731
-            shards.compute(
-                partial(_encoded, encode, dimension), read=read, workers=workers, **progress
-            )
-            shards.concatenate(folder, [VECTORS])
-            return
-        if len(first):  # new texts are encoded once, into a file of their own
-            uncopied, about = path.with_name(f"new-{path.name}"), about | {"doc_count": len(first)}
-            options: dict[str, Any] = {"at_once": at_once, "workers": workers, "progress": progress}
-            options["dimension"] = dimension
-            _write(
-                uncopied,
-                about,
-                lambda numbers: texts(first[numbers]),
-                encode,
-                uncopied.name,
-                **options,
-            )
-            others.append(uncopied)
-            source, row = _copies(own, others)
-        with open(folder / VECTORS, "wb") as out:
-            for numbers in blocks(count, at_once):
-                out.write(_copied(others, source[numbers], row[numbers], dimension).tobytes())
-    shutil.rmtree(path.with_name(f"new-{path.name}"), ignore_errors=True)
+        first = np.sort(new[np.unique(own[new], axis=0, return_index=True)[1]])  # of equal texts
+        digest = sha256(own[first].tobytes()).hexdigest()
+        shards = ShardWriter(folder.parent, len(first), at_once, meta | {"new texts": digest})
+        shards.compute(
+            partial(_encoded, encode, dimension),
+            read=lambda numbers: (first[numbers], texts(first[numbers])),
+            workers=workers,
+            **progress,
+        )
+        shards.concatenate(folder, [VECTORS])
+        if len(first) < count:
+            encoded = (folder / VECTORS).rename(folder / NEW_VECTORS)
+            vectors = [_read_vectors(other / VECTORS, dimension) for other in others]
+            vectors.append(_read_vectors(encoded, dimension))
+            source[new], row[new] = len(others), _copies(own[new], [own[first]])[1]
+            with open(folder / VECTORS, "wb") as out:
+                for numbers in blocks(count, TEXTS_AT_ONCE):
+                    _copied(vectors, source[numbers], row[numbers]).tofile(out)
+            del vectors  # Windows does not remove files that are mapped
+            encoded.unlink()
 
 
 def _encoded(
@@ -238,48 +228,48 @@ def _encoded(
     return {VECTORS: checked_vectors(encode(texts), numbers, dimension)}
 
 
-def _copied(others: list[Path], source: np.ndarray, row: np.ndarray, dimension: int) -> np.ndarray:
-    """Vectors of texts that other files have, shape (texts, d)."""
-    vectors = np.empty((len(row), dimension), dtype=FLOAT)
+def _copied(vectors: list[np.ndarray], source: np.ndarray, row: np.ndarray) -> np.ndarray:
+    """Vectors from several arrays, shape (texts, d)."""
+    out = np.empty((len(row), vectors[0].shape[1]), dtype=FLOAT)
     for number in np.unique(source):
-        stored = np.memmap(others[number] / VECTORS, dtype=FLOAT, mode="r").reshape(-1, dimension)
-        vectors[source == number] = stored[row[source == number]]
-    return vectors
+        out[source == number] = vectors[number][row[source == number]]
+    return out
 
 
-def _copies(digests: np.ndarray, others: list[Path]) -> tuple[np.ndarray, np.ndarray]:
-    """Per text which of the other files has its vector, -1 for none, and in which row; takes 24 bytes per text."""
+def _copies(digests: np.ndarray, stored: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Per text which of the stored files has its vector, -1 for none, and in which row; takes 24 bytes per text."""
     source, row = np.full(len(digests), -1, dtype=SOURCE), np.zeros(len(digests), dtype=ROW)
-    for number, other in enumerate(others):
-        theirs = _read_digests(other)
+    for number, theirs in enumerate(stored):
         order = np.argsort(theirs[:, 0], kind="stable")
         keys = theirs[order, 0]
-        for part in blocks(len(digests), TEXTS_AT_ONCE):
-            mine = digests[part]  # (texts, 2)
+        for block in blocks(len(digests), TEXTS_AT_ONCE):
+            mine = digests[block]  # (texts, 2)
             place = order[np.minimum(np.searchsorted(keys, mine[:, 0]), len(keys) - 1)]
-            new = (theirs[place] == mine).all(axis=1) & (source[part] < 0)
-            source[part[new]], row[part[new]] = number, place[new]
+            new = (theirs[place] == mine).all(axis=1) & (source[block] < 0)
+            source[block[new]], row[block[new]] = number, place[new]
     return source, row
 
 
 def _read_digests(folder: Path) -> np.ndarray:
     """The digests of a file's texts, memory-mapped, shape (texts, 2)."""
-    if not (folder / DIGESTS).stat().st_size:
-        return np.empty((0, 2), dtype=DIGEST)
-    return np.memmap(folder / DIGESTS, dtype=DIGEST, mode="r").reshape(-1, 2)
+    return _read_vectors(folder / DIGESTS, 2, DIGEST)
+
+
+def _read_vectors(file: Path, dimension: int, dtype: np.dtype[Any] = FLOAT) -> np.ndarray:
+    """Memory-maps an array of shape (texts, dimension)."""
+    if not file.stat().st_size:  # an empty file cannot be mapped
+        return np.empty((0, dimension), dtype=dtype)
+    return np.memmap(file, dtype=dtype, mode="r").reshape(-1, dimension)
 
 
 def _copyable(folder: Path, pattern: str, meta: dict[str, Any]) -> list[Path]:
     """Folders of complete files with vectors that depend on the same, the texts aside; the newest first."""
     metas = [path / META for path in folder.glob(pattern) if (path / META).is_file()]
-    found = []
-    for path in [
-        meta.parent
-        for meta in sorted(metas, key=lambda meta: (-meta.stat().st_mtime_ns, meta.parent.name))
-    ]:
+    metas.sort(key=lambda file: (-file.stat().st_mtime_ns, file.parent.name))
+    copyable = []
+    for file in metas:
         with suppress(ValueError):  # damaged, or of other dimensions
-            other = read_meta(path, {"vec_size": meta["vec_size"]})
-            same = other["base"] | TEXTS == meta["base"] | TEXTS
-            if same and other["doc_count"]:
-                found.append(path)
-    return found
+            other = read_meta(file.parent, {"vec_size": meta["vec_size"]})
+            if other["base"] | TEXTS == meta["base"] | TEXTS and other["doc_count"]:
+                copyable.append(file.parent)
+    return copyable

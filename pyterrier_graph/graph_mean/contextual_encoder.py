@@ -27,7 +27,7 @@ from pyterrier_graph.graphs.context import check_graphs
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph, vectors_folder
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.graphs.relations import OWN, QUERY_RELATIONS
-from pyterrier_graph.storage.artifact import META, file_sha256, weights_sha256
+from pyterrier_graph.storage.artifact import META, stored_sha256, weights_sha256
 from pyterrier_graph.storage.shards import Workers, check_workers
 from pyterrier_graph.training.model import LearnedModel
 
@@ -268,10 +268,10 @@ class ContextualEncoder(LearnedModel):
             "encoder": encoder_name(self.encoder),
             "relations": list(self.relations),
             "network": self._digest(),
-            "vectors": file_sha256(sampler.index.index_path / VECTORS),
+            "vectors": stored_sha256(sampler.index.index_path / VECTORS),
         }
         if sampler.initial is not sampler:
-            identity["initial vectors"] = file_sha256(sampler.initial.index.index_path / VECTORS)
+            identity["initial vectors"] = stored_sha256(sampler.initial.index.index_path / VECTORS)
         if self.query_graph is not None and sampler.query_relations:
             identity["query_graph"] = self.query_graph.fingerprint()
         if self.graph is not None and sampler.document_relations:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
-import shutil
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -13,11 +14,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.checks import (
-    WithSignature,
-    check_frame,
-    positions,
-)
+from pyterrier_graph.checks import WithSignature, check_frame
 from pyterrier_graph.encoders.flex import Flex
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.openvino_encoder import load_encoder
@@ -34,9 +31,15 @@ from pyterrier_graph.graph_mean.nearest import largest, nearest
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.relations import OWN
 from pyterrier_graph.html import HtmlCard, HtmlDisplay
-from pyterrier_graph.storage.arrays import DOCNOS, ids_of
-from pyterrier_graph.storage.artifact import META, atomic_folder, file_sha256, read_meta, verify
-from pyterrier_graph.storage.shards import ShardWriter
+from pyterrier_graph.storage.arrays import DOCNOS, blocks, ids_of
+from pyterrier_graph.storage.artifact import (
+    META,
+    atomic_folder,
+    link,
+    read_meta,
+    stored_sha256,
+    verify,
+)
 
 if TYPE_CHECKING:
     from pyterrier_dr import BiEncoder, FlexIndex
@@ -45,7 +48,14 @@ if TYPE_CHECKING:
 
 CODES = "codes.faiss"
 LARGE = 1_000_000  # passages from which on an index has codes
-REPLACED = {"query_vec", "docno", "score", "rank", "text"}  # columns of topics that results lack
+REPLACED = {
+    "query_vec",
+    "docno",
+    "docid",
+    "score",
+    "rank",
+    "text",
+}  # columns of topics that results lack
 
 
 class ContextualIndex(HtmlDisplay, WithSignature):
@@ -164,10 +174,22 @@ class ContextualIndex(HtmlDisplay, WithSignature):
         return pd.DataFrame([row | {"score": float(score)}])
 
     def search(
-        self, queries: np.ndarray, num_results: int, *, exact: bool = False
+        self,
+        queries: np.ndarray,
+        num_results: int,
+        *,
+        exact: bool = False,
+        allowed: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Scores and numbers of the best passages for vectors of queries, shape (queries, results) each."""
+        """Scores and numbers of the best passages for vectors of queries, shape (queries, results) each.
+
+        ``allowed``, shape (passages,), is False for passages that are left out.
+        """
         vectors, _ = self.files.payload(return_docnos=False)
+        if allowed is not None:
+            numbers = np.flatnonzero(allowed)
+            scores, passages = nearest(queries, vectors[numbers], num_results)
+            return scores, numbers[passages]
         if exact or self._codes is None:
             return nearest(queries, vectors, num_results)
         shape = len(queries), min(num_results, len(vectors))
@@ -184,14 +206,28 @@ class ContextualRetriever(WithSignature, pt.Transformer):
 
     Columns in: ``qid, query``; with a column ``query_vec``, queries are not encoded again. Columns out: ``qid, query,
     docno, score, rank``, and ``text`` if the index has a graph.
+
+    Args:
+        index: The index.
+        num_results: Passages per query.
+        exact: Whether to compare a query with all vectors of a large index, too.
+        allowed: Whether a passage may be found, shape (passages,); None for all.
+        texts: Whether results have texts.
     """
 
     schematic = {"label": "retriever", "help_url": "https://pypi.org/project/pyterrier-graph/"}
 
     def __init__(
-        self, index: ContextualIndex, num_results: int = 1000, *, exact: bool = False
+        self,
+        index: ContextualIndex,
+        num_results: int = 1000,
+        *,
+        exact: bool = False,
+        allowed: np.ndarray | None = None,
+        texts: bool = True,
     ) -> None:
         self.index, self.num_results, self.exact = index, num_results, exact
+        self.allowed, self.texts = allowed, texts
 
     def __repr__(self) -> str:
         options = [str(self.num_results)] * (self.num_results != 1000)
@@ -206,20 +242,19 @@ class ContextualRetriever(WithSignature, pt.Transformer):
         topics = check_frame(inp, self, texts=("query",))
         pt.validate.query_frame(topics, extra_columns=["query"], context=self)
         scores, passages = self.index.search(
-            self._vectors(topics), self.num_results, exact=self.exact
+            self._vectors(topics), self.num_results, exact=self.exact, allowed=self.allowed
         )
-        row = np.repeat(np.arange(len(topics)), scores.shape[1])
         docnos = ids_of(self.index.files.payload(return_dvecs=False)[0], passages.ravel())
-        columns = {name: topics[name].array.take(row) for name in topics if name not in REPLACED}
-        columns |= {"docno": pd.array(docnos, dtype="str"), "score": scores.ravel()}
-        columns["rank"] = positions(row)
-        if (graph := self.index.graph) is not None:
+        columns = {"docno": pd.array(docnos, dtype="str"), "score": scores.ravel()}
+        if self.texts and (graph := self.index.graph) is not None:
             columns["text"] = pd.array(graph.texts(graph.nodes_of(docnos)), dtype="str")
-        return pd.DataFrame(columns)
+        return ranking(topics, [scores.shape[1]] * len(topics), columns)
 
-    def fuse_rank_cutoff(self, k: int) -> ContextualRetriever:
+    def fuse_rank_cutoff(self, k: int) -> Self:
         """Finds no more passages than a cutoff behind it keeps."""
-        return ContextualRetriever(self.index, min(k, self.num_results), exact=self.exact)
+        other = copy.copy(self)
+        other.num_results = min(k, self.num_results)
+        return other
 
     def _vectors(self, topics: pd.DataFrame) -> np.ndarray:
         """Vectors of queries, shape (queries, d)."""
@@ -228,6 +263,16 @@ class ContextualRetriever(WithSignature, pt.Transformer):
             return np.asarray(vectors, dtype=np.float32)
         dimension = self.index.files.payload(False, False)[0]["vec_size"]
         return np.array([*topics["query_vec"]], np.float32).reshape(-1, dimension)
+
+
+def ranking(
+    topics: pd.DataFrame, counts: Sequence[int], columns: Mapping[str, Any]
+) -> pd.DataFrame:
+    """A run with this many results per topic, whose columns are given, best first."""
+    rows = np.repeat(np.arange(len(topics)), counts)
+    about = {name: topics[name].array.take(rows) for name in topics if name not in REPLACED}
+    rank = np.arange(len(rows)) - np.searchsorted(rows, rows)
+    return pd.DataFrame(about | dict(columns) | {"rank": rank})
 
 
 def write_index(
@@ -241,7 +286,7 @@ def write_index(
 ) -> None:
     """Writes an ordinary ``FlexIndex`` with the passages of another one, and other vectors, chunk by chunk.
 
-    Until the index is complete there is nothing at its path; the same call continues after the last whole chunk.
+    Until the index is complete there is nothing at its path.
 
     Args:
         base: The other index.
@@ -253,19 +298,15 @@ def write_index(
     """
     docnos, about = base.index_path / DOCNOS, base.payload(False, False)[0]
     count, dimension = about["doc_count"], about["vec_size"]
-    contextual = {"identity": identity, "docnos_sha256": file_sha256(docnos)}
+    contextual = {"identity": identity, "docnos_sha256": stored_sha256(docnos)}
     meta = FLEX | HINT | {"doc_count": count, "vec_size": dimension, "contextual": contextual}
-
-    def rows(numbers: np.ndarray) -> dict[str, np.ndarray]:
-        return {VECTORS: checked_vectors(vectors_of(numbers), numbers, dimension)}
-
-    inputs = contextual | {"vec_size": dimension}
-    with atomic_folder(path, meta) as folder:
-        shards = ShardWriter(folder.parent, count, chunk_size, inputs)
-        shutil.copyfile(docnos, folder / DOCNOS)
-        progress: dict[str, Any] = {"desc": "indexing", "unit": "passage", "delay": 1}
-        shards.compute(rows, disable=not verbose, **progress)
-        shards.concatenate(folder, [VECTORS])
+    progress = {"desc": "indexing", "unit": "passage", "delay": 1, "disable": not verbose}
+    with atomic_folder(path, meta) as folder, pt.tqdm(total=count, **progress) as bar:
+        link(docnos, folder / DOCNOS)
+        with open(folder / VECTORS, "wb") as out:
+            for numbers in blocks(count, chunk_size):
+                checked_vectors(vectors_of(numbers), numbers, dimension).tofile(out)
+                bar.update(len(numbers))
         if count >= LARGE:
             from pyterrier_graph.graph_mean.codes import write_codes
 

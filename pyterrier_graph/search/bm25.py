@@ -11,18 +11,17 @@ import os
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import regex
-
-from pyterrier_graph.graphs.csr import ranges
+from Stemmer import Stemmer
 
 K1, B = 1.2, 0.75
-TERMS = "terms.json"
+TERMS, COUNTS = "terms.json", "counts.npy"
 MOST = 65_535  # occurrences of a term that are counted
 WORD = regex.compile(r"[\p{L}\p{M}\p{N}]+")
 INVISIBLE = regex.compile(r"\p{Default_Ignorable_Code_Point}+")  # such as soft hyphens
@@ -50,46 +49,41 @@ def _pairs(match: Any) -> str:
     return f" {' '.join(map(''.join, pairwise(characters))) or characters} "
 
 
-class Stems(dict[str, str]):
-    """The stem of each English word, computed when it is needed first."""
-
-    def __init__(self) -> None:
-        from Stemmer import Stemmer
-
-        self._stem = Stemmer("english").stemWord
-
-    def __missing__(self, word: str) -> str:
-        self[word] = stem = self._stem(word)
-        return stem
+stem = lru_cache(maxsize=1 << 18)(Stemmer("english").stemWord)
 
 
 def query_terms(query: str) -> list[str]:
     """The stems of a query's words, without words such as "the" unless there are no others."""
     from bm25s.stopwords import STOPWORDS_EN_PLUS
 
-    stems, query_words = Stems(), words(query)
-    return [stems[word] for word in query_words if word not in STOPWORDS_EN_PLUS] or [
-        stems[word] for word in query_words
+    query_words = words(query)
+    return [
+        stem(word)
+        for word in [word for word in query_words if word not in STOPWORDS_EN_PLUS] or query_words
     ]
 
 
-class TermCounts(NamedTuple):
-    """How often each term occurs in each passage; the terms of passage p are ``terms[offsets[p]:offsets[p + 1]]``."""
+class Postings(NamedTuple):
+    """The passages that have each term, ascending, and how often; term t is at ``offsets[t]:offsets[t + 1]``."""
 
-    terms: np.ndarray
+    passages: np.ndarray
     counts: np.ndarray
     offsets: np.ndarray
 
-    def merge(self, new: TermCounts, copied: np.ndarray) -> TermCounts:
-        """The counts of passages that are ``copied`` from here, by number, or, where it is -1, the next new one."""
-        rows = copied.copy()
-        rows[copied < 0] = len(self.offsets) - 1 + np.arange((copied < 0).sum())
-        both = (np.concatenate(pair) for pair in zip(self[:2], new[:2], strict=True))
-        lengths = np.concatenate([np.diff(self.offsets), np.diff(new.offsets)])
-        starts = np.cumsum(lengths) - lengths
-        _, places = ranges(starts[rows], lengths[rows])
-        terms, counts = (values[places] for values in both)
-        return TermCounts(terms, counts, np.cumsum([0, *lengths[rows]]))
+    def extend(self, kept: np.ndarray, new: Postings) -> Postings:
+        """The postings of some of the passages, whose numbers ascend, and of new passages behind them."""
+        number = np.full(1 + max(kept.max(initial=-1), self.passages.max(initial=-1)), -1, np.int32)
+        number[kept] = np.arange(len(kept))
+        passages = number[self.passages]
+        stays = passages >= 0
+        ends = np.concatenate([[0], np.cumsum(stays)])[self.offsets]
+        ends = np.pad(ends, (0, len(new.offsets) - len(ends)), mode="edge")  # terms that are new
+        place = np.repeat(ends[1:], np.diff(new.offsets))
+        return Postings(
+            np.insert(passages[stays], place, new.passages + len(kept)),
+            np.insert(self.counts[stays], place, new.counts),
+            ends + new.offsets,
+        )
 
 
 class BM25Index:
@@ -112,22 +106,21 @@ class BM25Index:
         texts: Iterable[str],
         *,
         previous: BM25Index | None = None,
-        copied: np.ndarray | None = None,
+        kept: np.ndarray | None = None,
     ) -> BM25Index:
         """Writes the index of some passages.
 
-        In an update, ``copied`` has per passage its number in a previous index whose counts are copied, or -1;
-        ``texts`` are those of the passages with -1 only.
+        In an update, the first passages are those of a previous index whose numbers are ``kept``, ascending; ``texts``
+        are the passages behind them.
         """
         path.mkdir(parents=True)
         vocabulary = {} if previous is None else dict(previous.vocabulary)
-        counts = _count(texts, vocabulary)
-        if previous is not None and copied is not None:
-            counts = previous.counts.merge(counts, copied)
-        for name, values in counts._asdict().items():
-            np.save(path / f"{name}.npy", values)
+        postings, count = _count(texts, vocabulary)
+        if previous is not None and kept is not None:
+            postings, count = previous.postings.extend(kept, postings), count + len(kept)
+        np.save(path / COUNTS, postings.counts)
         (path / TERMS).write_text(json.dumps([*vocabulary], ensure_ascii=False), encoding="utf-8")
-        _weights(counts, len(vocabulary)).save(path, show_progress=False)
+        _weights(postings, count).save(path, show_progress=False)
         return cls(path)
 
     @cached_property
@@ -138,10 +131,11 @@ class BM25Index:
         terms = json.loads(file.read_text(encoding="utf-8"))
         return {term: number for number, term in enumerate(terms)}
 
-    @cached_property
-    def counts(self) -> TermCounts:
-        """The counts of all passages."""
-        return TermCounts(*(np.load(self.path / f"{name}.npy") for name in TermCounts._fields))
+    @property
+    def postings(self) -> Postings:
+        """The terms of all passages."""
+        scores = self._bm25.scores
+        return Postings(scores["indices"], np.load(self.path / COUNTS), scores["indptr"])
 
     @cached_property
     def _bm25(self) -> Any:
@@ -166,41 +160,40 @@ class BM25Index:
         return numbers, scores[numbers]
 
 
-def _count(texts: Iterable[str], vocabulary: dict[str, int]) -> TermCounts:
-    """Counts the terms of each text; new terms are added to the vocabulary."""
-    stems, terms, counts = Stems(), list[np.ndarray](), list[np.ndarray]()
+def _count(texts: Iterable[str], vocabulary: dict[str, int]) -> tuple[Postings, int]:
+    """Counts the terms of each text, and the texts; new terms are added to the vocabulary."""
+    from scipy.sparse import csr_matrix
+
+    terms, counts = list[np.ndarray](), list[np.ndarray]()
     for text in texts:
-        count = Counter(stems[word] for word in words(text))
+        count = Counter(map(stem, words(text)))
         numbers = [vocabulary.setdefault(term, len(vocabulary)) for term in count]
         terms.append(np.array(numbers, np.int32))
         counts.append(np.minimum([*count.values()], MOST).astype(np.uint16))
-    return TermCounts(
-        np.concatenate([np.empty(0, np.int32), *terms]),
-        np.concatenate([np.empty(0, np.uint16), *counts]),
-        np.cumsum([0, *map(len, terms)]),
-    )
+    offsets = np.cumsum([0, *map(len, terms)])
+    columns = [np.empty(0, np.int32), *terms]
+    values = np.concatenate([np.empty(0, np.uint16), *counts])
+    shape = len(terms), max(1, len(vocabulary))
+    table = csr_matrix((values, np.concatenate(columns), offsets), shape=shape).tocsc()
+    return Postings(table.indices, table.data, table.indptr.astype(np.int64)), len(terms)
 
 
-def _weights(counts: TermCounts, num_terms: int) -> Any:
-    """The index of bm25s for some counts: its own loop over passages takes ten times as long."""
+def _weights(postings: Postings, passages: int) -> Any:
+    """The index of bm25s for some postings: its own loop over passages takes ten times as long."""
     from bm25s import BM25
-    from scipy.sparse import csr_matrix
 
-    shape = len(counts.offsets) - 1, max(1, num_terms)
-    table = csr_matrix((counts.counts, counts.terms, counts.offsets), shape=shape).tocsc()
-    lengths = np.bincount(
-        np.repeat(np.arange(shape[0]), np.diff(counts.offsets)), counts.counts, shape[0]
-    )
-    passages = np.diff(table.indptr)  # of each term
-    idf = np.log1p((shape[0] - passages + 0.5) / (passages + 0.5))
-    norm = K1 * (1 - B + B * lengths / max(lengths.sum() / max(shape[0], 1), 1))
-    weights = np.repeat(idf, passages) * table.data / (table.data + norm[table.indices])
+    lengths = np.bincount(postings.passages, postings.counts, passages)
+    frequency = np.diff(postings.offsets)  # passages with each term
+    idf = np.log1p((passages - frequency + 0.5) / (frequency + 0.5))
+    norm = K1 * (1 - B + B * lengths / max(lengths.sum() / max(passages, 1), 1))
+    counts = postings.counts
+    weights = np.repeat(idf, frequency) * counts / (counts + norm[postings.passages])
     index = BM25(k1=K1, b=B)
     index.scores = {
         "data": weights.astype(np.float32),
-        "indices": table.indices.astype(np.int32),
-        "indptr": table.indptr.astype(np.int32),
-        "num_docs": shape[0],
+        "indices": postings.passages.astype(np.int32),
+        "indptr": postings.offsets.astype(np.int64),
+        "num_docs": passages,
     }
     index.vocab_dict, index.nonoccurrence_array = {}, None
     return index

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import shutil
 import sys
@@ -12,15 +11,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from pyterrier_graph.checks import QualityWarning
-from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name
-from pyterrier_graph.encoders.stored_vectors import encoder_name
-from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, encoder_of
+from pyterrier_graph.graph_mean.contextual_index import ContextualIndex
 from pyterrier_graph.graphs.document_graph import DocumentGraph, structured_documents
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.graphs.relations import RELEVANT, TITLE
@@ -34,27 +31,23 @@ from pyterrier_graph.search.fitting import (
     mean_cosine,
 )
 from pyterrier_graph.search.hybrid import DEPTH, Hybrid
-from pyterrier_graph.search.lexical import bm25
+from pyterrier_graph.search.lexical import bm25, lexical_retriever
 from pyterrier_graph.search.records import RecordChanges, read_documents
-from pyterrier_graph.search.versions import KIND, Answered, Version
+from pyterrier_graph.search.versioned_index import VersionedIndex
+from pyterrier_graph.search.versions import KIND, Answered
+from pyterrier_graph.storage.arrays import blocks
 from pyterrier_graph.storage.artifact import (
-    DIGESTS,
     LOCK,
     META,
-    SIZES,
     atomic_folder,
-    file_sha256,
     kind_of,
     locked,
-    meta_text,
     read_meta,
-    write_file,
 )
 from pyterrier_graph.storage.shards import Workers, check_workers
 
 if TYPE_CHECKING:
     from pyterrier_graph.graph_mean.contextual_encoder import ContextualEncoder
-    from pyterrier_graph.search.graph_index import GraphIndex
 
 OWN_FILES = {versions.ENCODED, LOCK, META}
 TEXTS_AT_ONCE = 4096
@@ -62,13 +55,24 @@ TEXTS_AT_ONCE = 4096
 
 @dataclass
 class IndexBuilder:
-    """Documents that are added, replaced or removed: :meth:`build` writes the next version of an index."""
+    """Documents that are added, replaced or removed: :meth:`build` writes the next version of an index.
 
-    index: GraphIndex
+    Attributes:
+        index: The index.
+        docs: New documents, as for :meth:`GraphIndex.index <pyterrier_graph.GraphIndex.index>`.
+        document: The document of a passage, as there.
+        about: Entries of the version's ``pt_meta.json``.
+        keep_others: Whether other documents stay, and answered queries unless others are given.
+        deleted: Docnos of documents that are removed.
+        answered: Topics and judgments of answered queries.
+        workers: Number of processes that encode, or ``'ray'``.
+    """
+
+    index: VersionedIndex
     docs: Iterable[Any] = ()
     document: Any = None
-    about: Mapping[str, Any] = field(default_factory=dict)  # entries of the version's pt_meta.json
-    keep_others: bool = True  # documents, and answered queries unless others are given
+    about: Mapping[str, Any] = field(default_factory=dict)
+    keep_others: bool = True
     deleted: Sequence[str] = ()
     answered: Answered | None = None
     workers: Workers = 1
@@ -80,21 +84,23 @@ class IndexBuilder:
         _check_files(self.path)
         with locked(self.path):
             self.index.reopen()  # at the last version, which another object may have written
-            self.present = self.index.version
+            self.present = self.index.version if self.index.built() else None
             if self.present is None and self.keep_others:
                 raise FileNotFoundError(
                     f"no index at {str(self.path)!r}: build one with index(docs)"
                 )
-            base = self.present if self.keep_others else None
+            self.base = self.present if self.keep_others else None
             former = None if self.present is None else self.present.answered
             if self.answered is None and self.keep_others:
                 self.answered = former
             self.newly_answered = not _equal(self.answered, former)
             with TemporaryFile(dir=self.path) as file:
-                self._build(self._changes(base, file), base)
+                self._build(self._changes(file))
         self.index.reopen()
 
-    def _changes(self, base: Version | None, file: Any) -> RecordChanges:
+    def _changes(self, file: Any) -> RecordChanges:
+        """Compares the documents with those of the present version."""
+        base = self.base
         self.meta = dict(KIND if base is None else {"source": {}} | base.meta) | dict(self.about)
         docs = structured_documents(self.docs, self.document, self.meta["passage_words"])
         if base is None:
@@ -103,55 +109,65 @@ class IndexBuilder:
         docnos = base.graph.docnos_of(np.arange(len(base.graph)))
         return RecordChanges.compare(docs, file, base.folder, docnos, deleted=self.deleted)
 
-    def _build(self, changes: RecordChanges, base: Version | None) -> None:
-        number = 1 if self.present is None else self.present.number + 1
+    def _build(self, changes: RecordChanges) -> None:
+        base, present = self.base, self.present
+        if base is not None:
+            if changes.is_empty(len(base.graph)) and not self.newly_answered:
+                return
+            if not len(changes.unchanged) and not changes.lengths:
+                raise ValueError(
+                    "no document would be left: delete the folder of the index instead"
+                )
+        self.number = 1 if present is None else present.number + 1
         kind = kind_of(self.index)
-        settings = {} if self.present is None else read_meta(self.path, kind)["settings"]
+        settings = {} if present is None else read_meta(self.path, kind)["settings"]
         self.meta["source"] = getattr(self.docs, "report", None) or self.meta.get("source", {})
-        if base is not None and changes.is_empty(len(base.graph)) and not self.newly_answered:
-            return
-        if base is not None and not len(changes.unchanged) and not changes.lengths:
-            raise ValueError("no document would be left: delete the folder of the index instead")
-        with atomic_folder(self.path / f"v{number}", self.meta, overwrite=True) as folder:
+        with atomic_folder(self.path / f"v{self.number}", self.meta, overwrite=True) as folder:
             changes.write(folder, None if base is None else base.folder)
-            graph = self._graph(folder)
-            if self.answered is not None:
-                for frame, name in zip(
-                    self.answered, (versions.TOPICS, versions.QRELS), strict=True
-                ):
-                    frame.to_json(folder / name, orient="split")
-            self._save_encoder(number)
-            if base is None and not len(graph.neighbors(graph.passage_nodes, TITLE)[1]):
-                advice = "give documents a title, or queries as answered="
-                self._warn(f"the documents have no titles, so passages have no context: {advice}")
-            copied = _copied_passages(graph, base, changes.unchanged)
-            model, vectors = self._write_context(folder, graph, self.answered, base, copied)
+            graph = self._write_graph(folder)
+            if "encoder" not in self.meta:
+                self.meta["encoder"] = self.index.save_encoder(self.number)
+            copied = self._copied_passages(graph, changes.unchanged)
+            model, vectors = self._write_context(folder, graph, self.answered, copied)
             own, _ = model.sampler().index.payload(return_docnos=False)
             self.meta["mean_cosine"] = mean_cosine(own, graph.document[graph.passage_nodes])
-            _note_changes(folder, number, graph, vectors, self.present, base, copied)
-            if self.answered is not None and self.newly_answered and not settings.get("judged"):
-                settings = settings | self._settings(folder, graph)
+            self._note_changes(folder, graph, vectors, copied)
+            if self.answered is not None and self.newly_answered and "judged" not in settings:
+                settings = settings | self._settings(folder, graph, *self.answered)
             if "alpha" not in settings:
-                self._warn_if_alike(base)
-        publish(self.index, number, settings)
-        self._remove_old(number, graph.fingerprint())
+                self._warn_if_alike()
+        self.index.publish(self.number, settings)
+        self._remove_old(graph.fingerprint())
 
-    def _graph(self, folder: Path) -> DocumentGraph:
-        """The document graph of the records in a folder."""
+    def _write_graph(self, folder: Path) -> DocumentGraph:
+        """Writes the document graph of the records in a folder, and the answered queries."""
         lines: list[int] = []
         graph = DocumentGraph(folder / versions.GRAPH, verbose=self.index.verbose)
         graph.index(read_documents(folder, lines))
         graph.vectors_folder = self.path / versions.ENCODED
         if lines and len(lines) == len(graph.passage_nodes):
             np.save(folder / versions.LINES, np.array(lines, dtype=np.int32))
+        names = versions.TOPICS, versions.QRELS
+        for frame, name in zip(self.answered or (), names, strict=False):
+            frame.to_json(folder / name, orient="split")
+        if self.base is None and not len(graph.neighbors(graph.passage_nodes, TITLE)[1]):
+            advice = "give documents a title, or queries as answered="
+            self._warn(f"the documents have no titles, so passages have no context: {advice}")
         return graph
+
+    def _copied_passages(self, graph: DocumentGraph, unchanged: np.ndarray) -> np.ndarray:
+        """Per passage its number in the version that it is copied from; -1 if it is of a new document."""
+        copied = np.full(len(graph.passage_nodes), -1)
+        if self.base is not None:
+            _, nodes = self.base.graph.passages_of_documents(unchanged)
+            copied[: len(nodes)] = np.searchsorted(self.base.graph.passage_nodes, nodes)
+        return copied
 
     def _write_context(
         self,
         folder: Path,
         graph: DocumentGraph,
         answered: Answered | None,
-        base: Version | None = None,
         copied: np.ndarray | None = None,
     ) -> tuple[ContextualEncoder, ContextualIndex]:
         """Writes all that depends on the answered queries: their graph, the vectors, and what BM25 searches."""
@@ -162,44 +178,65 @@ class IndexBuilder:
             queries.build(topics, graph, qrels=qrels)
         model = self.index.model(graph, queries, self.meta)
         vectors = model.index(folder / versions.VECTORS, workers=self.workers)
-        self.meta["lexical"] = self.index.engine(self.meta)
-        if self.meta["lexical"] == "bm25s":
-            previous, numbers = None, np.arange(len(graph.passage_nodes))
-            if base is not None and copied is not None and not self.newly_answered:
-                if base.meta["lexical"] == "bm25s":
-                    previous, numbers = base.bm25, np.flatnonzero(copied < 0)
-            BM25Index.build(
-                folder / versions.BM25,
-                contexts(graph, queries, numbers),
-                previous=previous,
-                copied=None if previous is None else copied,
-            )
-        elif self.meta["lexical"] is not None:
+        engine = self.meta["lexical"] = self.index.engine(self.meta)
+        passages, previous, kept = np.arange(len(graph.passage_nodes)), None, None
+        if engine == "bm25s":
+            if copied is not None and self.base is not None and not self.newly_answered:
+                if self.base.meta["lexical"] == "bm25s":
+                    previous, passages = self.base.bm25, np.flatnonzero(copied < 0)
+                    kept = copied[copied >= 0]
+            texts = contexts(graph, queries, passages)
+            BM25Index.build(folder / versions.BM25, texts, previous=previous, kept=kept)
+        elif engine is not None:
             ids = graph.ids_of(graph.passage_nodes)
-            texts = contexts(graph, queries, np.arange(len(ids)))
-            records = (
-                {"docno": docno, "text": text} for docno, text in zip(ids, texts, strict=True)
-            )
-            longest = max(map(len, ids))
-            bm25(records, self.meta["lexical"], folder / versions.BM25, docno_length=longest)
+            texts = contexts(graph, queries, passages)
+            pairs = zip(ids, texts, strict=True)
+            records = ({"docno": docno, "text": text} for docno, text in pairs)
+            bm25(records, engine, folder / versions.BM25, docno_length=max(map(len, ids)))
         return model, vectors
 
-    def _settings(self, folder: Path, graph: DocumentGraph) -> dict[str, Any]:
+    def _note_changes(
+        self, folder: Path, graph: DocumentGraph, vectors: ContextualIndex, copied: np.ndarray
+    ) -> None:
+        """Writes in which version each passage changed last, and which passages are gone."""
+        base, present = self.base, self.present
+        changed, deleted = np.full(len(copied), self.number), dict[str, int]()
+        if base is not None:
+            rows = np.flatnonzero(copied >= 0)
+            new, old = (
+                files.payload(return_docnos=False)[0] for files in (vectors.files, base.flex)
+            )
+            if new.shape[1] == old.shape[1]:
+                for block in blocks(len(rows), TEXTS_AT_ONCE):
+                    batch = rows[block]
+                    same = (new[batch] == old[copied[batch]]).all(axis=1)
+                    changed[batch[same]] = base.changed[copied[batch[same]]]
+        if present is not None:
+            gone = np.ones(len(present.graph.passage_nodes), dtype=bool)
+            if base is not None:
+                gone[copied[copied >= 0]] = False
+            ids = present.graph.ids_of(present.graph.passage_nodes[gone])
+            deleted = present.deleted | dict.fromkeys(ids, self.number)
+            for docno in graph.ids_of(graph.passage_nodes[copied < 0]):
+                deleted.pop(docno, None)
+        np.save(folder / versions.CHANGED, changed.astype(np.int32))
+        (folder / versions.DELETED).write_text(json.dumps(deleted), encoding="utf-8")
+
+    def _settings(
+        self, folder: Path, graph: DocumentGraph, topics: pd.DataFrame, qrels: pd.DataFrame
+    ) -> dict[str, Any]:
         """The settings that answered queries support, each query ranked in an index whose context lacks it."""
-        assert self.answered is not None
-        topics, qrels = self.answered
-        qrels = graph.passage_qrels(qrels)
-        index = self.index
+        index, qrels = self.index, graph.passage_qrels(qrels)
         with TemporaryDirectory(dir=self.path, prefix=".fold-", ignore_cleanup_errors=True) as root:
 
             def hybrid(topics_in_context: pd.DataFrame) -> Hybrid:
                 fold = Path(root) / str(len([*Path(root).iterdir()]))
                 fold.mkdir()
                 _, vectors = self._write_context(fold, graph, (topics_in_context, qrels))
+                docnos, _ = vectors.files.payload(return_dvecs=False)
+                engine = index.lexical or self.meta["lexical"]
                 files = BM25Index(fold / versions.BM25)
-                words = index.lexical_retriever(
-                    self.meta["lexical"], files, graph, vectors.files, DEPTH
-                )
+                words = lexical_retriever(engine, files, graph, docnos, DEPTH)
                 return Hybrid(words, vectors.retriever())
 
             parts = [*left_out(hybrid, topics, qrels, verbose=index.verbose)]
@@ -208,10 +245,10 @@ class IndexBuilder:
         start = default_settings(self.meta["mean_cosine"])
         return best_settings(parts, graph, qrels, start, index.training, verbose=index.verbose)
 
-    def _warn_if_alike(self, base: Version | None) -> None:
+    def _warn_if_alike(self) -> None:
         """Warns if vectors count less than usual, unless the version before had the same problem."""
         cosine = self.meta["mean_cosine"]
-        former = 0.0 if base is None else base.meta.get("mean_cosine", 0.0)
+        former = 0.0 if self.base is None else self.base.meta.get("mean_cosine", 0.0)
         if former <= ALIKE < cosine:
             self._warn(
                 f"the vectors of passages are nearly alike (mean cosine {cosine:.2f}), so BM25 counts more: does the "
@@ -225,33 +262,13 @@ class IndexBuilder:
             level += 1
         warnings.warn(message, QualityWarning, stacklevel=level + 1)
 
-    def _save_encoder(self, number: int) -> None:
-        """Notes the encoder, and saves it in the index unless the name of a checkpoint is enough."""
-        if "encoder" in self.meta:
-            return
-        index = self.index
-        if index.encoder is None:
-            index.encoder = DEFAULT
-        checkpoint = _checkpoint_of(index.encoder)
-        self.meta["encoder"] = {"checkpoint": checkpoint, "name": encoder_name(index.bi_encoder)}
-        if checkpoint:
-            return
-        from pyterrier_graph.training.model import LearnedModel
-
-        if isinstance(index.encoder, LearnedModel):
-            self.meta["encoder"]["folder"] = f"encoder-{number}"
-            shutil.rmtree(self.path / f"encoder-{number}", ignore_errors=True)
-            copy.copy(index.encoder).save(
-                self.path / f"encoder-{number}"
-            )  # the path of a copy changes
-
-    def _remove_old(self, number: int, fingerprint: str) -> None:
+    def _remove_old(self, fingerprint: str) -> None:
         """Removes versions before the previous one, and the encoder's vectors of other graphs than the current one."""
         encoders = {self.meta["encoder"].get("folder")}
         if self.present is not None:
             encoders.add(self.present.meta["encoder"].get("folder"))
         for entry in [*self.path.iterdir()]:
-            old = versions.VERSION.fullmatch(entry.name) and int(entry.name[1:]) < number - 1
+            old = versions.VERSION.fullmatch(entry.name) and int(entry.name[1:]) < self.number - 1
             unused = entry.name.startswith("encoder-") and entry.name not in encoders
             if old or unused or entry.name.startswith("."):
                 _remove(entry)
@@ -260,7 +277,7 @@ class IndexBuilder:
             (self.path / versions.ENCODED).iterdir(), key=lambda file: file.stat().st_mtime
         )
         for entry in encoded:
-            kind, _, rest = entry.name.partition("-")
+            kind = entry.name.partition("-")[0]
             if kind == "passages":
                 meta = entry / META
                 if not meta.is_file() or fingerprint.encode() not in meta.read_bytes():
@@ -270,88 +287,18 @@ class IndexBuilder:
             newest[kind] = entry
 
 
-def publish(index: GraphIndex, number: int, settings: Mapping[str, Any]) -> None:
-    """Makes a version the current one. Replacing ``pt_meta.json`` is the transaction."""
-    path = index.path
-    name = f"v{number}/{META}"
-    files = {SIZES: {name: (path / name).stat().st_size}, DIGESTS: {name: file_sha256(path / name)}}
-    meta = kind_of(index) | {"version": number, "settings": dict(settings)} | files
-    write_file(path / META, meta_text(meta).encode())
-
-
 def contexts(
     graph: DocumentGraph, queries: QueryPassageGraph | None, passages: np.ndarray
 ) -> Iterable[str]:
     """The texts of passages, by number, with their titles in front and the queries that they answer behind."""
-    for start in range(0, len(passages), TEXTS_AT_ONCE):
-        batch = passages[start : start + TEXTS_AT_ONCE]
+    for block in blocks(len(passages), TEXTS_AT_ONCE):
+        batch = passages[block]
         texts = graph.texts(graph.passage_nodes[batch], titles=True)
         if queries is not None:
             answered = queries.edges_of_passages(batch, RELEVANT)
             for row, query in zip(answered.row_index, queries.texts(answered.indices), strict=True):
                 texts[row] += f"\n{query}"
         yield from texts
-
-
-def _copied_passages(
-    graph: DocumentGraph, base: Version | None, unchanged: np.ndarray
-) -> np.ndarray:
-    """Per passage its number in the version that it is copied from; -1 if it is of a new document."""
-    copied = np.full(len(graph.passage_nodes), -1)
-    if base is not None:
-        _, nodes = base.graph.passages_of_documents(unchanged)
-        copied[: len(nodes)] = np.searchsorted(base.graph.passage_nodes, nodes)
-    return copied
-
-
-def _note_changes(
-    folder: Path,
-    number: int,
-    graph: DocumentGraph,
-    vectors: ContextualIndex,
-    present: Version | None,
-    base: Version | None,
-    copied: np.ndarray,
-) -> None:
-    """Writes in which version each passage changed last, and which passages are gone."""
-    changed, deleted = np.full(len(copied), number), dict[str, int]()
-    if base is not None:
-        rows = np.flatnonzero(copied >= 0)
-        new, old = (files.payload(return_docnos=False)[0] for files in (vectors.files, base.flex))
-        if new.shape[1] == old.shape[1]:
-            for start in range(0, len(rows), TEXTS_AT_ONCE):
-                batch = rows[start : start + TEXTS_AT_ONCE]
-                same = (new[batch] == old[copied[batch]]).all(axis=1)
-                changed[batch[same]] = base.changed[copied[batch[same]]]
-    if present is not None:
-        gone = np.ones(len(present.graph.passage_nodes), dtype=bool)
-        if base is not None:
-            gone[copied[copied >= 0]] = False
-        ids = present.graph.ids_of(present.graph.passage_nodes[gone])
-        new_ids = graph.ids_of(graph.passage_nodes[copied < 0])
-        deleted = present.deleted | dict.fromkeys(ids, number)
-        for docno in new_ids:
-            deleted.pop(docno, None)
-    np.save(folder / versions.CHANGED, changed.astype(np.int32))
-    (folder / versions.DELETED).write_text(json.dumps(deleted), encoding="utf-8")
-
-
-def is_contextual(encoder: Any) -> TypeGuard[ContextualEncoder]:
-    """Whether an encoder is a GraphMean or GNNEncoder."""
-    return hasattr(encoder, "vectors_of")
-
-
-def _checkpoint_of(encoder: Any) -> str | None:
-    """The name of the checkpoint that an encoder is, with the same weights; None if it is another one."""
-    if isinstance(encoder, str):
-        return checkpoint_name(encoder)
-    if is_contextual(encoder) or "@" not in (name := encoder_name(encoder)):
-        return None
-    try:
-        checkpoint = name.rpartition("@")[0]
-        return checkpoint_name(checkpoint) if encoder_name(encoder_of(checkpoint)) == name else None
-    except Exception:  # whatever a hub or a file says of a name that is not a checkpoint
-        return None
 
 
 def _check_files(path: Path) -> None:

@@ -119,17 +119,22 @@ class DocumentEvidence(WithSignature, pt.Estimator):
         check_scores(run, self)
         return run
 
-    def evidence(self, run: pd.DataFrame) -> pd.DataFrame:
-        """The evidence of a run's rows, before weights: a column ``document``, and one for each relation."""
-        documents = documents_of(run["docno"], self.graph)
-        best = run["score"].groupby([run["qid"], documents]).transform("max")
-        evidence = pd.DataFrame({DOCUMENT: best}, index=run.index)
+    def evidence(self, run: pd.DataFrame, nodes: np.ndarray | None = None) -> pd.DataFrame:
+        """The evidence of a run's rows, before weights: a column ``document``, and one for each relation.
+
+        ``nodes`` are those of the rows, if they are known; shape (rows,).
+        """
+        score, query = run["score"].to_numpy(float), run["qid"].factorize()[0].astype(np.int64)
         if not self.relations or self.graph is None:
-            return evidence
-        code, docnos = run["docno"].factorize()
-        nodes = self.graph.nodes_of(docnos.tolist())[code]
-        query = run["qid"].factorize()[0].astype(np.int64)
-        above = (run["score"] - run.groupby("qid")["score"].transform("min")).to_numpy(float)
+            documents = documents_of(run["docno"], self.graph).factorize()[0]
+            return pd.DataFrame(
+                {DOCUMENT: _extreme(np.maximum, score, query, documents)}, run.index
+            )
+        if nodes is None:
+            nodes = self.graph.nodes_of(run["docno"].tolist())
+        best = _extreme(np.maximum, score, query, self.graph.document[nodes])
+        evidence = pd.DataFrame({DOCUMENT: best}, run.index)
+        above = score - _extreme(np.minimum, score, query, 0)
         for relation in self.relations:
             evidence[relation] = _mean_of_neighbors(self.graph, relation, query, nodes, above)
         return evidence
@@ -162,6 +167,16 @@ class DocumentEvidence(WithSignature, pt.Estimator):
         self.weight = weights.pop(DOCUMENT)
         self.relations = weights
         return self
+
+
+def _extreme(
+    of: np.ufunc, scores: np.ndarray, query: np.ndarray, group: np.ndarray | int
+) -> np.ndarray:
+    """Per result the largest or smallest score of its query and group, shape (results,)."""
+    result = np.unique(query * (1 + np.max(group, initial=0)) + group, return_inverse=True)[1]
+    order = np.argsort(result, kind="stable")
+    starts = np.searchsorted(result[order], np.arange(result.max(initial=-1) + 1))
+    return of.reduceat(scores[order], starts)[result] if len(scores) else scores
 
 
 def _mean_of_neighbors(

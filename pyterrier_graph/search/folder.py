@@ -12,7 +12,8 @@ import pyterrier as pt
 
 from pyterrier_graph.encoders.names import DEFAULT, checkpoint_state
 from pyterrier_graph.search.files import FolderFiles
-from pyterrier_graph.search.graph_index import GraphIndex, Lexical
+from pyterrier_graph.search.graph_index import GraphIndex
+from pyterrier_graph.search.lexical import Lexical
 from pyterrier_graph.search.versions import ENCODED
 from pyterrier_graph.storage.artifact import locked
 

@@ -2,76 +2,39 @@
 
 from __future__ import annotations
 
-import os
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property, partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.checks import (
-    QualityWarning,
-    WithSignature,
-    check_training,
-)
 from pyterrier_graph.documents.document import StructuredDocument
-from pyterrier_graph.encoders.flex import Flex
-from pyterrier_graph.encoders.names import checkpoint_name
-from pyterrier_graph.encoders.stored_vectors import encoder_name
-from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, encoder_of
+from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, ContextualRetriever
 from pyterrier_graph.graphs.builder import DocumentOf
 from pyterrier_graph.graphs.document_graph import DocumentGraph
-from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.html import HtmlCard, HtmlDisplay, schematic
-from pyterrier_graph.search import versions
-from pyterrier_graph.search.bm25 import BM25Index
-from pyterrier_graph.search.builder import IndexBuilder, contexts, is_contextual, publish
+from pyterrier_graph.search.builder import IndexBuilder, contexts
 from pyterrier_graph.search.document_evidence import DocumentEvidence
-from pyterrier_graph.search.fitting import (
-    best_settings,
-    default_settings,
-    evidence_of,
-    measured_parts,
-)
+from pyterrier_graph.search.fitting import best_settings, evidence_of, measured_parts
 from pyterrier_graph.search.hybrid import DEPTH, Frozen, Hybrid
-from pyterrier_graph.search.lexical import bm25
-from pyterrier_graph.search.results import Per, fold_results, search_results
-from pyterrier_graph.search.retrievers import (
-    BM25Retriever,
-    DenseRetriever,
-    FilteredRetriever,
-    allowed_passages,
-)
-from pyterrier_graph.search.snippets import random_questions
-from pyterrier_graph.search.versions import Answered, Version
-from pyterrier_graph.storage.artifact import (
-    META,
-    BuiltArtifact,
-    kind_of,
-    locked,
-    read_meta,
-)
+from pyterrier_graph.search.lexical import lexical_retriever
+from pyterrier_graph.search.results import Per, fold_results, has_all_words, search_results
+from pyterrier_graph.search.retrievers import QueriesWithWords, allowed_passages
+from pyterrier_graph.search.snippets import random_questions, warn_of_no_answer
+from pyterrier_graph.search.versioned_index import VersionedIndex
+from pyterrier_graph.search.versions import VECTORS, Answered
+from pyterrier_graph.storage.arrays import blocks
+from pyterrier_graph.storage.artifact import kind_of, locked, read_meta
 from pyterrier_graph.storage.shards import Workers
-from pyterrier_graph.training.grid_search import Tuning
 from pyterrier_graph.training.validation import checked_qrels, checked_topics
 
-if TYPE_CHECKING:
-    from pyterrier_dr import BiEncoder
-
-    from pyterrier_graph.graph_mean.contextual_encoder import ContextualEncoder
-
-Lexical = Literal["bm25s", "pisa", "terrier"]
-T = TypeVar("T")
 Within = Iterable[str] | str | None
 ROWS_AT_ONCE = 4096
-LABEL = "BM25 with context"
 
 
-class GraphIndex(HtmlDisplay, WithSignature, BuiltArtifact):
+class GraphIndex(HtmlDisplay, VersionedIndex):
     """Ranks passages using their own text and related text: titles, and queries that they have answered.
 
     ::
@@ -109,152 +72,14 @@ class GraphIndex(HtmlDisplay, WithSignature, BuiltArtifact):
         ValueError: If the index at the path has another encoder or another engine of BM25.
     """
 
-    ARTIFACT_TYPE = "graph_index"
-    ARTIFACT_FORMAT = "versions"
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        encoder: str | os.PathLike[str] | BiEncoder | ContextualEncoder | None = None,
-        lexical: Lexical | pt.Transformer | None = None,
-        training: Tuning | None = None,
-        verbose: bool = True,
-    ) -> None:
-        super().__init__(path, verbose=verbose)
-        self.training: Tuning = check_training(training, Tuning)
-        if isinstance(lexical, str) and lexical not in get_args(Lexical):
-            raise ValueError(
-                f"lexical must be a pipeline or one of {get_args(Lexical)}, got {lexical!r}"
-            )
-        self.lexical = lexical
-        self.encoder: Any = encoder
-        if isinstance(encoder, (str, os.PathLike)):
-            self.encoder = os.fspath(encoder)
-        elif encoder is not None and not is_contextual(encoder):
-            self.encoder = encoder_of(encoder)
-        if self.built():
-            self._check_options()
-
-    def _check_options(self) -> None:
-        """Raises ValueError if the index at the path was made with other options."""
-        made = self.meta["lexical"]
-        if isinstance(self.lexical, str) and self.lexical != made:
-            raise ValueError(f"{self!r} was made with lexical={made!r}, got {self.lexical!r}")
-        about = self.meta["encoder"]
-        if self.encoder is None or (
-            isinstance(self.encoder, str) and checkpoint_name(self.encoder) == about["checkpoint"]
-        ):
-            return
-        if about["name"] != (name := encoder_name(self.bi_encoder)):
-            raise ValueError(f"{self!r} was made with encoder={about['name']}, got {name}")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        options = {"encoder": self.encoder, "lexical": self.lexical, "training": self.training}
-        return partial(type(self), self.path, **options, verbose=self.verbose), ()
-
     def __len__(self) -> int:
         """Number of passages."""
         return len(self.graph.passage_nodes)
 
-    # --- versions
-
-    @cached_property
-    def meta(self) -> dict[str, Any]:
-        """How the index was made: ``version``, ``settings``, ``encoder``, ``lexical``, ``source`` (a report)."""
-
-        def read() -> dict[str, Any]:
-            root = read_meta(self.path, kind_of(self))
-            made = Version(self.path, root["version"]).meta
-            settings = default_settings(made.get("mean_cosine", 0.0)) | root["settings"]
-            return made | {"version": root["version"], "settings": settings}
-
-        return self._while_unchanged(read)
-
-    def _while_unchanged(self, read: Callable[[], T]) -> T:
-        """What a function reads; it is called again if it fails because the index is changed meanwhile."""
-        while True:
-            before = _content(self.path / META)
-            try:
-                return read()
-            except (OSError, ValueError):
-                if _content(self.path / META) == before:
-                    raise
-
-    @cached_property
-    def version(self) -> Version | None:
-        """The version that is open; None if the index is not built."""
-        if not self.built():
-            return None
-        return Version(self.path, self.meta["version"], verbose=self.verbose)
-
-    @property
-    def _opened(self) -> Version:
-        """The version that is open. Raises as :func:`read_meta` does if there is none."""
-        assert self.meta
-        assert self.version is not None
-        self.version.opened()
-        return self.version
-
-    def reopen(self) -> Self:
-        """Opens the current version; an encoder that was loaded stays."""
-        for name in ("meta", "version", "contextual", "random_similarity"):
-            vars(self).pop(name, None)
-        return self
-
-    def verify(self) -> Self:
-        """Compares all files with their digests; ValueError names damaged files."""
-        return self._while_unchanged(super().verify)
-
     @property
     def graph(self) -> DocumentGraph:
         """The graph of the documents, for models: ``ptg.GraphMaxSim(index.graph)``."""
-        return self._opened.graph
-
-    # --- the encoder and the engine of BM25
-
-    @cached_property
-    def loaded_encoder(self) -> BiEncoder | ContextualEncoder:
-        """The encoder that was given, or the encoder of the index; it is loaded once."""
-        if self.encoder is not None and not isinstance(self.encoder, str):
-            return self.encoder
-        about: Any = self.meta["encoder"] if self.built() else {"checkpoint": None}
-        if checkpoint := self.encoder or about["checkpoint"]:
-            return encoder_of(checkpoint)
-        if "folder" not in about:
-            raise ValueError(f"{about['name']} is not part of {self!r}: give encoder=")
-        return pt.Artifact.load(str(self.path / about["folder"]))
-
-    @property
-    def bi_encoder(self) -> BiEncoder:
-        """Encodes passages and queries; of a GraphMean or GNNEncoder its bi-encoder."""
-        encoder = self.loaded_encoder
-        return encoder.encoder if is_contextual(encoder) else encoder
-
-    def model(
-        self, graph: DocumentGraph, queries: QueryPassageGraph | None, about: Mapping[str, Any]
-    ) -> ContextualEncoder:
-        """The model that computes the vectors of a graph, for a version with this ``pt_meta.json``."""
-        from pyterrier_graph.graph_mean.graph_mean import GraphMean
-
-        encoder = self.loaded_encoder
-        options: dict[str, Any] = {
-            "query_graph": queries,
-            "folder": self.path / versions.ENCODED,
-            "verbose": self.verbose,
-        }
-        if not is_contextual(encoder):
-            with warnings.catch_warnings():  # the builder warns of missing titles
-                warnings.simplefilter("ignore", QualityWarning)
-                return GraphMean(graph, encoder, **options)
-        saved = self.path / about["encoder"]["folder"]
-        return type(encoder).load(saved, graph=graph, encoder=encoder.encoder, **options)
-
-    def engine(self, about: Mapping[str, Any]) -> str | None:
-        """The engine of BM25 for a version with this ``pt_meta.json``; None for a pipeline."""
-        if isinstance(self.lexical, pt.Transformer):
-            return None
-        return self.lexical or about.get("lexical") or "bm25s"
+        return self.version.graph
 
     # --- changes
 
@@ -356,7 +181,7 @@ class GraphIndex(HtmlDisplay, WithSignature, BuiltArtifact):
                 raise ValueError(
                     f"{self!r} was changed by another process: open it again and repeat the call"
                 )
-            publish(self, self.meta["version"], settings)
+            self.publish(self.meta["version"], settings)
         return self.reopen()
 
     # --- search
@@ -364,47 +189,25 @@ class GraphIndex(HtmlDisplay, WithSignature, BuiltArtifact):
     @cached_property
     def contextual(self) -> ContextualIndex:
         """The index of the vectors."""
-        version = self._opened
-        return ContextualIndex(
-            version.folder / versions.VECTORS, version.graph, self.loaded_encoder
-        )
-
-    def lexical_retriever(
-        self,
-        engine: str | None,
-        files: BM25Index,
-        graph: DocumentGraph,
-        flex: Flex,
-        num_results: int,
-        allowed: np.ndarray | None = None,
-    ) -> pt.Transformer:
-        """BM25 over the passages of an index of vectors; other engines than bm25s read the same folder."""
-        if isinstance(self.lexical, pt.Transformer):
-            pipeline = self.lexical if allowed is not None else self.lexical % num_results
-            return FilteredRetriever(pipeline, graph, num_results, allowed)
-        if engine is None:
-            raise ValueError(f"{self!r} was made with a pipeline as lexical=: give it again")
-        if engine == "bm25s":
-            docnos, _ = flex.payload(return_dvecs=False)
-            return BM25Retriever(files, docnos, num_results, allowed, label=LABEL)
-        depth = num_results if allowed is None else max(DEPTH, num_results)
-        retriever = bm25([], engine, files.path, depth)
-        return FilteredRetriever(retriever, graph, num_results, allowed)
+        version = self.version
+        return ContextualIndex(version.opened() / VECTORS, version.graph, self.loaded_encoder)
 
     def _lexical(self, num_results: int, within: Within) -> pt.Transformer:
-        allowed = allowed_passages(self.graph, within)
-        version = self._opened
-        return self.lexical_retriever(
-            self.meta["lexical"], version.bm25, version.graph, version.flex, num_results, allowed
-        )
+        version, engine = self.version, self.lexical or self.meta["lexical"]
+        if engine is None:
+            raise ValueError(f"{self!r} was made with a pipeline as lexical=: give it again")
+        allowed = allowed_passages(version.graph, within)
+        docnos, _ = version.flex.payload(return_dvecs=False)
+        return lexical_retriever(engine, version.bm25, version.graph, docnos, num_results, allowed)
 
-    def _dense(self, num_results: int, within: Within, exact: bool) -> pt.Transformer:
+    def _dense(self, num_results: int, within: Within, exact: bool = False) -> pt.Transformer:
         allowed = allowed_passages(self.graph, within)
-        return DenseRetriever(self.contextual, num_results, allowed, exact=exact)
+        options: dict[str, Any] = {"exact": exact, "allowed": allowed, "texts": False}
+        return ContextualRetriever(self.contextual, num_results, **options)
 
-    def _fusion(self, within: Within = None, exact: bool = False) -> Hybrid:
+    def _fusion(self, within: Within = None) -> Hybrid:
         """The hybrid of both sides; all its results."""
-        sides = self._lexical(DEPTH, within), self._dense(DEPTH, within, exact)
+        sides = self._lexical(DEPTH, within), self._dense(DEPTH, within)
         return Hybrid(*sides, alpha=self.meta["settings"]["alpha"], num_results=2 * DEPTH)
 
     @property
@@ -414,9 +217,8 @@ class GraphIndex(HtmlDisplay, WithSignature, BuiltArtifact):
         return evidence_of(self.graph, weights) if any(weights.values()) else None
 
     def _with_texts(self, retriever: pt.Transformer, per: Per) -> pt.Transformer:
-        return fold_results(
-            self.graph, self._opened.lines, retriever >> self.graph.text_loader(), per
-        )
+        passages = QueriesWithWords() >> retriever >> self.graph.text_loader()
+        return fold_results(self.graph, self.version.lines, passages, per)
 
     def bm25(
         self, num_results: int = 1000, *, per: Per = "passage", within: Within = None
@@ -455,13 +257,12 @@ class GraphIndex(HtmlDisplay, WithSignature, BuiltArtifact):
         *,
         per: Per = "passage",
         within: Within = None,
-        exact: bool = False,
     ) -> pt.Transformer:
-        """Finds passages by both BM25 and vectors. Columns and arguments are those of :meth:`dense`.
+        """Finds passages by both BM25 and vectors. Columns and arguments are those of :meth:`bm25`.
 
         The first results do not depend on ``num_results``. In a pipeline that is trained, the hybrid stays as it is.
         """
-        fusion, evidence = self._fusion(within, exact), self._evidence
+        fusion, evidence = self._fusion(within), self._evidence
         pipeline = fusion if evidence is None else fusion >> evidence
         return self._with_texts(Frozen(pipeline) % num_results, per)
 
@@ -490,12 +291,18 @@ class GraphIndex(HtmlDisplay, WithSignature, BuiltArtifact):
             question: no result has all of its words, and no passage is as similar to it as to random words.
             ``attrs["weak"]`` then has both similarities.
         """
-        lines = self._opened.lines
+        lines = self.version.lines
         per = per or ("passage" if lines is None else "section")
-        ranking = self._fusion(within).contributions(
-            pd.DataFrame({"qid": ["1"], "query": [question]})
+        topics = QueriesWithWords()(pd.DataFrame({"qid": ["1"], "query": [question]}))
+        ranking = self._fusion(within).contributions(topics)
+        results = search_results(
+            self.graph, lines, question, ranking, self._evidence, num_results, per
         )
-        return search_results(self, question, ranking, self._evidence, num_results, per)
+        if lines is not None and len(topics) and not has_all_words(results, question):
+            best, unrelated = self.best_similarities([question])[0], self.random_similarity
+            if best < unrelated:
+                results.attrs["weak"] = warn_of_no_answer(question, best, unrelated)
+        return results
 
     @cached_property
     def random_similarity(self) -> float:
@@ -544,11 +351,11 @@ class GraphIndex(HtmlDisplay, WithSignature, BuiltArtifact):
             since: Only rows that have changed after this version (``index.meta["version"]`` when the engine was filled
                 last). Passages that are gone are in :meth:`deleted_since`.
         """
-        version = self._opened
+        version = self.version
         numbers = np.arange(len(self)) if since is None else np.flatnonzero(version.changed > since)
         vectors, _ = version.flex.payload(return_docnos=False)
-        for start in range(0, len(numbers), ROWS_AT_ONCE):
-            batch = numbers[start : start + ROWS_AT_ONCE]
+        for block in blocks(len(numbers), ROWS_AT_ONCE):
+            batch = numbers[block]
             nodes = version.graph.passage_nodes[batch]
             texts = version.graph.texts(nodes), contexts(version.graph, version.queries, batch)
             for docno, text, context, vector in zip(
@@ -558,7 +365,7 @@ class GraphIndex(HtmlDisplay, WithSignature, BuiltArtifact):
 
     def deleted_since(self, version: int) -> list[str]:
         """Ids of passages that changes after a version have removed."""
-        return [docno for docno, number in self._opened.deleted.items() if number > version]
+        return [docno for docno, number in self.version.deleted.items() if number > version]
 
     def query_vectors(self, topics: pd.DataFrame) -> np.ndarray:
         """The vectors of queries for the vectors of :meth:`rows`, float32 of shape (queries, width)."""
@@ -578,20 +385,6 @@ class GraphIndex(HtmlDisplay, WithSignature, BuiltArtifact):
             "BM25": self.meta["lexical"] or str(self.lexical),
         } | ({"files not read": len(broken)} if broken else {})
         return HtmlCard(sizes, schematic(self.hybrid()))
-
-    def _package_files(self) -> Iterator[tuple[str, str]]:
-        """The files of the current version, for ``to_hf`` and others."""
-        folders = [self._opened.folder, self.path / versions.ENCODED]
-        if saved := self.meta["encoder"].get("folder"):
-            folders.append(self.path / saved)
-        files = [file for folder in folders for file in folder.rglob("*") if file.is_file()]
-        for file in [self.path / META, *files]:
-            if file.is_file():
-                yield file.relative_to(self.path).as_posix(), str(file)
-
-
-def _content(file: Path) -> bytes | None:
-    return file.read_bytes() if file.is_file() else None
 
 
 def _checked(answered: Any) -> Answered | None:

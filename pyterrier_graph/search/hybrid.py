@@ -83,7 +83,6 @@ class Hybrid(WithSignature, pt.Estimator):
     pipeline adds. Where topics have a column of the same name, the documents' column replaces it.
 
     Raises:
-        TypeError: If a pipeline is not a transformer.
         ValueError: If alpha is out of range, or a score is missing or infinite.
     """
 
@@ -114,10 +113,9 @@ class Hybrid(WithSignature, pt.Estimator):
         """Raises ValueError if a number, which may be set later, is out of range."""
         if not 0 <= self.alpha <= 1:
             raise ValueError(f"alpha must be from 0 to 1, got {self.alpha!r}")
-        if self.depth < 1 or self.num_results < 1:
-            raise ValueError(
-                f"depth and num_results must be 1 or more, got {self.depth!r} and {self.num_results!r}"
-            )
+        for name in ("depth", "num_results"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be 1 or more, got {getattr(self, name)!r}")
 
     def __repr__(self) -> str:
         options = f"alpha={self.alpha}, depth={self.depth}, num_results={self.num_results}"

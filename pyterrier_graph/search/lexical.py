@@ -1,13 +1,47 @@
-"""BM25 by PISA or Terrier."""
+"""The engines of BM25: bm25s, PISA, Terrier, or a pipeline."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import pyterrier as pt
+from npids.lookup import Lookup
+
+from pyterrier_graph.graphs.document_graph import DocumentGraph
+from pyterrier_graph.search.bm25 import BM25Index
+from pyterrier_graph.search.hybrid import DEPTH
+from pyterrier_graph.search.retrievers import BM25Retriever, Within
+
+Lexical = Literal["bm25s", "pisa", "terrier"]
+
+
+def lexical_retriever(
+    lexical: str | pt.Transformer,
+    index: BM25Index,
+    graph: DocumentGraph,
+    docnos: Lookup,
+    num_results: int,
+    allowed: np.ndarray | None = None,
+) -> pt.Transformer:
+    """Finds passages by an engine, which reads the folder of a BM25 index, or by a pipeline.
+
+    Args:
+        lexical: The engine or the pipeline.
+        index: The index of bm25s; the other engines read its folder.
+        graph: The graph of the passages.
+        docnos: Their ids.
+        num_results: Passages per query.
+        allowed: Whether a passage may be found, shape (passages,); None for all.
+    """
+    if lexical == "bm25s":
+        return BM25Retriever(index, docnos, num_results, allowed)
+    if isinstance(lexical, str):
+        lexical = bm25([], lexical, index.path, max(DEPTH, num_results))
+    return (lexical if allowed is None else lexical >> Within(graph, allowed)) % num_results
 
 
 def bm25(

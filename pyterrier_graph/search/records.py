@@ -15,7 +15,13 @@ from typing import IO, Any
 
 import numpy as np
 
-from pyterrier_graph.documents.document import PASSAGE, StructuredDocument
+from pyterrier_graph.documents.document import (
+    PASSAGE,
+    Link,
+    Node,
+    Reference,
+    StructuredDocument,
+)
 
 DOCUMENTS, OFFSETS, DIGESTS = "documents", "offsets.npy", "digests.npy"
 Documents = Iterable[tuple[StructuredDocument, list[int] | None]]  # with the lines of their nodes
@@ -102,11 +108,21 @@ def read_documents(folder: Path, passage_lines: list[int]) -> Iterator[Structure
     with open(folder / DOCUMENTS, "rb") as file:
         for line in file:
             record: dict[str, Any] = json.loads(line)
-            document = StructuredDocument.from_record(record)
-            for node, number in zip(document.nodes, record.get("lines", ()), strict=False):
+            lines = record.pop("lines", ())
+            document = _document(record)
+            for node, number in zip(document.nodes, lines, strict=False):
                 if node.kind == PASSAGE:
                     passage_lines.append(number)
             yield document
+
+
+def _document(record: dict[str, Any]) -> StructuredDocument:
+    """The document of a line, without the checks that it has passed before it was written."""
+    document = object.__new__(StructuredDocument)
+    vars(document).update({"codes": (), "passage_ids": ()} | record)
+    for name, kind in {"nodes": Node, "links": Link, "references": Reference}.items():
+        vars(document)[name] = [*map(kind._make, record.get(name, ()))]
+    return document
 
 
 def _line(document: StructuredDocument, lines: list[int] | None) -> bytes:

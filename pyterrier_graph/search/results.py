@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, get_args
+from functools import partial
+from typing import Literal, get_args
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
+from pyterrier.transformer import IdentityTransformer
 
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.graphs.passages import Step
 from pyterrier_graph.graphs.relations import DOCUMENT, STRUCTURAL
 from pyterrier_graph.search.bm25 import query_terms
 from pyterrier_graph.search.document_evidence import DocumentEvidence
-from pyterrier_graph.search.hybrid import ranked
-from pyterrier_graph.search.snippets import Matcher, distinct, snippet, warn_of_no_answer
-
-if TYPE_CHECKING:
-    from pyterrier_graph.search.graph_index import GraphIndex
+from pyterrier_graph.search.snippets import Matcher, distinct, snippet
 
 Per = Literal["passage", "section", "document"]
 FOLDS = {"section": STRUCTURAL, "document": DOCUMENT}
@@ -62,7 +60,8 @@ def fold_results(
 
 
 def search_results(
-    index: GraphIndex,
+    graph: DocumentGraph,
+    lines: np.ndarray | None,
     question: str,
     ranking: pd.DataFrame,
     evidence: DocumentEvidence | None,
@@ -70,46 +69,41 @@ def search_results(
     per: Per,
 ) -> pd.DataFrame:
     """The results of :meth:`GraphIndex.search <pyterrier_graph.GraphIndex.search>`, given the hybrid's ranking."""
-    parts = [*LABELS]
+    parts, nodes = [*LABELS], graph.nodes_of(ranking["docno"].tolist())
     if evidence is not None:
-        added = evidence.evidence(ranking) * pd.Series(evidence.weights)
-        ranking = ranking.assign(score=ranking["score"] + added.sum(axis=1), **added)
-        ranking, parts = ranked(ranking), parts + [*added]
-    lines = index.version.lines if index.version else None
-    if per == "passage" and lines is None:
-        ranking = ranking.head(num_results)
-    else:
-        ranking = ranking.head(max(CANDIDATES, num_results))
-    fold = fold_results(index.graph, lines, index.graph.text_loader(), per)
-    run = fold.transform(ranking)
+        added = evidence.evidence(ranking, nodes) * pd.Series(evidence.weights)
+        score = ranking["score"] + added.sum(axis=1)
+        ranking, parts = ranking.assign(score=score, **added), parts + [*added]
+    order = np.argsort(-ranking["score"].to_numpy(), kind="stable")
+    order = order[: max(num_results, 0 if per == "passage" and lines is None else CANDIDATES)]
+    texts = {"title": graph.titles(nodes[order]), "text": graph.texts(nodes[order])}
+    columns = {name: pd.array(values, dtype="str") for name, values in texts.items()}
+    run = ranking.iloc[order].assign(**columns, rank=np.arange(len(order)))
+    run = fold_results(graph, lines, IdentityTransformer(), per).transform(run)
     if "passage" in run.columns:
         run["docno"] = run["passage"]
+    names = ["title", "snippet", "why", "score", "docno", "text"]
     if lines is None:
         run = run.head(num_results)
     else:
-        around = _around(index.graph, run["docno"].tolist())
+        around = _around(graph, run["docno"].tolist())
         texts, files = run["text"].tolist(), run["file"].tolist()
         run = run.iloc[distinct(texts, around, files, num_results)]
+        names[1:1] = ["file", "line"]
     matcher = Matcher(query_terms(question))
     matchers = [matcher] * MATCHED + [Matcher([])] * max(0, len(run) - MATCHED)
-    rows = [dict(zip(parts, row, strict=True)) for row in run[parts].to_numpy().tolist()]
+    scores = run[parts].to_numpy().tolist()
     run = run.reset_index(drop=True).assign(
-        snippet=[*map(snippet, run["text"], matchers)],
-        why=[*map(_reason, run["title"], rows, matchers)],
+        snippet=[*map(snippet, run["text"].tolist(), matchers)],
+        why=[*map(partial(_reason, parts), run["title"].tolist(), scores, matchers)],
     )
-    files_columns = [] if lines is None else ["file", "line"]
-    names = ["title", *files_columns, "snippet", "why", "score", "docno", "text"]
-    run = run[names]
-    if lines is not None and matcher.wanted and not _has_all(run, matcher):
-        best = index.best_similarities([question])[0]
-        if best < index.random_similarity:
-            run.attrs["weak"] = warn_of_no_answer(question, best, index.random_similarity)
-    return run
+    return run[names]
 
 
-def _has_all(run: pd.DataFrame, matcher: Matcher) -> bool:
+def has_all_words(results: pd.DataFrame, question: str) -> bool:
     """Whether a result has all words of the question."""
-    texts = run["title"] + " " + run["text"]
+    matcher = Matcher(query_terms(question))
+    texts = results["title"] + " " + results["text"]
     return any(
         matcher.wanted == frozenset().union(*(matcher[token] for token in text.split()))
         for text in texts
@@ -125,13 +119,13 @@ def _around(graph: DocumentGraph, passages: list[str]) -> list[str]:
     return [" ".join(texts[start : start + 3]) for start in range(0, len(texts), 3)]
 
 
-def _reason(title: str, parts: dict[str, float], matcher: Matcher) -> str:
+def _reason(names: list[str], title: str, scores: list[float], matcher: Matcher) -> str:
     """The parts that add up to a score, and the words of the question that the titles have."""
     shown = [
-        f"{LABELS.get(name, name)} {value:.2f}"
-        for name, value in parts.items()
-        if name in LABELS or value >= SHOWN
+        f"{LABELS.get(name, name)} {score:.2f}"
+        for name, score in zip(names, scores, strict=True)
+        if name in LABELS or score >= SHOWN
     ]
-    named = dict.fromkeys(title.split() if matcher.wanted else ())
-    shared = [word.strip(".,:;()") for word in named if matcher[word]]
+    words = dict.fromkeys(title.split() if matcher.wanted else ())
+    shared = [word.strip(".,:;()") for word in words if matcher[word]]
     return " + ".join(shown) + (f"; title has {', '.join(shared)}" if shared else "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import pandas as pd
@@ -11,61 +11,59 @@ import pyterrier as pt
 from npids.lookup import Lookup
 
 from pyterrier_graph.checks import WithSignature, check_frame
-from pyterrier_graph.graph_mean.contextual_index import ContextualIndex
-from pyterrier_graph.graph_mean.nearest import nearest
+from pyterrier_graph.graph_mean.contextual_index import ranking
 from pyterrier_graph.graphs.document_graph import DocumentGraph
-from pyterrier_graph.html import pipeline_name
+from pyterrier_graph.graphs.passages import Step
 from pyterrier_graph.search.bm25 import BM25Index, words
 from pyterrier_graph.search.hybrid import ranked
 from pyterrier_graph.storage.arrays import ids_of
 
-REPLACED = {"docno", "docid", "score", "rank", "query_vec"}
-HELP = "https://pypi.org/project/pyterrier-graph/"
 
+class QueriesWithWords(Step):
+    """Drops queries without a word, such as ``"?!"``. Columns: ``qid, query``."""
 
-class PassageRetriever(WithSignature, pt.Transformer):
-    """Base of retrievers of passages: queries without a word have no results.
-
-    Columns in: ``qid, query``. Columns out: ``qid, query, docno, score, rank``.
-
-    Args:
-        num_results: Passages per query.
-        allowed: Whether a passage may be found, shape (passages,); None for all.
-    """
-
-    def __init__(self, num_results: int = 1000, allowed: np.ndarray | None = None) -> None:
-        self.num_results, self.allowed = num_results, allowed
+    def __repr__(self) -> str:
+        return "QueriesWithWords()"
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Finds passages."""
-        if self.num_results < 1:
-            raise ValueError(f"num_results must be 1 or more, got {self.num_results!r}")
+        """Drops the queries."""
         inp = check_frame(inp, self, texts=("query",))
         pt.validate.query_frame(inp, extra_columns=["query"], context=self)
-        has_word = np.array([bool(words(query)) for query in inp["query"]], dtype=bool)
-        return self.retrieve(inp[has_word])
-
-    def retrieve(self, topics: pd.DataFrame) -> pd.DataFrame:
-        """Finds passages for queries that have words."""
-        raise NotImplementedError
-
-    def fuse_rank_cutoff(self, k: int) -> Self:
-        """Finds no more passages than are used."""
-        other = object.__new__(type(self))
-        vars(other).update(vars(self), num_results=min(k, self.num_results))
-        return other
+        return inp[np.array([bool(words(query)) for query in inp["query"]], dtype=bool)]
 
 
-class BM25Retriever(PassageRetriever):
-    """Finds passages by BM25; other arguments and columns are those of the base.
+class Within(Step):
+    """Keeps the results that are passages of some documents.
+
+    Args:
+        graph: The graph of the passages.
+        allowed: Whether a passage is kept, shape (passages,).
+    """
+
+    def __init__(self, graph: DocumentGraph, allowed: np.ndarray) -> None:
+        self.graph, self.allowed = graph, allowed
+
+    def __repr__(self) -> str:
+        return f"Within({self.graph!r})"
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Drops the other results."""
+        pt.validate.result_frame(inp, extra_columns=["score"], context=self)
+        nodes = self.graph.nodes_of(inp["docno"].tolist())
+        return ranked(inp[self.allowed[np.searchsorted(self.graph.passage_nodes, nodes)]])
+
+
+class BM25Retriever(WithSignature, pt.Transformer):
+    """Finds passages by BM25: ``qid, query`` to ``qid, query, docno, score, rank``.
 
     Args:
         index: The index.
         docnos: The ids of its passages, in their order.
-        label: The name in explanations.
+        num_results: Passages per query.
+        allowed: Whether a passage may be found, shape (passages,); None for all.
     """
 
-    schematic = {"label": "BM25", "help_url": HELP}
+    schematic = {"label": "BM25", "help_url": "https://pypi.org/project/pyterrier-graph/"}
 
     def __init__(
         self,
@@ -73,147 +71,36 @@ class BM25Retriever(PassageRetriever):
         docnos: Lookup | Sequence[str],
         num_results: int = 1000,
         allowed: np.ndarray | None = None,
-        *,
-        label: str = "BM25",
     ) -> None:
-        super().__init__(num_results, allowed)
-        self.index, self.label = index, label
+        self.index, self.num_results, self.allowed = index, num_results, allowed
         self.docnos = docnos if isinstance(docnos, Lookup) else np.array(docnos, dtype=object)
 
     def __repr__(self) -> str:
         return f"BM25({str(self.index.path)!r}, {self.num_results})"
 
     def __str__(self) -> str:
-        return self.label
+        return "BM25"
 
-    def retrieve(self, topics: pd.DataFrame) -> pd.DataFrame:
-        """Finds passages for queries that have words."""
-        numbers, scores = [np.empty(0, np.int64)], [np.empty(0, np.float32)]
-        for query in topics["query"]:
-            best, values = self.index.search(query, self.num_results, self.allowed)
-            numbers.append(best)
-            scores.append(values)
-        counts = [len(ranking) for ranking in numbers[1:]]
-        rows = topics[copied_columns(topics)].iloc[np.repeat(np.arange(len(topics)), counts)]
-        best = np.concatenate(numbers)
-        docnos = (
-            self.docnos[best] if isinstance(self.docnos, np.ndarray) else ids_of(self.docnos, best)
-        )
-        return rows.reset_index(drop=True).assign(
-            docno=pd.array(docnos, dtype="str"),
-            score=np.concatenate(scores).astype(float),
-            rank=np.concatenate([np.empty(0, np.int64), *map(np.arange, counts)]),
-        )
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Finds passages."""
+        if self.num_results < 1:
+            raise ValueError(f"num_results must be 1 or more, got {self.num_results!r}")
+        topics = check_frame(inp, self, texts=("query",))
+        pt.validate.query_frame(topics, extra_columns=["query"], context=self)
+        hits = [
+            self.index.search(query, self.num_results, self.allowed) for query in topics["query"]
+        ]
+        passages = np.concatenate([np.empty(0, np.int64), *(best for best, _ in hits)])
+        scores = np.concatenate([np.empty(0), *(scores for _, scores in hits)])
+        named = isinstance(self.docnos, Lookup)
+        docnos = ids_of(self.docnos, passages) if named else self.docnos[passages]
+        columns = {"docno": pd.array(docnos, dtype="str"), "score": scores}
+        return ranking(topics, [len(best) for best, _ in hits], columns)
 
-
-class DenseRetriever(PassageRetriever):
-    """Finds passages by their vectors; other arguments and columns are those of the base.
-
-    A column ``query_vec`` takes the place of encoding the queries.
-
-    Args:
-        index: The index of the vectors.
-        exact: Whether to compare all vectors of a large index, too.
-    """
-
-    def __init__(
-        self,
-        index: ContextualIndex,
-        num_results: int = 1000,
-        allowed: np.ndarray | None = None,
-        *,
-        exact: bool = False,
-    ) -> None:
-        super().__init__(num_results, allowed)
-        self.index, self.exact = index, exact
-        self.retriever = index.retriever(num_results, exact=exact)  # which explanations look for
-
-    def __repr__(self) -> str:
-        return f"DenseRetriever({self.index!r}, {self.num_results})"
-
-    def __str__(self) -> str:
-        return str(self.index)
-
-    @property
-    def schematic(self) -> dict[str, Any]:
-        """How PyTerrier draws the transformer."""
-        return {"label": str(self), "help_url": HELP}
-
-    def retrieve(self, topics: pd.DataFrame) -> pd.DataFrame:
-        """Finds passages for queries that have words."""
-        docnos, vectors, _ = self.index.files.payload()
-        if "query_vec" not in topics and len(topics):
-            topics = self.index.query_encoder().transform(topics)
-        queries = np.array([*topics.get("query_vec", ())], np.float32).reshape(-1, vectors.shape[1])
-        if self.allowed is None:
-            scores, passages = self.index.search(queries, self.num_results, exact=self.exact)
-        else:
-            numbers = np.flatnonzero(self.allowed)
-            scores, passages = nearest(queries, vectors[numbers], self.num_results)
-            passages = numbers[passages]
-        rows = np.repeat(np.arange(len(topics)), scores.shape[1])
-        return (
-            topics[copied_columns(topics)]
-            .iloc[rows]
-            .reset_index(drop=True)
-            .assign(
-                docno=pd.array(ids_of(docnos, passages.ravel()), dtype="str"),
-                score=scores.ravel().astype(float),
-                rank=np.tile(np.arange(scores.shape[1]), len(topics)),
-            )
-        )
-
-
-class FilteredRetriever(PassageRetriever):
-    """Runs a retriever of passages, and keeps those that are allowed.
-
-    Args:
-        retriever: The retriever, ``qid, query`` to ``qid, docno, score``.
-        graph: The graph of the passages.
-        num_results: Passages per query.
-        allowed: As for the base.
-    """
-
-    def __init__(
-        self,
-        retriever: pt.Transformer,
-        graph: DocumentGraph,
-        num_results: int = 1000,
-        allowed: np.ndarray | None = None,
-    ) -> None:
-        super().__init__(num_results, allowed)
-        self.retriever, self.graph = retriever, graph
-
-    def __repr__(self) -> str:
-        return repr(self.retriever)
-
-    def __str__(self) -> str:
-        return str(self.retriever)
-
-    @property
-    def schematic(self) -> dict[str, Any]:
-        """How PyTerrier draws the transformer."""
-        return {"label": pipeline_name(self.retriever), "help_url": HELP}
-
-    def retrieve(self, topics: pd.DataFrame) -> pd.DataFrame:
-        """Finds passages for queries that have words."""
-        if not len(topics):
-            return topics[copied_columns(topics)].assign(
-                docno=pd.Series(dtype="str"),
-                score=pd.Series(dtype=float),
-                rank=pd.Series(dtype=int),
-            )
-        run = self.retriever.transform(topics)
-        if self.allowed is not None:
-            nodes = self.graph.nodes_of(run["docno"].tolist())
-            run = run[self.allowed[np.searchsorted(self.graph.passage_nodes, nodes)]]
-        run = ranked(run)
-        return run[run["rank"] < self.num_results].reset_index(drop=True)
-
-
-def copied_columns(topics: pd.DataFrame) -> list[str]:
-    """The columns of topics that results have, too."""
-    return [name for name in topics if name not in REPLACED]
+    def fuse_rank_cutoff(self, k: int) -> Self:
+        """Finds no more passages than are used."""
+        num_results = min(k, self.num_results)
+        return type(self)(self.index, self.docnos, num_results, self.allowed)
 
 
 def allowed_passages(graph: DocumentGraph, within: Iterable[str] | str | None) -> np.ndarray | None:

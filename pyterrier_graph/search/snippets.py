@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 import numpy as np
 
 from pyterrier_graph.checks import QualityWarning
 from pyterrier_graph.graphs.document_graph import DocumentGraph
-from pyterrier_graph.search.bm25 import Stems, words
+from pyterrier_graph.search.bm25 import stem, words
 
 WORD = re.compile(r"[^\W_]+")
 COPIED, SHINGLE = 0.6, 3  # share of a text's sequences of this many words that its copy has, too
@@ -21,11 +22,16 @@ class Matcher(dict[str, frozenset[str]]):
     """Which of the wanted stems a word of a text has. Each distinct word is looked at once."""
 
     def __init__(self, wanted: Iterable[str]) -> None:
-        self.wanted, self._stems = frozenset(wanted), Stems()
+        self.wanted = frozenset(wanted)
 
     def __missing__(self, word: str) -> frozenset[str]:
-        self[word] = stems = self.wanted.intersection(self._stems[part] for part in words(word))
+        self[word] = stems = self.wanted.intersection(_stems(word))
         return stems
+
+
+@lru_cache(maxsize=1 << 16)
+def _stems(word: str) -> tuple[str, ...]:
+    return tuple(map(stem, words(word)))
 
 
 def snippet(text: str, matcher: Matcher, length: int = 40) -> str:
@@ -33,7 +39,7 @@ def snippet(text: str, matcher: Matcher, length: int = 40) -> str:
 
     A stem counts once, and a hundredth more for each further occurrence.
     """
-    tokens = text.split()
+    tokens = text.split() if matcher.wanted else text.split(maxsplit=length)
     seen = enumerate(tokens if matcher.wanted else ())
     hits = [(at, stems) for at, token in seen if (stems := matcher[token])]
     best, first, last = 0.0, 0, -1

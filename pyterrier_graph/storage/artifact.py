@@ -201,6 +201,14 @@ def write_file(path: Path, content: bytes) -> None:
     sync(path.parent)
 
 
+def link(source: Path, target: Path) -> None:
+    """Makes a file that never changes appear in another folder, too: by a hard link where possible, else a copy."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
 def sync(path: Path) -> None:
     """Waits until a file, or the names in a folder, are on the disk."""
     if path.is_dir() and os.name == "nt":  # folders cannot be opened there
@@ -347,6 +355,12 @@ def file_sha256(file: Path) -> str:
     """SHA-256 of a file."""
     with open(file, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def stored_sha256(file: Path) -> str:
+    """SHA-256 of a file of an artifact, by its ``pt_meta.json``; computed if another package wrote the artifact."""
+    meta = json.loads((file.parent / META).read_bytes())
+    return meta.get(DIGESTS, {}).get(file.name) or file_sha256(file)
 
 
 def content_sha256(meta: Mapping[str, Any]) -> str:

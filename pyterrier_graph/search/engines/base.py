@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_graph.graph_mean.contextual_index import ranking
 from pyterrier_graph.search.hybrid import ALPHA, Frozen, Hybrid, ranked
-from pyterrier_graph.search.retrievers import PassageRetriever, copied_columns
+from pyterrier_graph.search.retrievers import QueriesWithWords
 
 if TYPE_CHECKING:
     from pyterrier_graph.search.graph_index import GraphIndex
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 Hits = list[tuple[str, float, str]]  # docno, score and text; best first
 
 
-class EngineRetriever(PassageRetriever):
+class EngineRetriever(pt.Transformer):
     """Asks an engine one query at a time: ``qid, query`` to ``qid, query, docno, score, rank, text``.
 
     Args:
@@ -31,26 +32,21 @@ class EngineRetriever(PassageRetriever):
     def __init__(
         self,
         find: Callable[[Any, int], Hits],
-        num_results: int = 1000,
+        num_results: int,
         encode: Callable[[pd.DataFrame], np.ndarray] | None = None,
     ) -> None:
-        super().__init__(num_results)
-        self.find, self.encode = find, encode
+        self.find, self.num_results, self.encode = find, num_results, encode
 
-    def __repr__(self) -> str:
-        return f"EngineRetriever({self.find!r}, {self.num_results})"
-
-    def retrieve(self, topics: pd.DataFrame) -> pd.DataFrame:
-        """Finds passages for queries that have words."""
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Finds passages."""
+        topics = QueriesWithWords()(inp)
         queries: Any = topics["query"]
         if self.encode is not None and len(topics):
             queries = self.encode(topics)
         hits = [self.find(query, self.num_results) for query in queries]
-        rows = np.repeat(np.arange(len(topics)), [*map(len, hits)])
-        run = topics[copied_columns(topics)].iloc[rows].reset_index(drop=True)
         columns = pd.DataFrame(sum(hits, []), columns=["docno", "score", "text"])
-        kinds = {"docno": "str", "score": float, "text": "str"}
-        return ranked(pd.concat([run, columns.astype(kinds)], axis=1))
+        columns = columns.astype({"docno": "str", "score": float, "text": "str"})
+        return ranked(ranking(topics, [*map(len, hits)], dict(columns)))
 
 
 class Engine(ABC):
@@ -85,4 +81,5 @@ class Engine(ABC):
 
     def hybrid(self, num_results: int = 1000, *, alpha: float = ALPHA) -> pt.Transformer:
         """Finds passages by both, as a :class:`~pyterrier_graph.Hybrid` that is not trained."""
-        return Frozen(Hybrid(self.lexical(), self.dense(), alpha=alpha, num_results=num_results))
+        hybrid = Hybrid(self.lexical(), self.dense(), alpha=alpha, num_results=num_results)
+        return Frozen(QueriesWithWords() >> hybrid)

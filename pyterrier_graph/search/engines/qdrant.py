@@ -10,7 +10,7 @@ from zlib import crc32
 import numpy as np
 from qdrant_client import QdrantClient, models
 
-from pyterrier_graph.search.bm25 import K1, B, Stems, query_terms, words
+from pyterrier_graph.search.bm25 import K1, B, query_terms, stem, words
 from pyterrier_graph.search.engines.base import Engine, Hits
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class QdrantEngine(Engine):
 
     def upload(self, since: int | None = None) -> Self:
         """Hands over the passages: all, or those that have changed after a version of the index."""
-        stems, rows = Stems(), self.index.rows(since)
+        rows = self.index.rows(since)
         if not self.client.collection_exists(self.collection):
             size = self.index.contextual.files.payload(False, False)[0]["vec_size"]
             dense = models.VectorParams(size=size, distance=models.Distance.DOT)
@@ -46,7 +46,7 @@ class QdrantEngine(Engine):
                 id=_point_id(row["docno"]),
                 vector={
                     "dense": row["vector"].tolist(),
-                    "terms": _sparse(Counter(stems[word] for word in words(row["context"]))),
+                    "terms": _sparse(Counter(map(stem, words(row["context"])))),
                 },
                 payload={"docno": row["docno"], "text": row["text"]},
             )
