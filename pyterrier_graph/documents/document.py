@@ -169,8 +169,11 @@ class StructuredDocument:
             passage_words: Maximum number of words per passage of a document without structure.
 
         Raises:
+            TypeError: If the record is not a dictionary.
             ValueError: If a field is missing or the structure is not a tree. The message names the document.
         """
+        if not isinstance(record, Mapping):
+            raise TypeError(f"a document must be a dictionary, got {record!r:.60}")
         docno = record.get("docno")
         if not isinstance(docno, str) or not docno:
             raise ValueError(
