@@ -289,7 +289,7 @@ class GNNEncoder(ContextualEncoder):
     @classmethod
     def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
         encoder = cls._read_encoder(folder, about, options)
-        saved = {"config": CONFIGS[about["kind"]](**about["config"])}
+        saved: dict[str, Any] = {"config": CONFIGS[about["kind"]](**about["config"])}
         if about["layer"] is not None and "network" not in options:
             saved["network"] = saved_layers(about["layer"], "network")
         model = cls(**saved | options | {"encoder": encoder})

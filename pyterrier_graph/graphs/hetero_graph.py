@@ -662,12 +662,12 @@ class GraphView(HeteroGraph):
         return f"{self.graph!r}.with_relations(...)"
 
     @property
-    def docnos(self) -> Any:  # type: ignore[override]
+    def docnos(self) -> Any:
         """Docnos by document number and back: those of the graph."""
         return self.graph.docnos
 
     @property
-    def _passage_ids(self) -> Any:  # type: ignore[override]
+    def _passage_ids(self) -> Any:
         return self.graph._passage_ids
 
     def fingerprint(self) -> str:

@@ -293,7 +293,7 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
         """
         lines = self.version.lines
         per = per or ("passage" if lines is None else "section")
-        topics = QueriesWithWords()(pd.DataFrame({"qid": ["1"], "query": [question]}))
+        topics = QueriesWithWords().transform(pd.DataFrame({"qid": ["1"], "query": [question]}))
         ranking = self._fusion(within).contributions(topics)
         results = search_results(
             self.graph, lines, question, ranking, self._evidence, num_results, per

@@ -120,7 +120,8 @@ def _document(record: dict[str, Any]) -> StructuredDocument:
     """The document of a line, without the checks that it has passed before it was written."""
     document = object.__new__(StructuredDocument)
     vars(document).update({"codes": (), "passage_ids": ()} | record)
-    for name, kind in {"nodes": Node, "links": Link, "references": Reference}.items():
+    kinds: dict[str, Any] = {"nodes": Node, "links": Link, "references": Reference}
+    for name, kind in kinds.items():
         vars(document)[name] = [*map(kind._make, record.get(name, ()))]
     return document
 

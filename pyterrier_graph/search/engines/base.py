@@ -39,7 +39,7 @@ class EngineRetriever(pt.Transformer):
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Finds passages."""
-        topics = QueriesWithWords()(inp)
+        topics = QueriesWithWords().transform(inp)
         queries: Any = topics["query"]
         if self.encode is not None and len(topics):
             queries = self.encode(topics)
