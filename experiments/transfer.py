@@ -302,14 +302,16 @@ class Fold:
         start = self.corpus.maxsim
         hgat = ptg.HGATReranker(start.graph, start.encoder, tokens=start.tokens, verbose=False)
         pipeline: Any = self._first(100) >> hgat
-        return pipeline.fit(*self.train, *self.dev)
+        pipeline.fit(*self.train, *self.dev)
+        return pipeline
 
     def _text_reranker(self, kind: Any) -> pt.Transformer:
         """A cross-encoder or LGRe, trained; both start at the same checkpoint."""
         checkpoint = resolve(self.corpus.options.cross_encoder)
         tokens = min(PAIR_TOKENS, self.corpus.options.max_tokens)
         pipeline: Any = self._first(20) >> kind(checkpoint, max_tokens=tokens, verbose=False)
-        return pipeline.fit(*self.train, *self.dev)
+        pipeline.fit(*self.train, *self.dev)
+        return pipeline
 
 
 def hybrid(index: ptg.GraphIndex) -> ptg.Hybrid:
