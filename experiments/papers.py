@@ -27,7 +27,8 @@ import pandas as pd
 
 # names of data sets and models, and sizes of training, of the publication, which other collections do not need
 OF_THE_PAPER = (
-    *("--train", "--test", "--adapt", "--encoder", "--cross-encoder", "--teacher", "--negatives"),
+    *("--train", "--test", "--unlabeled", "--adapt", "--encoder", "--cross-encoder"),
+    *("--teacher", "--negatives"),
     *("--epochs", "--batch", "--passage-batch", "--learning-rate", "--retraining-learning-rate"),
 )
 KEYS = ("group", "system", "model", "scalar", "layer")  # columns that name a row
