@@ -258,11 +258,11 @@ class ContextualEncoder(LearnedModel):
         return ContextualVectorizer(network, self.sampler(), self._device, self.dtype)
 
     def _digest(self) -> str:
-        """SHA-256 of the network: its shape and all of its numbers."""
+        """SHA-256 of the network: its architecture and parameters."""
         return weights_sha256(self.network, before=json.dumps(self.network.about(), sort_keys=True))
 
     def _identity(self, sampler: NeighborSampler) -> dict[str, Any]:
-        """Digests of all that contextual vectors depend on."""
+        """Digests of everything that contextual vectors depend on."""
         identity: dict[str, Any] = {
             "model": type(self).__name__,
             "encoder": encoder_name(self.encoder),

@@ -268,7 +268,7 @@ class ContextualRetriever(WithSignature, pt.Transformer):
 def ranking(
     topics: pd.DataFrame, counts: Sequence[int], columns: Mapping[str, Any]
 ) -> pd.DataFrame:
-    """A run with this many results per topic, whose columns are given, best first."""
+    """A ranking with ``counts`` results per topic and these columns, which list the best result first."""
     rows = np.repeat(np.arange(len(topics)), counts)
     about = {name: topics[name].array.take(rows) for name in topics if name not in REPLACED}
     rank = np.arange(len(rows)) - np.searchsorted(rows, rows)
@@ -284,16 +284,16 @@ def write_index(
     chunk_size: int = 16_384,
     verbose: bool = True,
 ) -> None:
-    """Writes an ordinary ``FlexIndex`` with the passages of another one, and other vectors, chunk by chunk.
+    """Writes a ``FlexIndex`` that has the passages of ``base`` and new vectors, computed chunk by chunk.
 
     Until the index is complete there is nothing at its path.
 
     Args:
-        base: The other index.
+        base: The index of the encoder's own vectors.
         path: Folder of the new index.
         vectors_of: Computes vectors of passages by their numbers, which ascend.
-        identity: Digests of all that the vectors depend on.
-        chunk_size: Passages per chunk, which memory grows with.
+        identity: Digests of everything that the vectors depend on.
+        chunk_size: Passages per chunk. Memory grows with it.
         verbose: Whether to show progress.
     """
     docnos, about = base.index_path / DOCNOS, base.payload(False, False)[0]

@@ -72,7 +72,7 @@ class PassageNetwork(nn.Module, ABC):
 
     @abstractmethod
     def about(self) -> dict[str, Any]:
-        """All that the contextual vectors depend on besides parameters, as JSON."""
+        """Everything except parameters that the contextual vectors depend on, for JSON."""
 
 
 class Message(nn.Module, ABC):
@@ -153,7 +153,7 @@ class RelationNetwork(PassageNetwork):
         return {"weights": self.weights}
 
     def own_states(self, passages: Tensor) -> Tensor:
-        """The part of the passages' own vectors, shape (passages, d): the vectors as they are."""
+        """What the passages' own vectors contribute, shape (passages, d); unchanged by default."""
         return passages
 
     def forward(self, batch: HeteroData) -> Tensor:

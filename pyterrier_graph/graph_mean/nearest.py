@@ -7,7 +7,7 @@ import numpy as np
 from pyterrier_graph.storage.arrays import blocks
 
 VECTORS_AT_ONCE, SCORES_AT_ONCE = 4096, 1 << 26
-BLOCK = 64  # scores whose maximum stands for them
+BLOCK = 64  # scores per maximum, which bounds the k-th largest score
 
 
 def nearest(queries: np.ndarray, vectors: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

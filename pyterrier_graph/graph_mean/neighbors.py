@@ -107,7 +107,7 @@ class NeighborSampler:
             self._check_passages(query_graph)
 
     def _check_passages(self, graph: QueryPassageGraph) -> None:
-        """Raises ValueError if the query graph has other passages, judged by a sample."""
+        """Raises ValueError if a sample shows that the query graph has other passages."""
         same = graph.num_passages == len(self)
         if same:
             sample = np.linspace(0, len(self) - 1, min(len(self), COMPARED)).astype(np.int64)

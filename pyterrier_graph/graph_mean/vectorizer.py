@@ -1,4 +1,4 @@
-"""From numbers of passages to their contextual vectors."""
+"""Computes contextual vectors of passages, given their numbers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUERIES_AT_ONCE = 4096
 
 @dataclass
 class ContextualVectorizer:
-    """Computes contextual vectors of passages; states of queries are computed once."""
+    """Computes contextual vectors of passages. Query states are computed once and cached."""
 
     network: PassageNetwork
     sampler: NeighborSampler

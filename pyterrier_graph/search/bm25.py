@@ -22,7 +22,7 @@ from Stemmer import Stemmer
 
 K1, B = 1.2, 0.75
 TERMS, COUNTS = "terms.json", "counts.npy"
-MOST = 65_535  # occurrences of a term that are counted
+MOST = 65_535  # maximum count of a term in a passage
 WORD = regex.compile(r"[\p{L}\p{M}\p{N}]+")
 INVISIBLE = regex.compile(r"\p{Default_Ignorable_Code_Point}+")  # such as soft hyphens
 UNSPACED = regex.compile(
@@ -53,7 +53,7 @@ stem = lru_cache(maxsize=1 << 18)(Stemmer("english").stemWord)
 
 
 def query_terms(query: str) -> list[str]:
-    """The stems of a query's words, without words such as "the" unless there are no others."""
+    """Stems of the query's words. Stop words are dropped unless there are no other words."""
     from bm25s.stopwords import STOPWORDS_EN_PLUS
 
     query_words = words(query)
@@ -71,7 +71,7 @@ class Postings(NamedTuple):
     offsets: np.ndarray
 
     def extend(self, kept: np.ndarray, new: Postings) -> Postings:
-        """The postings of some of the passages, whose numbers ascend, and of new passages behind them."""
+        """Returns the postings of the passages ``kept`` (ascending), followed by those of new passages."""
         number = np.full(1 + max(kept.max(initial=-1), self.passages.max(initial=-1)), -1, np.int32)
         number[kept] = np.arange(len(kept))
         passages = number[self.passages]
@@ -108,7 +108,7 @@ class BM25Index:
         previous: BM25Index | None = None,
         kept: np.ndarray | None = None,
     ) -> BM25Index:
-        """Writes the index of some passages.
+        """Writes an index of passages.
 
         In an update, the first passages are those of a previous index whose numbers are ``kept``, ascending; ``texts``
         are the passages behind them.
@@ -161,7 +161,7 @@ class BM25Index:
 
 
 def _count(texts: Iterable[str], vocabulary: dict[str, int]) -> tuple[Postings, int]:
-    """Counts the terms of each text, and the texts; new terms are added to the vocabulary."""
+    """Returns the postings and the number of texts; adds new terms to ``vocabulary``."""
     from scipy.sparse import csr_matrix
 
     terms, counts = list[np.ndarray](), list[np.ndarray]()
@@ -179,7 +179,7 @@ def _count(texts: Iterable[str], vocabulary: dict[str, int]) -> tuple[Postings, 
 
 
 def _weights(postings: Postings, passages: int) -> Any:
-    """The index of bm25s for some postings: its own loop over passages takes ten times as long."""
+    """Computes a bm25s index from postings, ten times as fast as the loop over passages in bm25s."""
     from bm25s import BM25
 
     lengths = np.bincount(postings.passages, postings.counts, passages)

@@ -55,14 +55,14 @@ TEXTS_AT_ONCE = 4096
 
 @dataclass
 class IndexBuilder:
-    """Documents that are added, replaced or removed: :meth:`build` writes the next version of an index.
+    """Writes the next version of an index, given documents to add, replace or remove; see :meth:`build`.
 
     Attributes:
         index: The index.
         docs: New documents, as for :meth:`GraphIndex.index <pyterrier_graph.GraphIndex.index>`.
-        document: The document of a passage, as there.
+        document: As for :meth:`GraphIndex.index <pyterrier_graph.GraphIndex.index>`.
         about: Entries of the version's ``pt_meta.json``.
-        keep_others: Whether other documents stay, and answered queries unless others are given.
+        keep_others: Whether documents that are not in ``docs`` stay, and answered queries if ``answered`` is None.
         deleted: Docnos of documents that are removed.
         answered: Topics and judgments of answered queries.
         workers: Number of processes that encode, or ``'ray'``.
@@ -78,12 +78,12 @@ class IndexBuilder:
     workers: Workers = 1
 
     def build(self) -> None:
-        """Writes the version. A change without an effect leaves the current one."""
+        """Writes the next version and makes it the current one. Writes nothing if nothing has changed."""
         check_workers(self.workers)
         self.path = self.index.path
         _check_files(self.path)
         with locked(self.path):
-            self.index.reopen()  # at the last version, which another object may have written
+            self.index.reopen()  # another object may have written a newer version
             self.present = self.index.version if self.index.built() else None
             if self.present is None and self.keep_others:
                 raise FileNotFoundError(
@@ -105,7 +105,7 @@ class IndexBuilder:
         docs = structured_documents(self.docs, self.document, self.meta["passage_words"])
         if base is None:
             return RecordChanges.compare(docs, file)
-        base.graph.document_of(self.deleted)  # KeyError
+        base.graph.document_of(self.deleted)  # raises KeyError for unknown docnos
         docnos = base.graph.docnos_of(np.arange(len(base.graph)))
         return RecordChanges.compare(docs, file, base.folder, docnos, deleted=self.deleted)
 
@@ -156,7 +156,7 @@ class IndexBuilder:
         return graph
 
     def _copied_passages(self, graph: DocumentGraph, unchanged: np.ndarray) -> np.ndarray:
-        """Per passage its number in the version that it is copied from; -1 if it is of a new document."""
+        """Number of each passage in the base version, shape (passages,); -1 if its document is new or changed."""
         copied = np.full(len(graph.passage_nodes), -1)
         if self.base is not None:
             _, nodes = self.base.graph.passages_of_documents(unchanged)
@@ -170,7 +170,7 @@ class IndexBuilder:
         answered: Answered | None,
         copied: np.ndarray | None = None,
     ) -> tuple[ContextualEncoder, ContextualIndex]:
-        """Writes all that depends on the answered queries: their graph, the vectors, and what BM25 searches."""
+        """Writes everything that depends on the answered queries: their graph, the vectors, and the BM25 index."""
         queries = None
         if answered is not None:
             topics, qrels = answered
@@ -198,7 +198,7 @@ class IndexBuilder:
     def _note_changes(
         self, folder: Path, graph: DocumentGraph, vectors: ContextualIndex, copied: np.ndarray
     ) -> None:
-        """Writes in which version each passage changed last, and which passages are gone."""
+        """Records the version in which each passage last changed, and which passages were removed."""
         base, present = self.base, self.present
         changed, deleted = np.full(len(copied), self.number), dict[str, int]()
         if base is not None:
@@ -225,7 +225,7 @@ class IndexBuilder:
     def _settings(
         self, folder: Path, graph: DocumentGraph, topics: pd.DataFrame, qrels: pd.DataFrame
     ) -> dict[str, Any]:
-        """The settings that answered queries support, each query ranked in an index whose context lacks it."""
+        """Chooses settings using the answered queries, each ranked by an index whose context lacks it."""
         index, qrels = self.index, graph.passage_qrels(qrels)
         with TemporaryDirectory(dir=self.path, prefix=".fold-", ignore_cleanup_errors=True) as root:
 
@@ -272,7 +272,7 @@ class IndexBuilder:
             unused = entry.name.startswith("encoder-") and entry.name not in encoders
             if old or unused or entry.name.startswith("."):
                 _remove(entry)
-        newest: dict[str, Path] = {}  # of queries and titles
+        newest: dict[str, Path] = {}  # newest vectors of each kind seen so far
         encoded = sorted(
             (self.path / versions.ENCODED).iterdir(), key=lambda file: file.stat().st_mtime
         )
@@ -290,7 +290,7 @@ class IndexBuilder:
 def contexts(
     graph: DocumentGraph, queries: QueryPassageGraph | None, passages: np.ndarray
 ) -> Iterable[str]:
-    """The texts of passages, by number, with their titles in front and the queries that they answer behind."""
+    """Yields the text of each passage, preceded by its titles and followed by the queries that it answers."""
     for block in blocks(len(passages), TEXTS_AT_ONCE):
         batch = passages[block]
         texts = graph.texts(graph.passage_nodes[batch], titles=True)
@@ -311,7 +311,7 @@ def _check_files(path: Path) -> None:
 
 
 def _remove(entry: Path) -> None:
-    """Removes a folder, under another name first, so that no process opens a part of it."""
+    """Renames a folder and then deletes it, so that no process opens a half-deleted folder."""
     target = entry.with_name(f".removed-{entry.name.lstrip('.')}")
     shutil.rmtree(target, ignore_errors=True)
     with suppress(OSError):  # on Windows, a folder that is open keeps its name

@@ -20,10 +20,10 @@ from pyterrier_graph.training.validation import JudgedRun, Validation
 # of an index before any query is judged, if the encoder knows the language
 SETTINGS: Mapping[str, Any] = {"alpha": ALPHA, "evidence": {DOCUMENT: 0.3, ORDER: 0.3}}
 FOLDS = 5  # of answered queries
-ENOUGH = 500  # answered queries, after which no other fold is left out
+ENOUGH = 500  # answered queries that are measured before the remaining folds are skipped
 MEASURED = 100  # best results of each pipeline for a query
 ALIKE = 0.5  # mean cosine above which vectors count less
-SAMPLE, FEW = 10_000, 20  # passages whose vectors are compared, and of which no conclusion is drawn
+SAMPLE, FEW = 10_000, 20  # maximum passages compared; with fewer than FEW, the mean cosine is 0
 
 Parts = tuple[pd.DataFrame, np.ndarray]
 
@@ -65,7 +65,7 @@ def left_out(
     *,
     verbose: bool,
 ) -> Iterator[Parts]:
-    """Per fold of answered queries their results in a hybrid whose context has the other folds only.
+    """Yields the results of each fold of answered queries, from a hybrid whose context has only the other folds.
 
     ``make`` makes the hybrid with some of the topics as context.
     """

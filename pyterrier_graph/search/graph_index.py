@@ -49,8 +49,8 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
     share of vectors, and may add a :class:`~pyterrier_graph.DocumentEvidence`. Queries without a word, such as
     ``"?!"``, have no results.
 
-    An encoder that does not know the language of the texts makes nearly equal vectors. A QualityWarning says so, and
-    BM25 counts more unless queries are judged.
+    An encoder that was not trained on the language of the texts produces nearly equal vectors. In that case there is a
+    QualityWarning, and BM25 gets more weight unless queries are judged.
 
     A change is complete or has no effect, even if the process is killed. An open index stays at its version, whose
     files exist until the second change after it; ``GraphIndex(path)`` opens the current version. One process at a time
@@ -206,7 +206,7 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
         return ContextualRetriever(self.contextual, num_results, **options)
 
     def _fusion(self, within: Within = None) -> Hybrid:
-        """The hybrid of both sides; all its results."""
+        """The hybrid of BM25 and vectors, with all of its results."""
         sides = self._lexical(DEPTH, within), self._dense(DEPTH, within)
         return Hybrid(*sides, alpha=self.meta["settings"]["alpha"], num_results=2 * DEPTH)
 
@@ -232,7 +232,7 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
             num_results: Passages per query.
             per: Whether each ``'passage'`` is a result, or the best of each ``'section'`` or ``'document'``. Its id is
                 then the ``docno``, and the passage is in the column ``passage``.
-            within: Searches these documents only: docnos, or what docnos begin with.
+            within: Docnos, or prefixes of docnos, of the documents to search. By default all.
         """
         return self._with_texts(self._lexical(num_results, within), per)
 

@@ -27,7 +27,7 @@ def lexical_retriever(
     num_results: int,
     allowed: np.ndarray | None = None,
 ) -> pt.Transformer:
-    """Finds passages by an engine, which reads the folder of a BM25 index, or by a pipeline.
+    """Returns a transformer that finds passages using an engine or a pipeline.
 
     Args:
         lexical: The engine or the pipeline.
@@ -64,7 +64,7 @@ def bm25(
     if not path.exists() and engine == "pisa":
         from wurlitzer import pipes
 
-        with pipes():  # PISA prints its log without Python
+        with pipes():  # PISA logs to the file descriptor, bypassing sys.stdout
             _pisa(path).index(records)
             _pisa_bm25(path, 1).search("bm25")  # the first search builds the index of BM25's scores
     elif not path.exists():

@@ -19,7 +19,7 @@ from pyterrier_graph.search.snippets import Matcher, distinct, snippet
 
 Per = Literal["passage", "section", "document"]
 FOLDS = {"section": STRUCTURAL, "document": DOCUMENT}
-CANDIDATES = 100  # passages among which a search finds sections, documents, or files without copies
+CANDIDATES = 100  # passages that are folded to sections or documents, or freed of copies
 MATCHED = 100  # results in which words of the question are looked for
 SHOWN = 0.005  # smallest part of a score that a reason names
 LABELS = {"lexical": "words", "dense": "meaning"}
@@ -101,7 +101,7 @@ def search_results(
 
 
 def has_all_words(results: pd.DataFrame, question: str) -> bool:
-    """Whether a result has all words of the question."""
+    """Whether a single result has all words of the question in its title and text."""
     matcher = Matcher(query_terms(question))
     texts = results["title"] + " " + results["text"]
     return any(

@@ -104,9 +104,9 @@ class BM25Retriever(WithSignature, pt.Transformer):
 
 
 def allowed_passages(graph: DocumentGraph, within: Iterable[str] | str | None) -> np.ndarray | None:
-    """The passages of some documents, as booleans of shape (passages,); None for all.
+    """Mask of the passages of the documents ``within``, shape (passages,); None for all.
 
-    An entry is the docno of a document. If there is no such document, it is the beginning of docnos.
+    An entry is the docno of a document, or else a prefix of docnos.
 
     Raises:
         KeyError: If an entry is neither.

@@ -56,7 +56,7 @@ def snippet(text: str, matcher: Matcher, length: int = 40) -> str:
 
 
 def matching_words(text: str, matcher: Matcher) -> list[tuple[int, int]]:
-    """Start and end of each word of a text that has one of the wanted stems."""
+    """Start and end of each word of ``text`` that has one of the matcher's stems."""
     return [match.span() for match in WORD.finditer(text) if matcher[match[0]]]
 
 
@@ -73,7 +73,7 @@ def distinct(
 ) -> list[int]:
     """The numbers of the first ``most`` texts that are not copies of an earlier one.
 
-    ``around`` has each text with its neighbors in its file, since another file may be cut elsewhere.
+    ``around`` has each text with the passages before and after it, since a copy may be split at other words.
     """
     chosen: dict[int, tuple[set[tuple[str, ...]], ...]] = {}
     for number, text in enumerate(texts):

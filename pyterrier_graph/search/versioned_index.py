@@ -105,7 +105,7 @@ class VersionedIndex(WithSignature, BuiltArtifact):
         return self._while_unchanged(read)
 
     def _while_unchanged(self, read: Callable[[], T]) -> T:
-        """What a function reads; it is called again if it fails because the index is changed meanwhile."""
+        """Calls ``read``, and calls it again if it failed because the index changed in the meantime."""
         while True:
             before = _content(self.path / META)
             try:
@@ -120,7 +120,7 @@ class VersionedIndex(WithSignature, BuiltArtifact):
         return Version(self.path, self.meta["version"], verbose=self.verbose)
 
     def reopen(self) -> Self:
-        """Opens the current version; an encoder that was loaded stays."""
+        """Opens the current version. An encoder that is already loaded is kept."""
         for name in ("meta", "version", "contextual", "random_similarity"):
             vars(self).pop(name, None)
         return self
@@ -130,7 +130,7 @@ class VersionedIndex(WithSignature, BuiltArtifact):
         return self._while_unchanged(super().verify)
 
     def publish(self, number: int, settings: Mapping[str, Any]) -> None:
-        """Makes a version the current one. Replacing ``pt_meta.json`` is the transaction."""
+        """Makes version ``number`` the current one, by atomically replacing ``pt_meta.json``."""
         name = f"v{number}/{META}"
         file = self.path / name
         files = {SIZES: {name: file.stat().st_size}, DIGESTS: {name: file_sha256(file)}}
@@ -163,7 +163,7 @@ class VersionedIndex(WithSignature, BuiltArtifact):
 
     @property
     def bi_encoder(self) -> BiEncoder:
-        """Encodes passages and queries; of a GraphMean or GNNEncoder its bi-encoder."""
+        """The bi-encoder of passages and queries. For a GraphMean or GNNEncoder, the bi-encoder inside it."""
         encoder = self.loaded_encoder
         return encoder.encoder if is_contextual(encoder) else encoder
 
@@ -215,7 +215,7 @@ def is_contextual(encoder: Any) -> TypeGuard[ContextualEncoder]:
 
 
 def _checkpoint_of(encoder: Any) -> str | None:
-    """The name of the checkpoint that an encoder is, with the same weights; None if it is another one."""
+    """Name of the checkpoint with the same weights as ``encoder``; None if there is none."""
     if isinstance(encoder, str):
         return checkpoint_name(encoder)
     if is_contextual(encoder) or "@" not in (name := encoder_name(encoder)):
@@ -223,7 +223,7 @@ def _checkpoint_of(encoder: Any) -> str | None:
     try:
         checkpoint = name.rpartition("@")[0]
         return checkpoint_name(checkpoint) if encoder_name(encoder_of(checkpoint)) == name else None
-    except Exception:  # whatever a hub or a file says of a name that is not a checkpoint
+    except Exception:  # the name is no checkpoint: hubs and files raise errors of any type
         return None
 
 

@@ -2,13 +2,13 @@
 
 ::
 
-    pt_meta.json    names the current version, and has its settings; replaced atomically
+    pt_meta.json    names the current version and holds the settings; replaced atomically
     v3/             the current version, whose files never change
         documents   the records of the documents, one JSON object per line
         graph/      the document graph
         queries/    the answered queries, if there are any
         vectors.flex/  the contextual vectors of the passages
-        bm25/       what BM25 searches
+        bm25/       the index of the BM25 engine
     v2/             the version before, for processes that have it open
     encoded/        the encoder's own vectors, so that unchanged texts are not encoded again
     encoder-1/      the encoder, unless the name of a checkpoint is enough
@@ -42,7 +42,7 @@ Answered = tuple[pd.DataFrame, pd.DataFrame]  # topics and judgments
 
 
 class Version:
-    """One version of an index: its files, which are opened when they are needed.
+    """One version of an index. Files are opened on first use.
 
     Args:
         path: Folder of the index.
@@ -63,7 +63,7 @@ class Version:
         return read_meta(self.folder, KIND)
 
     def opened(self) -> Path:
-        """The folder; ValueError if later changes have removed it."""
+        """Returns the folder; raises ValueError if later changes have removed it."""
         if not self.folder.is_dir():
             raise ValueError(
                 f"{str(self.path)!r} was changed several times, or removed, after it had been opened: "
@@ -102,7 +102,7 @@ class Version:
 
     @cached_property
     def bm25(self) -> BM25Index:
-        """The index of BM25; only its path has a use where bm25s is not the engine."""
+        """The BM25 index. With an engine other than bm25s, only its path is used."""
         return BM25Index(self.opened() / BM25)
 
     @cached_property
@@ -113,10 +113,10 @@ class Version:
 
     @cached_property
     def changed(self) -> np.ndarray:
-        """Per passage the version in which its text, context or vector changed last."""
+        """Version in which the text, context or vector of each passage last changed, shape (passages,)."""
         return np.load(self.opened() / CHANGED)
 
     @cached_property
     def deleted(self) -> dict[str, int]:
-        """Per passage that is gone the version that removed it."""
+        """Version that removed each deleted passage, by docno."""
         return json.loads((self.opened() / DELETED).read_text(encoding="utf-8"))

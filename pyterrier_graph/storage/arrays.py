@@ -64,7 +64,7 @@ class ArrayWriter(ExitStack):
         self._files[name].write(content.tobytes())
 
     def append_texts(self, texts: Sequence[str]) -> None:
-        """Adds texts, in UTF-8, after those before."""
+        """Appends texts, in UTF-8."""
         if TEXT_OFFSETS not in self._files:
             self.append(TEXT_OFFSETS, np.zeros(1))
         encoded = [text.encode() for text in texts]
@@ -84,7 +84,7 @@ class _PlainIds(FwdFixedBytes):
 
 @contextmanager
 def writing_ids(path: Path) -> Iterator[FwdLookupBuilder]:
-    """Writes an ``npids.Lookup``: the context gives a builder, whose method ``add`` takes one id after the other."""
+    """Writes an ``npids.Lookup``: provides a builder, whose ``add`` takes one id at a time."""
     with Lookup.builder(path) as builder:
         builder.formats = {FwdFixedBytes.NAME: _PlainIds()}
         builder.seeded_formats = dict(builder.formats)

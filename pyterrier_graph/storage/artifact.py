@@ -312,7 +312,7 @@ def meta_text(meta: Mapping[str, Any]) -> str:
 
 
 def _problems(path: Path, meta: Mapping[str, Any], limit: float) -> Iterator[str]:
-    """The differences between an artifact's files and its meta; contents are compared up to a size."""
+    """Yields the differences between files and ``meta``. Contents are compared for files of up to ``limit`` bytes."""
     for folder, folders, names in os.walk(path):  # unlike rglob, skips folders that disappear
         for file in (Path(folder, name) for name in (*folders, *names)):
             if file.is_symlink():
@@ -334,7 +334,7 @@ def _problems(path: Path, meta: Mapping[str, Any], limit: float) -> Iterator[str
 
 
 def folder_id(path: Path) -> tuple[int, int] | None:
-    """Two numbers that distinguish a folder from another one that takes its place; None if there is nothing."""
+    """Identifies a folder, so that its replacement is noticed: device and inode; None if it does not exist."""
     try:
         state = path.stat()
     except OSError:
@@ -342,7 +342,7 @@ def folder_id(path: Path) -> tuple[int, int] | None:
     return state.st_dev, state.st_ino
 
 
-# --- digests, by which equal files and equal work are recognized
+# --- digests, which identify equal files and equal work
 
 
 def json_sha256(value: Mapping[str, Any]) -> str:

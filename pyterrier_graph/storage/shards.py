@@ -56,7 +56,7 @@ class ShardWriter:
         workspace: The folder around the files of an ``atomic_folder``, or that
             of ``workspace``.
         rows: Number of rows.
-        rows_per_shard: Rows per shard, the last one excepted. It must not depend on the number of workers.
+        rows_per_shard: Rows per shard (the last shard may have fewer). It must not depend on the number of workers.
         identity: All inputs that the rows depend on, for JSON, such as digests of the encoder and the graph.
 
     Raises:
@@ -87,7 +87,7 @@ class ShardWriter:
 
         Args:
             work: Computes the arrays of a shard from what ``read`` returns.
-            read: Row numbers, which ascend, to the input of ``work``; called in this process. By default the numbers.
+            read: Maps ascending row numbers to the input of ``work``, in this process. By default the identity.
             workers: See this module.
             **progress: Arguments of ``pt.tqdm``.
         """
@@ -173,7 +173,7 @@ def _ray_backend() -> Iterator[int]:
 def _call(
     pickled: np.ndarray, key: str, number: int, given: Any
 ) -> tuple[int, Mapping[str, np.ndarray]]:
-    """Works on an input in a worker, which unpickles the work once."""
+    """Calls the work on an input, in a worker that unpickles it once."""
     if key not in _unpickled:
         _unpickled.clear()
         _unpickled[key] = cloudpickle.loads(pickled)
