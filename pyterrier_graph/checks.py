@@ -66,13 +66,16 @@ def check_frame(
 
     Raises:
         TypeError: If ``frame`` is not a DataFrame.
-        ValueError: If a value is missing or of another type, or the rows of a qid have different queries. The message
-            begins with ``context``: a transformer, or the name of an argument.
+        ValueError: If a value is missing or of another type, two columns have one name, or the rows of a qid have
+            different queries. The message begins with ``context``: a transformer, or the name of an argument.
     """
     import pandas as pd
 
     if not isinstance(frame, pd.DataFrame):
         raise TypeError(f"{context}: a DataFrame is needed, got {frame!r:.60}")
+    if not frame.columns.is_unique:
+        repeated = frame.columns[frame.columns.duplicated()][0]
+        raise ValueError(f"{context}: two columns are named {repeated!r}")
     if frame.index.name in frame.columns or not frame.index.is_unique:
         frame = frame.reset_index(drop=True)
     names = [name for name in ("qid", "docno", "query", *texts) if name in frame.columns]

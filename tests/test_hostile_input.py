@@ -143,6 +143,11 @@ def test_records_with_other_types(record: Any, message: str) -> None:
             "ud800' has two texts",
         ),
         (
+            lambda run: pd.concat([run, run[["qid"]]], axis=1),
+            ValueError,
+            "two columns are named 'qid'",
+        ),
+        (
             lambda run: run.assign(score=["x", *run["score"][1:]]),
             ValueError,
             "score must be numbers",
