@@ -108,8 +108,8 @@ def what_a_reader_has(page: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, 
     if page.stem == "terrier":
         monkeypatch.setattr(pt.rewrite, "tokenise", rewriting)
         passages = first_stage(["d0%p0", "d3%p1"])
-        for module in ("builder", "lexical"):
-            monkeypatch.setattr(f"pyterrier_graph.search.{module}.bm25", lambda *_, **__: passages)
+        monkeypatch.setattr("pyterrier_graph.search.builder.build_engine", lambda *_, **__: None)
+        monkeypatch.setattr("pyterrier_graph.search.lexical.open_engine", lambda *_: passages)
         built = SimpleNamespace(indexer=lambda **_: SimpleNamespace(index=list))
         monkeypatch.setattr(pt.terrier, "TerrierIndex", lambda _: built)
         monkeypatch.setattr(pt.terrier, "Retriever", lambda *_, **__: passages)

@@ -61,7 +61,8 @@ def test_rows_keep_their_ids(graph):
         graph.nodes_of(["7"])
     with pytest.raises(KeyError, match=r"documents are not nodes.*put graph.passages\(\) before"):
         graph.nodes_of(["Ants"])
-    assert graph.find(["Ants%p0", "7", "3"]).tolist() == [
+    assert graph.find(["Ants%p0", "7", None, "3"]).tolist() == [
+        -1,
         -1,
         -1,
         int(graph.nodes_of(["3"])[0]),

@@ -31,7 +31,7 @@ from pyterrier_graph.search.fitting import (
     mean_cosine,
 )
 from pyterrier_graph.search.hybrid import DEPTH, Hybrid
-from pyterrier_graph.search.lexical import bm25, lexical_retriever
+from pyterrier_graph.search.lexical import build_engine, lexical_retriever
 from pyterrier_graph.search.records import RecordChanges, read_documents
 from pyterrier_graph.search.versioned_index import VersionedIndex
 from pyterrier_graph.search.versions import KIND, Answered
@@ -192,7 +192,8 @@ class IndexBuilder:
             texts = contexts(graph, queries, passages)
             pairs = zip(ids, texts, strict=True)
             records = ({"docno": docno, "text": text} for docno, text in pairs)
-            bm25(records, engine, folder / versions.BM25, docno_length=max(map(len, ids)))
+            path = folder / versions.BM25
+            build_engine(records, engine, path, docno_length=max(map(len, ids)))
         return model, vectors
 
     def _note_changes(

@@ -40,43 +40,46 @@ def lexical_retriever(
     if lexical == "bm25s":
         return BM25Retriever(index, docnos, num_results, allowed)
     if isinstance(lexical, str):
-        lexical = bm25([], lexical, index.path, max(DEPTH, num_results))
+        lexical = open_engine(lexical, index.path, max(DEPTH, num_results))
     return (lexical if allowed is None else lexical >> Within(graph, allowed)) % num_results
 
 
-def bm25(
-    records: Iterable[dict[str, Any]],
-    engine: str,
-    path: Path,
-    num_results: int = 1000,
-    *,
-    docno_length: int = 100,
-) -> pt.Transformer:
-    """BM25 over records with ``docno`` and ``text``, by ``'pisa'`` or ``'terrier'``; builds the index if there is none.
+def build_engine(
+    records: Iterable[dict[str, Any]], engine: str, path: Path, *, docno_length: int = 100
+) -> None:
+    """Indexes records with ``docno`` and ``text`` by ``'pisa'`` or ``'terrier'``.
 
     Raises:
         ImportError: If PISA is asked for and is not installed.
     """
-    if engine == "pisa" and not (find_spec("pyterrier_pisa") and find_spec("wurlitzer")):
-        raise ImportError(
-            "PISA is not installed: pip install pyterrier-pisa wurlitzer (for x86-64 Linux)"
-        )
-    if not path.exists() and engine == "pisa":
+    if engine == "pisa":
+        index = _pisa(path)
         from wurlitzer import pipes
 
-        with pipes():  # PISA logs to the file descriptor, bypassing sys.stdout
-            _pisa(path).index(records)
+        with pipes():  # PISA prints its log without Python
+            index.index(records)
             _pisa_bm25(path, 1).search("bm25")  # the first search builds the index of BM25's scores
-    elif not path.exists():
-        index = pt.terrier.TerrierIndex(str(path.absolute()))
-        index.indexer(meta={"docno": docno_length}).index(records)
+    else:
+        _terrier(path).indexer(meta={"docno": docno_length}).index(records)
+
+
+def open_engine(engine: str, path: Path, num_results: int) -> pt.Transformer:
+    """BM25 over an index that :func:`build_engine` has written; raises ImportError as it does."""
     if engine == "pisa":
         return _pisa_bm25(path, num_results)
-    index = pt.terrier.TerrierIndex(str(path.absolute()))
-    return pt.rewrite.tokenise() >> index.bm25(num_results=num_results) >> pt.rewrite.reset()
+    bm25 = _terrier(path).bm25(num_results=num_results)
+    return pt.rewrite.tokenise() >> bm25 >> pt.rewrite.reset()
+
+
+def _terrier(path: Path) -> Any:
+    return pt.terrier.TerrierIndex(str(path.absolute()))
 
 
 def _pisa(path: Path) -> Any:
+    if not (find_spec("pyterrier_pisa") and find_spec("wurlitzer")):
+        raise ImportError(
+            "PISA is not installed: pip install pyterrier-pisa wurlitzer (for x86-64 Linux)"
+        )
     from pyterrier_pisa import PisaIndex
 
     return PisaIndex(str(path), text_field="text", stemmer="porter2")

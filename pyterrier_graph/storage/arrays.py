@@ -111,7 +111,7 @@ def numbers_of(lookup: Lookup, ids: Sequence[str]) -> np.ndarray:
         numbers = lookup.inv[names.tolist()]
     except UnicodeEncodeError:
         numbers = lookup.inv[[name if is_unicode(name) else "" for name in names]]
-    return np.array(numbers, dtype=np.int64)[index]
+    return np.append(np.array(numbers, dtype=np.int64), -1)[index]  # factorize numbers None -1
 
 
 def ids_of(lookup: Lookup, numbers: np.ndarray) -> list[str]:
