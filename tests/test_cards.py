@@ -54,15 +54,11 @@ def stored(path: Path, documents: list[StructuredDocument]) -> ptg.DocumentGraph
 CARDS: dict[str, Callable[[Path], Any]] = {
     "queries not built yet": lambda path: ptg.QueryPassageGraph(path / "new"),
     "relevant edges 2": query_graph,
-    "graph of each query's candidates": lambda path: ptg.GraphMaxSim(None, tiny.encoder(), **QUIET),
-    "reads 32 tokens of query and 'text' together": lambda path: ptg.CrossEncoderReranker(
+    "weights next passage: 0.5": lambda path: ptg.GraphMaxSim(
+        None, tiny.encoder(), {"order": 0.5}, **QUIET
+    ),
+    "max_tokens 32": lambda path: ptg.CrossEncoderReranker(
         tiny.checkpoint(), max_tokens=32, **QUIET
-    ),
-    "reads 24 tokens of query and 'text' together": lambda path: ptg.LGReReranker(
-        tiny.checkpoint(), config=ptg.LGReConfig(layers=(0, -1)), max_tokens=24, **QUIET
-    ),
-    "aggregates from titles above: 0.75, query that it answers: 0.75": lambda path: ptg.GNNEncoder(
-        tiny.graph(), dual(), query_graph=query_graph(path), **QUIET
     ),
     "passages 18": lambda path: ptg.GraphMean(tiny.graph(), dual(), **QUIET).index(path / "flex"),
     "trained not yet": lambda path: dual(),
