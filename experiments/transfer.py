@@ -37,12 +37,12 @@ import pyterrier as pt
 from ir_measures import nDCG
 
 import pyterrier_graph as ptg
-from experiments.ablation_parts.samples import sampled
 from experiments.collections import open_collection
 from experiments.harness.collection import ALL, Collection, Queries, joined
 from experiments.harness.command import Named, add_options, show_progress
 from experiments.harness.judgments import judged_ranking, relevant_passages
 from experiments.harness.results import Results, claim, write
+from experiments.harness.samples import sampled
 from experiments.report import (
     BM25,
     CROSS,
@@ -281,7 +281,6 @@ class Fold:
     def _network(self, *, edges: bool) -> pt.Transformer:
         """A network trained on the training queries."""
         index = self.index_with_past()
-        assert index.version is not None
         gnn = ptg.GNNEncoder(
             index.graph,
             self.corpus.encoder,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Collection as Names
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -124,7 +124,6 @@ def parse(
     command: argparse.ArgumentParser,
     presets: Mapping[str, Mapping[str, Any]] | None = None,
     arguments: Sequence[str] | None = None,
-    refuse: Callable[[argparse.Namespace], None] | None = None,
 ) -> tuple[Collection, argparse.Namespace]:
     """The collection and the options; what cannot work ends with a message before anything is read.
 
@@ -132,7 +131,6 @@ def parse(
         command: The command line.
         presets: Defaults by name of the collection; those under ``""`` are for all that have no others.
         arguments: Arguments; by default the program's.
-        refuse: Raises ValueError for options that this experiment cannot use.
     """
     show_progress()
     presets = presets or {}
@@ -141,8 +139,6 @@ def parse(
     options = command.parse_args(arguments)
     try:
         check(options)
-        if refuse is not None:
-            refuse(options)
         options.output.mkdir(parents=True, exist_ok=True)
         return open_collection(options), options
     except (ValueError, FileNotFoundError) as error:
