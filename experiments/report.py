@@ -10,6 +10,7 @@ the program that measured it is not kept either: see ``results/ablation.md``.
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -68,8 +69,12 @@ class Difference(NamedTuple):
         return f"{self.mean:+.3f} ({len(self.better)}/{len(self.worse)})"
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Writes the page."""
+    command = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    command.parse_args(arguments)
     PAGE.write_text(page(VALUES), encoding="utf-8")
 
 

