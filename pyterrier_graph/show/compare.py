@@ -12,7 +12,7 @@ import pyterrier as pt
 from pyterrier_graph.documents.document import split_passage_id
 from pyterrier_graph.html import COLORS, NEUTRAL, Page, marked, pipeline_name, shortened, styled
 from pyterrier_graph.search.bm25 import query_terms
-from pyterrier_graph.search.snippets import Matcher, matching_words, snippet
+from pyterrier_graph.search.snippets import matching_words, snippet
 
 WORDS = 40  # of a text
 RELEVANT = "✓ relevant"
@@ -69,7 +69,7 @@ def compare(
         for one in ranked
         for docno in one
     }
-    matcher = Matcher(query_terms(topic["query"]))
+    terms = frozenset(query_terms(topic["query"]))
     columns = []
     for number, (name, docnos) in enumerate(zip(names, ranked, strict=True)):
         cells = []
@@ -80,7 +80,7 @@ def compare(
                 for at, (of, rank) in enumerate(ranks)
                 if rank is not None and at != number
             ]
-            cells.append(_cell(place, docno, texts.get(docno, ""), matcher, labels, others))
+            cells.append(_cell(place, docno, texts.get(docno, ""), terms, labels, others))
         head = f'<div class="title one-line">{escape(shortened(name))}</div>'
         empty = "" if cells else "<div>no results</div>"
         columns.append(f'<div class="column">{head}{"".join(cells)}{empty}</div>')
@@ -116,7 +116,7 @@ def _cell(
     place: int,
     docno: str,
     text: str,
-    matcher: Matcher,
+    terms: frozenset[str],
     labels: Mapping[str, int],
     others: Sequence[str],
 ) -> str:
@@ -125,8 +125,8 @@ def _cell(
     kind, style = ("", "") if label is None else (" judged", f' style="border-left-color: {color}"')
     also = f"also {', '.join(others)}" if others else "only here"
     about = " · ".join(part for part in (_judged(label), also) if part)
-    shown = snippet(text, matcher, WORDS)
-    spans = [(start, end, 1.0) for start, end in matching_words(shown, matcher)]
+    shown = snippet(text, terms, WORDS)
+    spans = [(start, end, 1.0) for start, end in matching_words(shown, terms)]
     return (
         f'<div class="result{kind}"{style} title="{escape(about)}"><b>{place + 1}</b> {escape(shortened(docno, 30))} '
         f'<div class="quiet one-line">{escape(about)}</div>'
