@@ -105,15 +105,15 @@ def results_text(results: pd.DataFrame, question: str, folder: str) -> str:
 
 def _state(index: GraphIndex) -> str:
     """Describes the index, and names files that could not be read."""
-    from pyterrier_graph.search.files import named, skipped_text
+    from pyterrier_graph.search.files import named
 
+    source = index.meta["source"]
     lines = [f"{len(index.graph):,} documents, {len(index):,} passages in {str(index.path)!r}."]
-    if broken := index.meta["source"]["broken"]:
-        lines.append(
-            f"Not readable: {len(broken):,} file{'s' * (len(broken) != 1)}{named(broken)}."
-        )
-    if skipped := skipped_text(index.meta["source"]["skipped"]):
-        lines.append(f"{skipped}.")
+    if broken := source["broken"]:
+        lines.append(f"Files that cannot be read: {len(broken):,}{named(broken)}.")
+    if skipped := source["skipped"]:
+        counts = ", ".join(f"{count:,} {suffix}" for suffix, count in skipped.items())
+        lines.append(f"Other files: {counts}.")
     return "\n".join(map(_printable, lines))
 
 

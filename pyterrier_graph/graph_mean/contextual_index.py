@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -35,7 +36,6 @@ from pyterrier_graph.storage.arrays import DOCNOS, blocks, ids_of
 from pyterrier_graph.storage.artifact import (
     META,
     atomic_folder,
-    link,
     read_meta,
     stored_sha256,
     verify,
@@ -291,7 +291,7 @@ def write_index(
     meta = FLEX | HINT | {"doc_count": count, "vec_size": dimension, "contextual": contextual}
     progress = {"desc": "indexing", "unit": "passage", "delay": 1, "disable": not verbose}
     with atomic_folder(path, meta) as folder, pt.tqdm(total=count, **progress) as bar:
-        link(docnos, folder / DOCNOS)
+        shutil.copyfile(docnos, folder / DOCNOS)
         with open(folder / VECTORS, "wb") as out:
             for numbers in blocks(count, chunk_size):
                 checked_vectors(vectors_of(numbers), numbers, dimension).tofile(out)
