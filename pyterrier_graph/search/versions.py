@@ -34,7 +34,7 @@ from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.graphs.relations import RELEVANT
 from pyterrier_graph.search.bm25 import BM25Index
 from pyterrier_graph.storage.arrays import blocks
-from pyterrier_graph.storage.artifact import read_meta
+from pyterrier_graph.storage.artifact import META, read_meta
 
 ENCODED = "encoded"
 GRAPH, QUERIES, VECTORS, BM25 = "graph", "queries", "vectors.flex", "bm25"
@@ -182,17 +182,21 @@ def check_folder(path: Path) -> None:
 
 
 def remove_unused(path: Path, number: int, previous: Version | None) -> None:
-    """Removes all but two versions and their encoders, and all but the newest encoded texts of each kind."""
+    """Removes all but two versions and their encoders, and encoded texts that the next change cannot reuse."""
+    current = Version(path, number)
     used = {ENCODED}
-    for version in filter(None, (Version(path, number), previous)):
+    for version in filter(None, (current, previous)):
         used |= {version.folder.name, version.meta["encoder"].get("folder")}
     for entry in [*path.iterdir()]:
         if entry.is_dir() and entry.name not in used:
             _remove(entry)
-    newest: dict[str, Path] = {}
+    fingerprint, newest = current.graph.fingerprint().encode(), dict[str, Path]()
     for entry in sorted((path / ENCODED).iterdir(), key=lambda entry: entry.stat().st_mtime):
-        kind = entry.name.partition("-")[0]  # passages, titles or queries
-        if kind in newest:
+        kind = entry.name.partition("-")[0]
+        if kind == "passages":
+            if fingerprint not in (entry / META).read_bytes():
+                _remove(entry)
+        elif kind in newest:
             _remove(newest[kind])
         newest[kind] = entry
 
