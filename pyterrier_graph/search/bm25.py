@@ -126,9 +126,7 @@ class BM25Index:
     @cached_property
     def vocabulary(self) -> dict[str, int]:
         """The number of each term."""
-        if not (file := self.path / TERMS).is_file():
-            raise FileNotFoundError(f"{str(file)!r} was removed after it had been opened")
-        terms = json.loads(file.read_text(encoding="utf-8"))
+        terms = json.loads((self.path / TERMS).read_text(encoding="utf-8"))
         return {term: number for number, term in enumerate(terms)}
 
     @property

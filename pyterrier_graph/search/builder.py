@@ -22,9 +22,8 @@ from pyterrier_graph.search import versions
 from pyterrier_graph.search.bm25 import BM25Index
 from pyterrier_graph.search.fitting import (
     ALIKE,
-    best_settings,
+    answered_settings,
     default_settings,
-    left_out,
     mean_cosine,
 )
 from pyterrier_graph.search.hybrid import DEPTH, Hybrid
@@ -116,10 +115,10 @@ class IndexBuilder:
             reused = self._reused_passages(graph, np.flatnonzero(changes.unchanged))
             model, vectors = self._write_context(folder, graph, self.answered, reused)
             own, _ = model.sampler().index.payload(return_docnos=False)
-            self.meta["mean_cosine"] = mean_cosine(own, graph.document[graph.passage_nodes])
+            self.meta["mean_cosine"] = mean_cosine(own)
             versions.write_changes(folder, number, graph, vectors.files, previous, reused)
             if self.answered is not None and self.new_answers and "judged" not in settings:
-                settings = settings | self._settings(graph, *self.answered)
+                settings = settings | self._answered_settings(graph, *self.answered)
             if "alpha" not in settings:
                 self._warn_if_alike()
         self.index.publish(number, settings)
@@ -191,11 +190,11 @@ class IndexBuilder:
             texts = contexts(graph, queries, passages[reused < 0])
             BM25Index.build(path, texts, previous=previous.bm25, reused=reused[reused >= 0])
 
-    def _settings(
+    def _answered_settings(
         self, graph: DocumentGraph, topics: pd.DataFrame, qrels: pd.DataFrame
     ) -> dict[str, Any]:
         """Chooses settings using the answered queries, each ranked by an index whose context lacks it."""
-        index, qrels = self.index, graph.passage_qrels(qrels)
+        index, start = self.index, default_settings(self.meta["mean_cosine"])
 
         def hybrid(topics_in_context: pd.DataFrame) -> Hybrid:
             folder = Path(mkdtemp(dir=root))
@@ -205,11 +204,9 @@ class IndexBuilder:
             return Hybrid(lexical_retriever(engine, bm25, docnos, DEPTH), vectors.retriever())
 
         with TemporaryDirectory(dir=self.path, prefix=".fold-", ignore_cleanup_errors=True) as root:
-            results = [*left_out(hybrid, topics, qrels, verbose=index.verbose)]
-        if not results:
-            return {}
-        start = default_settings(self.meta["mean_cosine"])
-        return best_settings(results, graph, qrels, start, index.training, verbose=index.verbose)
+            return answered_settings(
+                hybrid, topics, qrels, graph, start, index.training, verbose=index.verbose
+            )
 
     def _warn_if_alike(self) -> None:
         """Warns if vectors count less than usual, unless the previous version had the same problem."""

@@ -26,21 +26,18 @@ ALIKE = 0.5  # mean cosine above which vectors count less
 SAMPLE, FEW = 10_000, 20  # maximum passages compared; with fewer than FEW, the mean cosine is 0
 
 
-def mean_cosine(vectors: np.ndarray, document: np.ndarray) -> float:
-    """The mean cosine of the vectors of passages from different documents; 0 if there are few passages.
+def mean_cosine(vectors: np.ndarray) -> float:
+    """The mean cosine of the vectors of two passages; 0 if there are few passages.
 
-    An encoder that does not know a language makes vectors of 0.65 and more. ``document`` has the number of each
-    passage's document; numbers ascend.
+    An encoder that does not know a language makes vectors of 0.65 and more.
     """
     rows = np.unique(np.linspace(0, len(vectors) - 1, SAMPLE).astype(int))
-    starts = np.flatnonzero(np.diff(document[rows], prepend=-1))  # of each document
-    units = np.asarray(vectors[rows], dtype=np.float64)  # (n, d)
-    units /= np.linalg.norm(units, axis=1, keepdims=True).clip(1e-12)
-    sums = np.add.reduceat(units, starts)  # (documents, d)
-    pairs = len(rows) ** 2 - (np.diff(starts, append=len(rows)) ** 2).sum()
-    if len(rows) < FEW or not pairs:
+    count = len(rows)
+    if count < FEW:
         return 0.0
-    return float(((sums.sum(axis=0) ** 2).sum() - (sums**2).sum()) / pairs)
+    units = np.asarray(vectors[rows], dtype=np.float64)  # (count, d)
+    units /= np.linalg.norm(units, axis=1, keepdims=True).clip(1e-12)
+    return float(((units.sum(axis=0) ** 2).sum() - count) / (count * (count - 1)))
 
 
 def default_settings(cosine: float) -> dict[str, Any]:
@@ -109,6 +106,27 @@ def best_settings(
     grid = [*({"alpha": value} for value in ALPHAS), *evidence.grid()]
     best = coordinate_search(start, grid, measure, desc="fit", verbose=verbose)
     return {"alpha": best.pop("alpha"), "evidence": best}
+
+
+def answered_settings(
+    make: Callable[[pd.DataFrame], Hybrid],
+    topics: pd.DataFrame,
+    qrels: pd.DataFrame,
+    graph: HeteroGraph,
+    present: Mapping[str, Any],
+    training: Tuning,
+    *,
+    verbose: bool,
+) -> dict[str, Any]:
+    """The settings that answered queries support, each ranked by a hybrid whose context lacks it; see :func:`left_out`.
+
+    With fewer than five queries, there are none.
+    """
+    qrels = graph.passage_qrels(qrels)
+    results = [*left_out(make, topics, qrels, verbose=verbose)]
+    if not results:
+        return {}
+    return best_settings(results, graph, qrels, present, training, verbose=verbose)
 
 
 def evidence_of(graph: HeteroGraph, weights: Mapping[str, float]) -> DocumentEvidence:

@@ -197,9 +197,9 @@ class Hybrid(WithSignature, pt.Estimator):
             docno: A passage or document, as the pipelines return it.
 
         Returns:
-            A row per pipeline: ``relation`` (the pipeline's name, numbered where both have the same name), ``source``
-            (the docno), ``text`` (empty where the pipelines add none), ``weight`` (the pipeline's share for this
-            query), ``score`` (its part of the score), ``normalized`` (its normalized score).
+            A row per pipeline: ``relation`` (the pipeline's name), ``source`` (the docno), ``text`` (empty where the
+            pipelines add none), ``weight`` (the pipeline's share for this query), ``score`` (its part of the score),
+            ``normalized`` (its normalized score).
 
         Raises:
             KeyError: If the docno is not among the results.
@@ -210,8 +210,6 @@ class Hybrid(WithSignature, pt.Estimator):
             results = f"the {len(run)} results of the pipelines for {query!r}"
             raise KeyError(f"{docno!r} is not among {results}")
         result, names = run.loc[weights.index[0]], [*map(pipeline_name, self.pipelines)]
-        if names[0] == names[1]:
-            names = [f"{name} ({number})" for number, name in enumerate(names, start=1)]
         explained = pd.DataFrame(
             {"relation": names, "source": docno, "text": result.get("text", "")}
         )
