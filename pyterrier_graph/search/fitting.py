@@ -13,7 +13,7 @@ import pyterrier as pt
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.relations import DOCUMENT, ORDER
 from pyterrier_graph.search.document_evidence import DocumentEvidence
-from pyterrier_graph.search.hybrid import ALPHA, ALPHAS, SIDES, Hybrid, combined
+from pyterrier_graph.search.hybrid import ALPHA, ALPHAS, SIDES, Hybrid, weighted
 from pyterrier_graph.training.grid_search import Numbers, Tuning, coordinate_search
 from pyterrier_graph.training.validation import JudgedRun, Validation
 
@@ -95,8 +95,9 @@ def best_settings(
 
     @lru_cache(maxsize=1)
     def scores_and_evidence(alpha: float) -> pd.DataFrame:
-        run = validation.run.assign(score=combined(validation.run, alpha))
-        return evidence.evidence(run).assign(alpha=run["score"])
+        scores = weighted(validation.run, alpha).sum(axis=1)
+        run = validation.run.assign(score=scores)
+        return evidence.evidence(run).assign(alpha=scores)
 
     def measure(numbers: Numbers) -> np.ndarray:
         weights = pd.Series({**numbers, "alpha": 1.0})

@@ -124,7 +124,7 @@ class Hybrid(WithSignature, pt.Estimator):
     def contributions(self, topics: pd.DataFrame) -> pd.DataFrame:
         """All results of both pipelines, with columns ``lexical`` and ``dense`` that add up to the score."""
         run = self.combine(topics)
-        parts = run[SIDES].fillna(0.0) * shares(run, self.alpha)
+        parts = weighted(run, self.alpha)
         return ranked(run.assign(**parts, score=parts.sum(axis=1)))
 
     def combine(self, topics: pd.DataFrame) -> pd.DataFrame:
@@ -151,7 +151,7 @@ class Hybrid(WithSignature, pt.Estimator):
         run = run[run["rank"] < self.depth]
         queries = [name for name in topics if name.startswith("query")]
         return run.drop(columns=[*REPLACED, *queries], errors="ignore").assign(
-            **{side: normalized(run)}
+            **{side: normalized_scores(run)}
         )
 
     def fuse_rank_cutoff(self, k: int) -> Self:
@@ -181,7 +181,7 @@ class Hybrid(WithSignature, pt.Estimator):
         validation = Validation(JudgedRun(run, qrels, self), self.training.measure)
 
         def measure(numbers: Numbers) -> np.ndarray:
-            return validation.per_query(combined(run, numbers["alpha"]))
+            return validation.per_query(weighted(run, numbers["alpha"]).sum(axis=1))
 
         grid = [{"alpha": alpha} for alpha in ALPHAS]
         start = {"alpha": self.alpha}
@@ -205,18 +205,21 @@ class Hybrid(WithSignature, pt.Estimator):
             KeyError: If the docno is not among the results.
         """
         run = self.combine(pd.DataFrame({"qid": ["1"], "query": [query]}))
-        weights = shares(run, self.alpha)[run["docno"] == docno]
-        if not len(weights):
+        rows = np.flatnonzero(run["docno"] == docno)
+        if not len(rows):
             results = f"the {len(run)} results of the pipelines for {query!r}"
             raise KeyError(f"{docno!r} is not among {results}")
-        result, names = run.loc[weights.index[0]], [*map(pipeline_name, self.pipelines)]
-        explained = pd.DataFrame(
-            {"relation": names, "source": docno, "text": result.get("text", "")}
-        )
-        score = result[SIDES].to_numpy(float)
-        weight = weights.to_numpy()[0]
-        return explained.assign(
-            weight=weight, score=np.nan_to_num(score) * weight, normalized=score
+        normalized = run[SIDES].to_numpy(float)[rows[0]]
+        weights = shares(run, self.alpha)[rows[0]]
+        return pd.DataFrame(
+            {
+                "relation": [*map(pipeline_name, self.pipelines)],
+                "source": docno,
+                "text": run["text"][rows[0]] if "text" in run else "",
+                "weight": weights,
+                "score": np.nan_to_num(normalized) * weights,
+                "normalized": normalized,
+            }
         )
 
 
@@ -229,7 +232,7 @@ def ranked(run: pd.DataFrame) -> pd.DataFrame:
     return run.iloc[order].assign(rank=rank).reset_index(drop=True)
 
 
-def normalized(run: pd.DataFrame) -> pd.Series:
+def normalized_scores(run: pd.DataFrame) -> pd.Series:
     """Z-scores above the lowest score of each query; 1 where all scores of a query are equal."""
     score, query = run["score"].astype(float), run["qid"].factorize()[0]
     above = score - score.groupby(query).transform("min")
@@ -237,17 +240,20 @@ def normalized(run: pd.DataFrame) -> pd.Series:
     return (above / spread).where(spread > 0, 1.0)
 
 
-def combined(run: pd.DataFrame, alpha: float) -> pd.Series:
-    """The scores of a run that :meth:`Hybrid.combine` has returned."""
-    return (run[SIDES].fillna(0.0) * shares(run, alpha)).sum(axis=1)
+def weighted(run: pd.DataFrame, alpha: float) -> pd.DataFrame:
+    """What each pipeline adds to the scores of a run that :meth:`Hybrid.combine` has returned."""
+    return run[SIDES].fillna(0.0) * shares(run, alpha)
 
 
-def shares(run: pd.DataFrame, alpha: float) -> pd.DataFrame:
-    """The weight of each pipeline in each score: a pipeline without results leaves its weight to the other one."""
-    retrieved = run.groupby("qid")[SIDES].transform("count") > 0
+def shares(run: pd.DataFrame, alpha: float) -> np.ndarray:
+    """The weight of each pipeline in each score, shape (results, 2).
+
+    A pipeline that has retrieved nothing for a query leaves its weight to the other one.
+    """
+    retrieved = (run.groupby("qid")[SIDES].transform("count") > 0).to_numpy()
     weights = retrieved * np.array([1 - alpha, alpha])
-    weights = weights.where(weights.any(axis=1), retrieved.astype(float), axis=0)
-    return weights.div(weights.sum(axis=1), axis=0)
+    weights = np.where(weights.any(axis=1, keepdims=True), weights, retrieved)
+    return weights / weights.sum(axis=1, keepdims=True)
 
 
 def _check_same_units(runs: list[pd.DataFrame]) -> None:

@@ -60,9 +60,6 @@ class Version:
         self.path, self.number, self.verbose = path, number, verbose
         self.folder = path / f"v{number}"
 
-    def __repr__(self) -> str:
-        return f"Version({str(self.folder)!r})"
-
     @cached_property
     def meta(self) -> dict[str, Any]:
         """How the version was made: encoder, engine of BM25, words per passage."""
