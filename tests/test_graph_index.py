@@ -293,16 +293,12 @@ def test_rows_for_other_engines(index: ptg.GraphIndex) -> None:
     seen = 1
     for change in (
         lambda: index.update([document("d2", "kappa lambda", "beta"), document("d5", "iota")]),
-        lambda: index.delete(["d3"]),
-        lambda: index.update([document("d3", "mu")]).delete(["d1"]),
+        lambda: index.update([document("d3", "mu")]).delete(["d1", "d5"]),
         lambda: index.index(DOCUMENTS[:2], passage_words=4, overwrite=True),
     ):
         change()
-        served = {
-            docno: vector
-            for docno, vector in served.items()
-            if docno not in index.deleted_since(seen)
-        }
+        gone = index.deleted_since(seen)
+        served = {docno: vector for docno, vector in served.items() if docno not in gone}
         served |= {row["docno"]: row["vector"] for row in index.rows(since=seen)}
         seen = index.meta["version"]
         present = {row["docno"]: row["vector"] for row in index.rows()}
@@ -323,27 +319,15 @@ def test_changes_by_several_objects_add_up(index: ptg.GraphIndex) -> None:
     assert "d6%p0" not in texts_of(index) and index.meta["version"] == 4
 
 
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        (lambda index: index.delete(["d1", "no"]), KeyError, "'no'"),
-        (
-            lambda index: index.update([document("d7", "mu"), document("d7", "eta")]),
-            ValueError,
-            "'d7' comes twice",
-        ),
-    ],
-)
-def test_a_wrong_change_has_no_effect(
-    index: ptg.GraphIndex, change: Any, error: Any, message: str
-) -> None:
+def test_a_wrong_change_has_no_effect(index: ptg.GraphIndex) -> None:
     before, expected = (index.path / META).read_bytes(), index.hybrid()(TOPICS)
-    with pytest.raises(error, match=message):
-        change(index)
+    with pytest.raises(KeyError, match="'no'"):
+        index.delete(["d1", "no"])
+    with pytest.raises(ValueError, match="'d7' comes twice"):
+        index.update([document("d7", "mu"), document("d7", "eta")])
     assert (index.path / META).read_bytes() == before
-    pd.testing.assert_frame_equal(
-        ptg.GraphIndex(index.path, verbose=False).verify().hybrid()(TOPICS), expected
-    )
+    unchanged = ptg.GraphIndex(index.path, verbose=False).verify().hybrid()
+    pd.testing.assert_frame_equal(unchanged(TOPICS), expected)
     index.update([document("d8", "alpha")])
     assert "d7%p0" not in texts_of(index) and "d8%p0" in texts_of(index)
 
@@ -481,22 +465,17 @@ def test_graph_mean_and_gnn_encoder(tmp_path: Path) -> None:
         assert len(index.update([document("d5", "mu")])) == 6
 
 
-@pytest.mark.parametrize("engine", ["pisa", "pipeline"])
-def test_other_engines(tmp_path: Path, engine: str) -> None:
-    if engine == "pisa":
-        pytest.importorskip("pyterrier_pisa")
-        index = made(tmp_path / "index", lexical="pisa")
-        assert index.bm25().search("zeta")["docno"].tolist() == ["d3%p0", "d3%p1"]
-        assert (
-            ptg.GraphIndex(index.path, verbose=False)
-            .update([document("d5", "zeta")])
-            .meta["lexical"]
-            == "pisa"
-        )
-        return
+def test_pisa(tmp_path: Path) -> None:
+    pytest.importorskip("pyterrier_pisa")
+    index = made(tmp_path / "index", lexical="pisa")
+    assert index.bm25().search("zeta")["docno"].tolist() == ["d3%p0", "d3%p1"]
+    opened = ptg.GraphIndex(index.path, verbose=False)
+    assert opened.update([document("d5", "zeta")]).meta["lexical"] == "pisa"
+
+
+def test_a_pipeline_instead_of_bm25(tmp_path: Path) -> None:
     run = pd.DataFrame({"qid": ["1", "2"], "docno": ["d4%p0", "d1%p0"], "score": 1.0, "rank": 0})
-    lexical = pt.Transformer.from_df(run)
-    index = made(tmp_path / "index", lexical=lexical)
+    index = made(tmp_path / "index", lexical=pt.Transformer.from_df(run))
     assert index.bm25()(TOPICS)["docno"].tolist() == ["d4%p0", "d1%p0"]
     with pytest.raises(ValueError, match="made with a pipeline as lexical=: give it again"):
         ptg.GraphIndex(index.path, verbose=False).bm25()
