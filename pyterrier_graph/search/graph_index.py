@@ -205,10 +205,9 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
         return Hybrid(self._lexical(DEPTH), self._dense(DEPTH), alpha=alpha, num_results=2 * DEPTH)
 
     @property
-    def _evidence(self) -> DocumentEvidence | None:
-        """Adds evidence of documents and neighbors to the scores, if its weights are not 0."""
-        weights = self.meta["settings"]["evidence"]
-        return evidence_of(self.graph, weights) if any(weights.values()) else None
+    def _evidence(self) -> DocumentEvidence:
+        """Adds evidence of documents and neighbors to the scores."""
+        return evidence_of(self.graph, self.meta["settings"]["evidence"])
 
     def _with_texts(self, retriever: pt.Transformer) -> pt.Transformer:
         """Adds texts and titles, and files and lines if the documents are files."""
@@ -245,9 +244,7 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
         Args:
             num_results: Passages per query.
         """
-        pipeline = QueriesWithWords() >> self._fusion()
-        if (evidence := self._evidence) is not None:
-            pipeline = pipeline >> evidence
+        pipeline = QueriesWithWords() >> self._fusion() >> self._evidence
         return self._with_texts(Frozen(pipeline) % num_results)
 
     def search(self, question: str, num_results: int = 10) -> pd.DataFrame:
@@ -264,17 +261,15 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
             add to the score. Of files, a section has one result, and equal texts are shown once.
         """
         topics = QueriesWithWords().transform(pd.DataFrame({"qid": ["1"], "query": [question]}))
-        run, parts = self._fusion().contributions(topics), SIDES
-        if (evidence := self._evidence) is not None:
-            added = evidence.contributions(run)
-            run = ranked(run.assign(score=run["score"] + added.sum(axis=1), **added))
-            parts = [*SIDES, *added]
+        run = self._fusion().contributions(topics)
+        evidence = self._evidence.contributions(run)
+        run = ranked(run.assign(score=run["score"] + evidence.sum(axis=1), **evidence))
         files = self.version.lines is not None
         run = run.head(max(num_results, CANDIDATES) if files else num_results)
         run = self._with_texts(pt.Transformer.identity()).transform(run)
         if files:
             run = distinct_results(run, num_results)
-        return with_reasons(run, parts, question)
+        return with_reasons(run, [*SIDES, *evidence], question)
 
     def explain(self, query: str, docno: str) -> pd.DataFrame:
         """Explains the score of a passage in :meth:`hybrid` by BM25, vectors, and the evidence of other results.
@@ -284,8 +279,6 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
         """
         fusion, evidence = self._fusion(), self._evidence
         explained = fusion.explain(query, docno)
-        if evidence is None:
-            return explained
         run = fusion.transform(pd.DataFrame({"qid": ["1"], "query": [query]}))
         weights = pd.Series(evidence.weights)
         values = evidence.evidence(run)[run["docno"] == docno].iloc[0]

@@ -143,13 +143,12 @@ class VersionedIndex(WithSignature, BuiltArtifact):
 
     def _package_files(self) -> Iterator[tuple[str, str]]:
         """The files of the current version, for ``to_hf`` and others."""
-        folders = [self.version.opened(), self.path / ENCODED]
-        if saved := self.meta["encoder"].get("folder"):
-            folders.append(self.path / saved)
-        files = [file for folder in folders for file in folder.rglob("*") if file.is_file()]
-        for file in [self.path / META, *files]:
-            if file.is_file():
-                yield file.relative_to(self.path).as_posix(), str(file)
+        current = self.version.opened().name
+        packed = {META, current, ENCODED, self.meta["encoder"].get("folder")}
+        for file in self.path.rglob("*"):
+            name = file.relative_to(self.path)
+            if file.is_file() and name.parts[0] in packed:
+                yield name.as_posix(), str(file)
 
     # --- the encoder and the engine of BM25
 
