@@ -147,8 +147,10 @@ class Hybrid(WithSignature, pt.Estimator):
         pipeline = getattr(self, side)
         run = check_frame(pipeline.transform(topics), pipeline, numbers=("score",))
         pt.validate.result_frame(run, extra_columns=["score"], context=self)
-        run = ranked(run.astype({"qid": "str"}).drop_duplicates(["qid", "docno"]))
-        run = run[run["rank"] < self.depth]
+        run = run.astype({"qid": "str"})
+        if len(run) > self.depth:
+            run = ranked(run)
+            run = run[run["rank"] < self.depth]
         queries = [name for name in topics if name.startswith("query")]
         return run.drop(columns=[*REPLACED, *queries], errors="ignore").assign(
             **{side: normalized_scores(run)}
