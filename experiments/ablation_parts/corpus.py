@@ -18,7 +18,8 @@ from experiments.harness.collection import ALL, Collection, Queries, Record
 from experiments.harness.first_stage import bm25
 from experiments.harness.judgments import relevant_passages
 from pyterrier_graph import DocumentGraph
-from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, judged_ids
+from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE
+from pyterrier_graph.graphs.judgments import judged_ids
 
 Encode = Callable[[Sequence[str]], np.ndarray]  # texts to vectors, shape (texts, d)
 FOLDS = 5

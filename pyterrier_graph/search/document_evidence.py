@@ -24,7 +24,8 @@ from pyterrier_graph.checks import (
     check_training,
 )
 from pyterrier_graph.configuration import checked_weights
-from pyterrier_graph.graphs.hetero_graph import HeteroGraph, check_relations, documents_of
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph, check_relations
+from pyterrier_graph.graphs.judgments import documents_of
 from pyterrier_graph.graphs.relations import DOCUMENT, inverse_path
 from pyterrier_graph.search.hybrid import check_scores
 from pyterrier_graph.training.grid_search import Tuning, coordinate_search
