@@ -28,7 +28,7 @@ from pyterrier_graph.encoders.stored_vectors import (
     checked_vectors,
     encoder_name,
 )
-from pyterrier_graph.graph_mean.nearest import largest, nearest
+from pyterrier_graph.graph_mean.nearest import largest, nearest, read_codes, write_codes
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.relations import OWN
 from pyterrier_graph.html import HtmlCard, HtmlDisplay
@@ -131,8 +131,6 @@ class ContextualIndex(HtmlDisplay, WithSignature):
         """Finds candidates in a large index; None in a small one."""
         if not (self.path / CODES).is_file():
             return None
-        from pyterrier_graph.graph_mean.codes import read_codes
-
         return read_codes(self.path / CODES)
 
     def verify(self) -> Self:
@@ -297,8 +295,6 @@ def write_index(
                 checked_vectors(vectors_of(numbers), numbers, dimension).tofile(out)
                 bar.update(len(numbers))
         if count >= LARGE:
-            from pyterrier_graph.graph_mean.codes import write_codes
-
             vectors = np.memmap(folder / VECTORS, FLOAT, "r").reshape(-1, dimension)
             write_codes(folder / CODES, vectors)
 
