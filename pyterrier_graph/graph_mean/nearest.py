@@ -1,7 +1,8 @@
 """Search for the vectors with the largest inner products, among all of them or among candidates with similar codes.
 
 A code has 2 bits per dimension: the nearest of 16 centroids for each pair of dimensions (product quantization). Codes
-are in lists of nearby vectors, and a query is compared with a quarter of the lists: see ``experiments/results/costs.md``.
+are in lists of nearby vectors, and a query is compared with a quarter of the lists. Measured:
+``experiments/results/costs.md``.
 """
 
 from __future__ import annotations
