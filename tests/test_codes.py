@@ -69,9 +69,9 @@ def test_approximate_results_are_nearly_the_exact_ones(
 
 
 def test_all_passages_are_found_if_all_are_asked_for(tmp_path: Path) -> None:
-    made, two = index(tmp_path), QUERIES.head(2)
+    made, one = index(tmp_path), QUERIES.head(1)
     exact = made.retriever(PASSAGES, exact=True)
-    pd.testing.assert_frame_equal(made.retriever(PASSAGES)(two), exact(two))
+    pd.testing.assert_frame_equal(made.retriever(PASSAGES)(one), exact(one))
 
 
 def test_a_large_graph_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
