@@ -61,10 +61,13 @@ class IndexBuilder:
     passage_words: int | None = None
     workers: Workers = 1
 
+    def __post_init__(self) -> None:
+        check_workers(self.workers)
+        self.path = self.index.path
+        self.update = self.passage_words is None
+
     def build(self) -> None:
         """Writes the next version and makes it the current one. An update that changes nothing writes nothing."""
-        check_workers(self.workers)
-        self.path, self.update = self.index.path, self.passage_words is None
         versions.check_folder(self.path)
         with locked(self.path):
             self.index.reopen()  # another object may have written a newer version
@@ -75,8 +78,8 @@ class IndexBuilder:
                 )
             with TemporaryFile(dir=self.path) as file:
                 changes = self._changes(file)
-                same = self.update and self.answered is None
-                if not (same and not changes.count and changes.unchanged.all()):
+                changed = changes.count or not changes.unchanged.all()
+                if changed or self.answered is not None or not self.update:
                     self._write_version(changes)
         self.index.reopen()
 
