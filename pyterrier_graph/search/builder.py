@@ -113,7 +113,7 @@ class IndexBuilder:
         with atomic_folder(self.path / f"v{number}", self.meta, overwrite=True) as folder:
             changes.write(folder, None if previous is None else previous.folder)
             graph = self._write_graph(folder)
-            if "encoder" not in self.meta:
+            if not self.update:
                 self.meta["encoder"] = self.index.save_encoder(number)
             reused = self._reused_passages(graph, np.flatnonzero(changes.unchanged))
             model, vectors = self._write_context(folder, graph, self.answered, reused)
@@ -138,7 +138,7 @@ class IndexBuilder:
         names = versions.TOPICS, versions.QRELS
         for frame, name in zip(self.answered or (), names, strict=False):
             frame.to_json(folder / name, orient="split")
-        if self.previous is None and not len(graph.neighbors(graph.passage_nodes, TITLE)[1]):
+        if not self.update and not len(graph.neighbors(graph.passage_nodes, TITLE)[1]):
             advice = "give documents a title, or queries as answered="
             self._warn(f"the documents have no titles, so passages have no context: {advice}")
         return graph
@@ -187,7 +187,12 @@ class IndexBuilder:
             pairs = zip(ids, contexts(graph, queries, passages), strict=True)
             records = ({"docno": docno, "text": text} for docno, text in pairs)
             build_engine(records, engine, path, docno_length=max(map(len, ids)))
-        elif reused is None or previous is None or self.new_answers:
+        elif (
+            reused is None
+            or self.new_answers
+            or previous is None
+            or previous.meta["lexical"] != engine
+        ):
             BM25Index.build(path, contexts(graph, queries, passages))
         else:
             texts = contexts(graph, queries, passages[reused < 0])
