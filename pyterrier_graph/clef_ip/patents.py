@@ -3,8 +3,11 @@
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from html import unescape
 from pathlib import Path
 from typing import Any
+
+from lxml import etree
 
 from pyterrier_graph.documents.document import (
     NO_PARENT,
@@ -15,7 +18,6 @@ from pyterrier_graph.documents.document import (
     Reference,
     passage_id,
 )
-from pyterrier_graph.documents.readers.html import parse_xml, plain_text
 
 Element = Any  # of lxml, which has no public name for the class
 MAX_BYTES = 1 << 27
@@ -110,7 +112,7 @@ def parse_patent(data: bytes, docno: str) -> Patent:
     Of several abstracts, descriptions, sets of claims or titles, the first in the document's language is taken, or else
     the first. Raises ValueError if the XML is not well-formed, declares entities, or is not a ``patent-document``.
     """
-    root = parse_xml(data)
+    root = _parse_xml(data)
     declared = root.getroottree().docinfo.internalDTD
     if declared is not None and next(declared.iterentities(), None) is not None:
         raise ValueError("the file declares entities, which no file of the collection needs")
@@ -120,7 +122,7 @@ def parse_patent(data: bytes, docno: str) -> Patent:
         block.text, block.tail = f" {block.text or ''}", f" {block.tail or ''}"
     language = _language(root)
     title = _choose(list(root.iter("invention-title")), language)
-    nodes = [Node(SECTION, "" if title is None else plain_text(title), NO_PARENT)]
+    nodes = [Node(SECTION, "" if title is None else _plain_text(title), NO_PARENT)]
     xpaths: list[str] = []
     claims: dict[int, int] = {}
     for part in PARAGRAPHS:
@@ -139,6 +141,27 @@ def parse_patent(data: bytes, docno: str) -> Patent:
         tuple(_links(nodes, claims)),
         tuple(xpaths),
     )
+
+
+def _parse_xml(data: bytes) -> Element:
+    """Returns the root element of XML. Nothing is loaded, and entities other than characters stay as they are."""
+    parser = etree.XMLParser(
+        resolve_entities=False,
+        no_network=True,
+        huge_tree=False,  # libxml2's limits: 10 MB per text, 256 levels
+        load_dtd=False,
+        remove_comments=True,
+        remove_pis=True,
+    )
+    try:
+        return etree.fromstring(data, parser)
+    except (etree.XMLSyntaxError, ValueError, LookupError) as error:
+        raise ValueError(f"not well-formed XML: {error}") from error
+
+
+def _plain_text(element: Element) -> str:
+    """Returns all text of an element with normalized white space. Entities of a DTD are read as their names."""
+    return " ".join("".join(map(unescape, element.itertext())).split())
 
 
 def is_docno(text: str) -> bool:
@@ -195,7 +218,7 @@ def _add_part(
     upper = section = current = len(nodes) - 1
     position = 0
     for child in element.iterchildren("heading", PARAGRAPHS[part]):
-        text = plain_text(child)
+        text = _plain_text(child)
         if text and (child.tag == "heading" or (part == "description" and _is_heading(text))):
             # other headings are subsections of the heading in capitals before them
             current = len(nodes)
@@ -223,7 +246,7 @@ def _is_heading(paragraph: str) -> bool:
 def _codes(root: Element) -> dict[str, None]:
     codes: dict[str, None] = {}
     for element in root.iter(*_IPC_TAGS):
-        if match := _IPC.match(plain_text(element).upper()):
+        if match := _IPC.match(_plain_text(element).upper()):
             subclass, group, subgroup = match.groups()
             codes[subclass] = None
             if group:

@@ -24,7 +24,6 @@ from pyterrier_graph.documents.document import (
 ANCHOR, LINK = "anchor", "link"
 # Scheme of links to labels, which are unique in all files, and prefix of their anchors.
 LABEL = "label"
-MAX_HEADING = 100  # words; a longer heading was not closed
 # What an address may lack at its end, as in "guide" for "guide.md".
 ENDINGS = (
     *("", ".md", ".html", ".htm", ".rst"),
@@ -236,7 +235,7 @@ def _targets(address: str, docno: str) -> tuple[str, list[str]]:
         scheme, host, path, _, fragment = urlsplit(address.strip())
     except ValueError:  # not an address
         return "", []
-    path, fragment = unquote(path), unquote(fragment.partition(":~:")[0])
+    path, fragment = unquote(path), unquote(fragment)
     if scheme == LABEL:
         return "", [f"{docno}#{LABEL}-{path}", f"{LABEL}-{path}"]
     file = normpath(path).lstrip("/") if path[:1] == "/" else normpath(join(dirname(docno), path))
