@@ -144,10 +144,12 @@ def make(folder: Path, places: dict[str, str]) -> Archive:
 def test_files_of_patents(tmp_path: Path) -> None:
     archive = make(tmp_path, TREE)
     patents = [*archive.patents()]
-    assert [patent.docno for patent in patents] == [patent.title for patent in patents] == DOCNOS
+    assert [patent.doc_id for patent in patents] == [patent.title for patent in patents] == DOCNOS
     for patent in patents:
-        assert archive.patent(patent.docno) == patent
-        assert archive.path(patent.docno) == tmp_path / TREE[patent.docno] / f"{patent.docno}.xml"
+        assert archive.patent(patent.doc_id) == patent
+        assert (
+            archive.path(patent.doc_id) == tmp_path / TREE[patent.doc_id] / f"{patent.doc_id}.xml"
+        )
     for docno in (
         "EP-0968118-A2",
         "EP-0968118",
@@ -175,6 +177,6 @@ def test_bad_files_are_named_counted_and_skipped(
         (tmp_path / name).write_text(text, "utf-8")
     patents = archive.patents()
     with pytest.warns(UserWarning, match="4 patents read, 4 files skipped"):
-        assert [patent.docno for patent in patents] == [DOCNOS[0], DOCNOS[2], *DOCNOS[4:]]
+        assert [patent.doc_id for patent in patents] == [DOCNOS[0], DOCNOS[2], *DOCNOS[4:]]
     for name, message in zip(bad, caplog.messages, strict=False):
         assert f"skipped {tmp_path / name}" in message

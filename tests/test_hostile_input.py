@@ -97,17 +97,14 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "record, message",
     [
-        ({"docno": "d", "text": "a", "codes": 5}, "'codes' must be a list of strings, got 5"),
-        ({"docno": "d", "text": "a", "codes": [[1]]}, r"a code must be a string, got \[1\]"),
-        (
-            {"docno": "d", "nodes": [["section", "a", "x"]]},
-            "node 0 is .*expected Node.kind, text, parent.: a string",
-        ),
-        ({"docno": "d", "nodes": [["section", "a", -1]], "links": [["x", "0", 0]]}, "link 0 is"),
+        ({"docno": "d", "text": "a", "codes": 5}, "document 'd': .*codes.*a valid tuple"),
+        ({"docno": "d", "text": "a", "codes": [[1]]}, "codes.0.*a valid string"),
+        ({"docno": "d", "nodes": [["section", "a", "x"]]}, "nodes.0.*a valid integer"),
+        ({"docno": "d", "nodes": [["section", "a", -1]], "links": [["x", 0]]}, "links.0.*required"),
     ],
 )
 def test_records_with_other_types(record: Any, message: str) -> None:
-    with pytest.raises((ValueError, TypeError), match=message):
+    with pytest.raises(ValueError, match=f"(?s){message}"):
         StructuredDocument.from_record(record)
 
 

@@ -9,7 +9,7 @@ import json
 import os
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -25,7 +25,6 @@ from pyterrier_graph.documents.document import (
 from pyterrier_graph.documents.readers.page import Page, ReaderError
 from pyterrier_graph.documents.readers.passages import Block, Draft, assemble, clean
 
-Files = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 ToHtml = Callable[[bytes, str], Page]  # the content and the name of a file
 
 # Module of each format and endings of its files' names; the libraries of [files] and [office] are optional.
@@ -42,7 +41,7 @@ EXAMPLES = 10
 
 
 class DocumentFiles:
-    """The documents of files, in the order of their paths. Each iteration reads the files again.
+    """The documents of the files in a folder, in the order of their paths. Each iteration reads the files again.
 
     All files are read before the first document is yielded, because links may lead to later files. Memory holds paths,
     names of anchors, and one document at a time; the other documents are in a temporary file. A document is a record
@@ -57,7 +56,7 @@ class DocumentFiles:
 
     def __init__(
         self,
-        files: Files,
+        folder: str | os.PathLike[str],
         formats: Sequence[str],
         *,
         min_words: int = 30,
@@ -71,13 +70,11 @@ class DocumentFiles:
             )
         if len(formats) == 1:
             converter(formats[0])  # raises at once if a library is missing
+        self.root = Path(folder)
+        if not self.root.is_dir():
+            raise FileNotFoundError(f"there is no folder {str(folder)!r}")
         self.skipped: Counter[str] = Counter()
-        endings = tuple(ending for name in formats for ending in FORMATS[name])
-        if isinstance(files, str | os.PathLike) and os.path.isdir(files):
-            self.root = Path(files)
-            self.paths = [*self._find(endings)]
-        else:
-            self.root, self.paths = _listed(files)
+        self.paths = [*self._find(tuple(end for name in formats for end in FORMATS[name]))]
         self.formats, self.options = formats, (min_words, max_words)
         self.workers, self.verbose = workers, verbose
         self.report: dict[str, Any] = {}
@@ -160,19 +157,6 @@ class DocumentFiles:
         return draft | {"title": nodes[0][1], "text": text, "references": references}
 
 
-def _listed(files: Files) -> tuple[Path, list[str]]:
-    """The common folder of listed files, and their paths in it."""
-    paths = [Path(files)] if isinstance(files, str | os.PathLike) else [*map(Path, files)]
-    if not paths:
-        raise ValueError("files must be a folder, a file, or a list of files, got an empty list")
-    for path in paths:
-        if not path.is_file():
-            raise FileNotFoundError(f"there is no file {str(path.absolute())!r}")
-    root = Path(os.path.commonpath([path.absolute().parent for path in paths]))
-    names = [path.absolute().relative_to(root).as_posix() for path in paths]
-    return root, [*dict.fromkeys(names)]
-
-
 def converter(format: str) -> ToHtml:
     """Returns the function that converts files of a format to HTML. Raises ImportError if a library is missing."""
     with needs_files_extra(f"reading {format}", "office" if format == "office" else "files"):
@@ -222,7 +206,7 @@ def read_draft(to_html: ToHtml, data: bytes, docno: str, min_words: int, max_wor
 
 
 def read_markdown(
-    files: Files,
+    folder: str | os.PathLike[str],
     *,
     min_words: int = 30,
     max_words: int = 120,
@@ -245,8 +229,7 @@ def read_markdown(
     counts the files that cannot be read, and the report lists them.
 
     Args:
-        files: A folder, which is searched recursively, a file, or a list of files. Symbolic links and hidden files in a
-            folder are ignored.
+        folder: A folder, which is searched recursively. Symbolic links and hidden files are ignored.
         min_words: Blocks with fewer words are merged with the next block of the section, if the passage then has at
             most ``max_words``.
         max_words: Blocks with more words are cut, preferably after a sentence.
@@ -254,11 +237,11 @@ def read_markdown(
         verbose: Whether to show progress.
 
     Raises:
-        FileNotFoundError: If the folder or the file does not exist.
+        FileNotFoundError: If the folder does not exist.
         ImportError: If the libraries of the extra ``[files]`` are not installed.
     """
     return DocumentFiles(
-        files,
+        folder,
         ["markdown"],
         min_words=min_words,
         max_words=max_words,
@@ -267,28 +250,28 @@ def read_markdown(
     )
 
 
-def read_html(files: Files, **options: Any) -> DocumentFiles:
+def read_html(folder: str | os.PathLike[str], **options: Any) -> DocumentFiles:
     """Reads HTML files. Arguments and documents are those of :func:`read_markdown`.
 
     The title is the only heading of the highest level, or else the ``<title>`` of the page. If a page marks its main
     text (``<main>``, ``role="main"`` or ``<article>``), only this text is read. Navigation, asides, and the header and
     footer of the page are never read. Cells of a table row are separated by ``|``.
     """
-    return DocumentFiles(files, ["html"], **options)
+    return DocumentFiles(folder, ["html"], **options)
 
 
-def read_rst(files: Files, **options: Any) -> DocumentFiles:
+def read_rst(folder: str | os.PathLike[str], **options: Any) -> DocumentFiles:
     """Reads reStructuredText files. Arguments and documents are those of :func:`read_markdown`.
 
     Nothing is included from other files. Directives and roles of Sphinx are read as their text, and ``:doc:``,
     ``:ref:`` and tables of contents become links to the files that they name.
     """
-    return DocumentFiles(files, ["rst"], **options)
+    return DocumentFiles(folder, ["rst"], **options)
 
 
-def read_office(files: Files, **options: Any) -> DocumentFiles:
+def read_office(folder: str | os.PathLike[str], **options: Any) -> DocumentFiles:
     """Reads ``.docx``, ``.pptx``, ``.pdf`` and ``.ipynb`` files as :func:`read_markdown` reads Markdown.
 
     The library markitdown converts them to Markdown. Needs the extra ``[office]``.
     """
-    return DocumentFiles(files, ["office"], **options)
+    return DocumentFiles(folder, ["office"], **options)
