@@ -1,13 +1,29 @@
-"""Exact search: the vectors with the largest inner products, a block of them at a time."""
+"""Search for the vectors with the largest inner products, among all of them or among candidates with similar codes.
+
+A code has 2 bits per dimension: the nearest of 16 centroids for each pair of dimensions (product quantization). A query
+is compared with all codes; there are no lists of nearby vectors. ``experiments/results/costs.md`` compares both.
+"""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 
+from pyterrier_graph.checks import SpeedWarning
 from pyterrier_graph.storage.arrays import blocks
 
 VECTORS_AT_ONCE, SCORES_AT_ONCE = 4096, 1 << 26
+SAMPLE = 8192  # vectors that centroids are computed from
+ROWS_AT_ONCE, QUERIES_AT_ONCE = 16_384, 256
+CANDIDATES_PER_RESULT, MIN_CANDIDATES, MIN_SHARE = 10, 2000, 1 / 200
 BLOCK = 64  # scores per maximum, which bounds the k-th largest score
+
+Candidates = Callable[[np.ndarray, int], Iterator[np.ndarray]]
 
 
 def nearest(queries: np.ndarray, vectors: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -17,8 +33,8 @@ def nearest(queries: np.ndarray, vectors: np.ndarray, k: int) -> tuple[np.ndarra
     for some in blocks(len(queries), max(1, SCORES_AT_ONCE // max(1, len(vectors)))):
         products = np.empty((len(some), len(vectors)), np.float32)
         for block in blocks(len(vectors), VECTORS_AT_ONCE):
-            part = slice(block[0], block[-1] + 1)
-            products[:, part] = queries[some] @ vectors[part].T
+            rows_of_block = slice(block[0], block[-1] + 1)
+            products[:, rows_of_block] = queries[some] @ vectors[rows_of_block].T
         for query, values in zip(some, products, strict=True):
             rows[query] = largest(values, k)
             scores[query] = values[rows[query]]
@@ -33,3 +49,54 @@ def largest(values: np.ndarray, k: int) -> np.ndarray:
     bound = maxima if len(maxima) >= k else values  # at least k values reach its k-th largest
     candidates = np.flatnonzero(values >= np.partition(bound, -k)[-k])
     return candidates[np.argsort(-values[candidates], kind="stable")[:k]]
+
+
+# --- codes
+
+
+def write_codes(file: Path, vectors: np.ndarray) -> None:
+    """Writes the codes of vectors; without FAISS there is a warning and no file."""
+    count, dimension = vectors.shape
+    faiss = _load_faiss(f"an index of {count} passages")
+    if faiss is None:
+        return
+    parts = dimension // 2 if dimension % 2 == 0 else dimension
+    codes = faiss.index_factory(dimension, f"PQ{parts}x4fs", faiss.METRIC_INNER_PRODUCT)
+    codes.train(vectors[np.linspace(0, count - 1, SAMPLE).astype(np.int64)])
+    for rows in blocks(count, ROWS_AT_ONCE):
+        codes.add(vectors[rows])
+    faiss.write_index(codes, str(file))
+
+
+def read_codes(file: Path) -> Candidates | None:
+    """Reads codes into memory; without FAISS there is a warning, and None.
+
+    Returns a function of vectors of queries and a number of results: per query, the numbers of at least that many
+    passages, ascending, whose codes are most similar.
+    """
+    faiss = _load_faiss(repr(str(file.parent)))
+    try:
+        return None if faiss is None else partial(_candidates, faiss.read_index(str(file)))
+    except RuntimeError as error:
+        raise ValueError(f"{str(file)!r} is damaged: {error}") from error
+
+
+def _candidates(codes: Any, queries: np.ndarray, num_results: int) -> Iterator[np.ndarray]:
+    wanted = max(MIN_CANDIDATES, CANDIDATES_PER_RESULT * num_results, int(codes.ntotal * MIN_SHARE))
+    for some in blocks(len(queries), QUERIES_AT_ONCE):
+        for rows in codes.search(queries[some], min(codes.ntotal, wanted))[1]:
+            yield np.sort(rows[rows >= 0])
+
+
+def _load_faiss(searched: str) -> Any:
+    try:
+        import faiss
+    except ImportError:
+        warnings.warn(
+            f"{searched} will be searched exactly: approximate search needs FAISS, "
+            "pip install 'pyterrier_graph[faiss]'",
+            SpeedWarning,
+            stacklevel=5,
+        )
+        return None
+    return faiss
