@@ -122,11 +122,11 @@ def test_says_where_to_get_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_
     ):
         with pytest.raises(FileNotFoundError) as raised:
             missing()
-        for part in (
+        for text in (
             str(tmp_path / "clef-ip"),
             "10.48436/",
             "CC BY-NC-SA 3.0",
             "EP/000000/96/81/18",
             "clef-ip-2013-clms-psg-TEST.txt",
         ):
-            assert part in str(raised.value)
+            assert text in str(raised.value)

@@ -66,12 +66,6 @@ def test_topics_of_2012(write: Callable[[str], Path]) -> None:
     "old, new, message",
     [
         ("EP-1480263-A1.xml", "../../etc/passwd", "topic .*PSG1.*passwd"),
-        ("EP-1480263-A1.xml", "", "topic .*PSG1.*: not enough values"),
-        (
-            "EP-1480263-A1.xml",
-            "EP-1480263-A1.xml EP-1480263-A2.xml",
-            "topic .*PSG1.*: too many values",
-        ),
         ("/patent-document/claims/claim[2]", "claim[2]", "topic .*PSG1.*: 'claim.2"),
         (TOPICS_2013, "Please see the web page.", "there is no topic"),
     ],
@@ -103,9 +97,7 @@ def test_qrels_in_each_variant(line: str, write: Callable[[str], Path]) -> None:
     assert [*read_qrels(write(text))] == JUDGMENTS
 
 
-@pytest.mark.parametrize(
-    "line", ["PSG1", "PSG1 Q0 EP-1000000 /x", "PSG1,EP-1000000-A1", "topic,document,xpath", "\0"]
-)
+@pytest.mark.parametrize("line", ["PSG1", "PSG1 Q0 EP-1000000 /x", "PSG1,EP-1000000-A1"])
 def test_bad_qrels(line: str, write: Callable[[str], Path]) -> None:
     with pytest.raises(
         ValueError, match=r"file.txt, line 3: .*does not name a topic, a docno and an XPath"
@@ -134,10 +126,10 @@ TREE = {
 XML = "<patent-document><invention-title>{}</invention-title><abstract><p>Of it.</p></abstract></patent-document>"
 
 
-def make(folder: Path, places: dict[str, str]) -> Archive:
-    for docno, place in places.items():
-        (folder / place).mkdir(parents=True, exist_ok=True)
-        (folder / place / f"{docno}.xml").write_text(XML.format(docno), "utf-8")
+def make(folder: Path, folders: dict[str, str]) -> Archive:
+    for docno, inner in folders.items():
+        (folder / inner).mkdir(parents=True, exist_ok=True)
+        (folder / inner / f"{docno}.xml").write_text(XML.format(docno), "utf-8")
     return Archive(folder)
 
 

@@ -45,9 +45,9 @@ class Memory(pt.Estimator):
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         self.tested = set(inp["qid"])
         rows = [
-            (qid, docno, (sum(map(int, self.seen[0])) * int(qid) % 31 + place) / 7)
+            (qid, docno, (sum(map(int, self.seen[0])) * int(qid) % 31 + number) / 7)
             for qid in inp["qid"]
-            for place, docno in enumerate(["NA", "01", "a,b"])
+            for number, docno in enumerate(["NA", "01", "a,b"])
         ]
         return pt.model.add_ranks(pd.DataFrame(rows, columns=["qid", "docno", "score"]))
 

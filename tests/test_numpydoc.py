@@ -231,13 +231,15 @@ def test_public_names_are_found_through_imports_lists_instances_and_bases(
 
 
 def test_an_object_has_all_its_public_names(toy_objects: list[DocumentedObject]) -> None:
-    names = {found.name: found.names for found in toy_objects}
+    names = {documented.name: documented.names for documented in toy_objects}
     assert names["toy.norm"] == ("toy.norm",)
     assert names["toy.Shape.move"] == ("toy.Shape.move", "toy.Square.move")
     assert names["toy.scale"] == ("toy.scale", "toy.tools.scale")
-    assert {found.module for found in toy_objects if found.name.startswith("toy.compiled")} == {
-        "toy.compiled"
-    }
+    assert {
+        documented.module
+        for documented in toy_objects
+        if documented.name.startswith("toy.compiled")
+    } == {"toy.compiled"}
 
 
 def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -405,12 +407,12 @@ def test_no_document_has_a_query_in_it(numpy_corpus: DocstringCorpus) -> None:
     )  # a line each
     queries = {normal(query.text) for query in numpy_corpus.summaries + numpy_corpus.see_also}
     # longest first and bounded by anything but a word's letters: as a person would look for them
-    found = [
+    copied = [
         query
         for query in queries
         if query in texts and re.search(rf"\b{re.escape(query)}\b", texts)
     ]
-    assert not found
+    assert not copied
 
 
 def test_queries_of_the_toy_corpus(toy: DocstringCorpus) -> None:

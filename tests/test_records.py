@@ -108,7 +108,7 @@ def test_function_of_ones_own(tmp_path: Path):
         return {
             "docno": row[0],
             "title": row[1],
-            "sections": [(part, f"It is {part}.") for part in row[2]],
+            "sections": [(name, f"It is {name}.") for name in row[2]],
         }
 
     graph = ptg.DocumentGraph(tmp_path / "graph").index(map(read, rows))
