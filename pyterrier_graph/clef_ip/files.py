@@ -4,7 +4,6 @@ The files are in the folder ``clef-ip`` of the home folder of ir_datasets. The r
 ValueError, with the name of the file and the topic or line, for contents that violate the format.
 """
 
-import logging
 import os
 import re
 import warnings
@@ -20,8 +19,6 @@ BLOCK = 1024  # files
 
 DATASET_ID = "clef-ip"
 DOCUMENTS = "documents"
-
-_logger = logging.getLogger(__name__)
 
 _TAG = re.compile(r"<t?(id|file|fam-docs|claims)\s*>([^<]*)", re.IGNORECASE)
 _SEPARATOR = re.compile(r"[,\s]+")
@@ -89,26 +86,18 @@ class Archive:
             FileNotFoundError: If the folder does not exist.
 
         Warns:
-            DataWarning: If files were skipped that are damaged or not patents; the log has the reason for each of them.
+            DataWarning: For each file that is skipped, since it is damaged or not a patent.
         """
         from joblib import Parallel, delayed
 
         paths = _files(self.folder)
-        read = skipped = 0
         with Parallel(workers) as parallel:
             while block := [*islice(paths, BLOCK)]:  # joblib would read ahead without limit
                 for patent in parallel(map(delayed(_read), block)):
                     if isinstance(patent, Patent):
-                        read += 1
                         yield patent
                     else:
-                        skipped += 1
-                        _logger.warning("skipped %s", patent)
-        if skipped:
-            message = (
-                f"{self.folder}: {read} patents read, {skipped} files skipped; the log names them"
-            )
-            warnings.warn(message, DataWarning, stacklevel=2)
+                        warnings.warn(f"skipped {patent}", DataWarning, stacklevel=2)
 
 
 def home() -> Path:

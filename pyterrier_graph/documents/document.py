@@ -18,7 +18,7 @@ PASSAGE = "passage"
 PASSAGE_SEPARATOR = "%p"
 SECTION_SEPARATOR = "%s"
 NO_PARENT = -1
-MAX_DIGITS = 18
+NUMBERED = re.compile(r"(.*)(%[ps])([0-9]{1,18})", re.DOTALL)  # a number of 64 bits
 
 
 class Node(NamedTuple):
@@ -64,11 +64,6 @@ def split_passage_id(identifier: str) -> tuple[str, int | None]:
     """Splits ``docno%pN`` into docno and N. N is None for ids of documents and sections."""
     docno, number, is_section = parse_id(identifier)
     return (identifier, None) if is_section or number < 0 else (docno, number)
-
-
-def is_number(text: str) -> bool:
-    """Returns whether a string is a number that an id can have: only digits, and few enough for 64 bits."""
-    return text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
 
 
 def level_mismatch(run: Iterable[str], judged: Iterable[str]) -> str | None:
@@ -279,8 +274,9 @@ def parse_id(identifier: Any) -> tuple[str, int, bool]:
     """Splits an id into docno (``''`` if it is not a string), number (-1 if none), and whether it is a section's id."""
     if not isinstance(identifier, str):
         return "", -1, False
-    for separator in (PASSAGE_SEPARATOR, SECTION_SEPARATOR):
-        docno, _, number = identifier.rpartition(separator)
-        if separator in identifier and is_number(number):
-            return docno, int(number), separator == SECTION_SEPARATOR
-    return identifier, -1, False
+    match = NUMBERED.fullmatch(identifier)
+    return (
+        (match[1], int(match[3]), match[2] == SECTION_SEPARATOR)
+        if match
+        else (identifier, -1, False)
+    )
