@@ -56,7 +56,6 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Any:
             vectors=vectors,
             mean=mean,
             index=mean.index(folder / "mean.flex"),
-            gnn=ptg.GNNEncoder(graph, dual, **FLOAT32).index(folder / "gnn.flex"),
             run=tiny.run(),
             whole=whole.index(tiny.documents(3)),
         )
@@ -80,34 +79,15 @@ def contextualized(small: Any) -> Any:
     return model
 
 
-def graph_maxsim(small: Any, **options: Any) -> Any:
-    return ptg.GraphMaxSim(small.graph, small.tokens, tokens=small.store, **FLOAT32 | options)
-
-
 MODELS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
-    "GraphMaxSim": (graph_maxsim, lambda small: small.run),
     "HGATReranker": (hgat, lambda small: small.run),
     "contextualized": (contextualized, lambda small: small.run),
     "LGReReranker": (
         lambda small: ptg.LGReReranker(tiny.checkpoint(), max_tokens=24, **FLOAT32),
         text_run,
     ),
-    "CrossEncoderReranker": (
-        lambda small: ptg.CrossEncoderReranker(tiny.checkpoint(), max_tokens=24, **FLOAT32),
-        text_run,
-    ),
-    "DocumentEvidence": (
-        lambda small: ptg.DocumentEvidence(),
-        lambda small: graph_maxsim(small)(small.run),
-    ),
     "GraphMean": (lambda small: small.index.retriever(20), lambda small: tiny.topics()),
     "GraphIndex": (lambda small: small.whole.hybrid(20), lambda small: tiny.topics()),
-    "Hybrid": (
-        lambda small: ptg.Hybrid(
-            small.gnn.retriever(30), small.index.retriever(30), num_results=20
-        ),
-        lambda small: tiny.topics(),
-    ),
 }
 
 
@@ -179,8 +159,3 @@ def test_a_word_graph_is_pickled_after_use(small: Any) -> None:
     expected = model(run)
     for made in (cloudpickle.loads(cloudpickle.dumps(model)), copy.deepcopy(model), model):
         np.testing.assert_array_equal(made(run)["score"], expected["score"])
-
-
-# --- one qid with two texts
-
-# --- threads

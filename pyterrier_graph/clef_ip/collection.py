@@ -159,7 +159,7 @@ class _Task(NamedTuple):
 
     def qrels(self) -> list[ClefIpQrel]:
         """The judged passages. Judgments of passages that are not in the collection are left out with a warning."""
-        order = {topic.query_id: place for place, topic in enumerate(self._topics())}
+        order = {topic.query_id: number for number, topic in enumerate(self._topics())}
         judgments = [judgment for judgment in self._judgments() if judgment.query_id in order]
         by_document: dict[str, list[Judgment]] = defaultdict(list)
         for judgment in judgments:
@@ -213,9 +213,9 @@ def _claims_text(topic: Topic, application: Patent) -> str:
     passages = dict(zip(application.xpaths, application.passages, strict=True))
     texts = {}
     for xpath in topic.claims:
-        place = format_xpath(*parse_xpath(xpath))
-        if place in passages:
-            texts[place] = passages[place]
+        claim = format_xpath(*parse_xpath(xpath))
+        if claim in passages:
+            texts[claim] = passages[claim]
         else:
             _logger.warning(
                 "topic %s: %s has no passage at %s", topic.query_id, topic.document, xpath

@@ -122,21 +122,20 @@ class SharedCodes(Step):
         pt.validate.result_frame(inp, extra_columns=["codes"], context=self)
         _check_lists(inp["codes"], self)
         topic, _ = pd.factorize(inp["qid"])
-        wanted = inp["codes"].groupby(topic).first().explode().dropna().astype("str")
-        wanted = wanted[wanted.str.contains("/") == (self.level == "group")]
+        codes = inp["codes"].groupby(topic).first().explode().dropna().astype("str")
+        codes = codes[codes.str.contains("/") == (self.level == "group")]  # of each topic
         names = self.graph.code_names
-        if len(wanted) and not len(names):
+        if len(codes) and not len(names):
             message = "no document of the graph has codes, so SharedCodes keeps none: index documents with codes"
             warnings.warn(message, DataWarning, stacklevel=2)
-        number = pd.Index(names, dtype=object).get_indexer(wanted)
+        number = pd.Index(names, dtype=object).get_indexer(codes)
         documents = self.graph.document_of(inp["docno"].tolist())
         row, code = self.graph.document_codes.select(documents)
-        shared = np.isin(
-            topic[row] * len(names) + code, (wanted.index * len(names) + number)[number >= 0]
-        )
-        kept = ~np.isin(topic, wanted.index)
-        kept[row[shared]] = True
-        return _select(inp, kept)
+        keys = (codes.index * len(names) + number)[number >= 0]
+        shared = np.isin(topic[row] * len(names) + code, keys)
+        mask = ~np.isin(topic, codes.index)
+        mask[row[shared]] = True
+        return _select(inp, mask)
 
 
 class NotOwnFamily(Step):
@@ -163,11 +162,11 @@ class NotOwnFamily(Step):
                 topics["qid"], topics["document"], topics["family"], strict=True
             )
         }
-        kept = [
+        mask = [
             _patent(docno) not in families[qid]
             for qid, docno in zip(inp["qid"], inp["docno"], strict=True)
         ]
-        return _select(inp, np.array(kept, dtype=bool))
+        return _select(inp, np.array(mask, dtype=bool))
 
 
 class DocumentCutoff(Step):
@@ -199,10 +198,10 @@ class DocumentCutoff(Step):
         is_first = ~ranked.duplicated(["qid", "document"])
         ranked["better"] = is_first.groupby(ranked["qid"]).cumsum() - 1
         by_document = ranked.groupby(["qid", "document"])
-        kept = by_document["better"].transform("first") < self.documents
+        mask = by_document["better"].transform("first") < self.documents
         if self.passages is not None:
-            kept &= by_document.cumcount() < self.passages
-        return _select(inp, kept.sort_index().to_numpy(dtype=bool))
+            mask &= by_document.cumcount() < self.passages
+        return _select(inp, mask.sort_index().to_numpy(dtype=bool))
 
 
 def _check_lists(column: pd.Series, context: pt.Transformer) -> None:
@@ -221,8 +220,9 @@ def _patent(docno: str) -> str:
     return docno.rpartition("-")[0]
 
 
-def _select(results: pd.DataFrame, kept: np.ndarray) -> pd.DataFrame:
-    out = results[kept].reset_index(drop=True)
+def _select(results: pd.DataFrame, mask: np.ndarray) -> pd.DataFrame:
+    """Rows of ``mask``, with new ranks."""
+    out = results[mask].reset_index(drop=True)
     if "rank" in out.columns:
         out["rank"] = out.groupby("qid")["rank"].rank(method="first").astype("int64") - 1
     return out

@@ -1,4 +1,4 @@
-"""Cross-validation: one run over all queries, in which a pipeline ranks each query after training on other queries."""
+"""Cross-validation: a run over all queries by pipelines that were trained on other queries."""
 
 import os
 import tempfile
@@ -31,7 +31,7 @@ def cross_validate(
 ) -> pd.DataFrame:
     """Ranks every query by a pipeline that was trained on other queries.
 
-    Each fold is the test fold once. The fold before it (for the first fold, the last one) is for validation, and the
+    Each fold is the test fold once. The fold before it (the last one, for the first fold) is for validation, and the
     others are for training, as in Dong et al. (LGRe, Sect. 4.1). ``pt.Experiment`` takes the result, one run over all
     queries, as a system, and tests significance over all queries::
 
@@ -39,20 +39,19 @@ def cross_validate(
         run = cross_validate(lambda fold: GraphMaxSim(graph), first(topics), qrels)
         pt.Experiment([first, run], topics, qrels, [nDCG @ 10, AP @ 100], baseline=0)
 
-    The pipeline is trained by PyTerrier's ``fit``, which applies the stages before an Estimator to the training queries
-    in every fold (the example applies them once, beforehand). PyTerrier's ``fit`` skips earlier Estimators when it does
-    so, and does not train an Estimator inside ``+``, ``**`` or another operator.
+    PyTerrier's ``fit`` trains the pipeline. In every fold, it applies the stages before an Estimator to the training
+    queries (the example applies them once, beforehand), without earlier Estimators. It does not train an Estimator
+    inside ``+``, ``**`` or another operator.
 
     Args:
         make_pipeline: Takes the number of a fold (from 1, for file names) and returns an untrained pipeline. It is
-            called once more before the first fold, to describe the pipeline. Training must not change what the
-            pipelines share, such as an index or a frozen encoder: a network that is trained has to be loaded again.
-            An Estimator, or a network that is its attribute, must not be that of another fold.
+            called once more before the first fold, to describe the pipeline. Pipelines may share what training does
+            not change, such as an index or a frozen encoder, but neither Estimators nor their networks.
         topics: The input of the pipeline, queries or a run: ``qid`` and whatever else the pipeline needs.
         qrels: ``qid, docno, label``. Queries without judgments are ranked, but not used for training or validation.
         folds: Number of folds, made by :func:`query_folds`; or the qids of each fold.
         seed: Seed of :func:`query_folds`. Estimators have seeds of their own.
-        output_dir: Folder where the run of each complete fold is kept. After a kill, the same call continues.
+        output_dir: Folder for the run of each complete fold. If the call is interrupted, the same call continues.
         verbose: Whether to show progress.
 
     Returns:
@@ -60,8 +59,8 @@ def cross_validate(
 
     Raises:
         TypeError: If ``make_pipeline`` is a pipeline.
-        ValueError: If the folds are wrong or without judgments; if the pipeline has no Estimator; if two folds have the
-            same Estimator or network; or if ``output_dir`` holds runs of another cross-validation.
+        ValueError: If folds overlap or lack judgments, the pipeline has no Estimator, two folds share an Estimator or
+            network, or ``output_dir`` holds runs of another cross-validation.
     """
     if isinstance(make_pipeline, pt.Transformer):
         advice = "give a function that makes a new pipeline: lambda fold: ..."
@@ -73,8 +72,8 @@ def cross_validate(
     topics = topics.astype({"qid": str})
     if isinstance(folds, int):
         folds = query_folds(topics, folds, seed=seed)
-    parts = _parts(folds, set(topics["qid"]))
-    for number, (train, validation, _) in enumerate(parts, start=1):
+    splits = _splits(folds, set(topics["qid"]))
+    for number, (train, validation, _) in enumerate(splits, start=1):
         for name, qids in {"train": train, "validation": validation}.items():
             if qids.isdisjoint(qrels["qid"]):
                 raise ValueError(f"fold {number}: qrels have no judgment of any query for {name}")
@@ -96,11 +95,11 @@ def cross_validate(
             "unit": "fold",
             "disable": not verbose,
         }
-        for number, part in enumerate(pt.tqdm(parts, **progress), start=1):
+        for number, split in enumerate(pt.tqdm(splits, **progress), start=1):
             file = folder / RUN.format(number)
             if not file.exists():
                 pipeline = _untrained(make_pipeline(number), seen)
-                _write_run(file, _train_and_rank(pipeline, topics, qrels, part))
+                _write_run(file, _train_and_rank(pipeline, topics, qrels, split))
             runs.append(_read_run(file).assign(fold=number))
     return pd.concat(runs, ignore_index=True)
 
@@ -111,16 +110,16 @@ def _write_run(file: Path, run: pd.DataFrame) -> None:
 
 
 def _read_run(file: Path) -> pd.DataFrame:
-    """A run from its file, so that the result is the same after a kill; pandas may round scores that it parses."""
+    """Reads a run from its file, because pandas may round scores: so the result does not depend on interruptions."""
     run = pd.read_csv(file, dtype=str, keep_default_na=False).astype({"score": float})
     return pt.model.add_ranks(run)
 
 
 def _train_and_rank(
-    pipeline: Any, topics: pd.DataFrame, qrels: pd.DataFrame, part: list[set[str]]
+    pipeline: Any, topics: pd.DataFrame, qrels: pd.DataFrame, split: list[set[str]]
 ) -> pd.DataFrame:
-    """The run of the last of three sets of queries, by a pipeline that is trained and validated on the others."""
-    *trained_on, test = part
+    """Trains a pipeline on the queries of a split, and returns its run of the test queries."""
+    *trained_on, test = split
     data = []
     for qids in trained_on:
         judgments = qrels[qrels["qid"].isin(qids)].reset_index(drop=True)
@@ -140,7 +139,7 @@ def _train_and_rank(
 
 
 def _describe(pipeline: pt.Transformer) -> list[str]:
-    """The stages, and the arguments of Estimators except device and verbose."""
+    """Stages of a pipeline, and arguments of its Estimators except device and verbose."""
     return [pipeline_identity(pipeline)] + [
         f"{attribute.name}={pipeline_identity(attribute.value)}"
         for estimator in _trained_stages(pipeline)
@@ -150,21 +149,18 @@ def _describe(pipeline: pt.Transformer) -> list[str]:
 
 
 def _untrained(pipeline: pt.Transformer, seen: list[weakref.ref[Any]]) -> pt.Transformer:
-    """The pipeline; raises ValueError if one of its Estimators, or the network of one, was seen before."""
+    """Returns the pipeline; raises ValueError if one of its Estimators, or a network of one, was seen before."""
     from torch import nn
 
     for estimator in _trained_stages(pipeline):
         networks = [value for value in vars(estimator).values() if isinstance(value, nn.Module)]
-        for part, what in (
-            (estimator, ""),
-            *((network, "the network of ") for network in networks),
-        ):
-            if any(earlier() is part for earlier in seen):
-                problem = f"make_pipeline returned {what}{estimator!r} for a second time"
+        for learned in (estimator, *networks):
+            if any(earlier() is learned for earlier in seen):
                 raise ValueError(
-                    f"{problem}, with what it learned in another fold: it has to make a new one"
+                    f"make_pipeline returned {estimator!r} or its network for a second time, with "
+                    "what it learned in another fold: it has to make a new one"
                 )
-            seen.append(weakref.ref(part))
+            seen.append(weakref.ref(learned))
     return pipeline
 
 
@@ -180,7 +176,7 @@ def _trained_stages(pipeline: pt.Transformer) -> list[pt.Estimator]:
     return trained
 
 
-def _parts(folds: Sequence[Collection[str]], qids: set[str]) -> list[list[set[str]]]:
+def _splits(folds: Sequence[Collection[str]], qids: set[str]) -> list[list[set[str]]]:
     """Per fold the qids for training, validation and test; raises ValueError unless each query is in one fold."""
     if len(folds) < 3 or not all(folds):
         raise ValueError(
@@ -191,11 +187,11 @@ def _parts(folds: Sequence[Collection[str]], qids: set[str]) -> list[list[set[st
         raise ValueError(
             f"each query must be in exactly one fold, which {len(wrong)} are not: {wrong[:5]}"
         )
-    parts = []
+    splits = []
     for number in range(len(folds)):
         test, *train, validation = map(set, [*folds[number:], *folds[:number]])
-        parts.append([set().union(*train), validation, test])
-    return parts
+        splits.append([set().union(*train), validation, test])
+    return splits
 
 
 def query_folds(topics: pd.DataFrame, folds: int = 5, *, seed: int = 0) -> list[set[str]]:
@@ -217,4 +213,4 @@ def query_folds(topics: pd.DataFrame, folds: int = 5, *, seed: int = 0) -> list[
     if folds > len(qids):
         raise ValueError(f"{len(qids)} queries in {folds} folds: a query is needed in each")
     splits = KFold(folds, shuffle=True, random_state=seed).split(qids)
-    return [{qids[place] for place in test} for _, test in splits]
+    return [{qids[row] for row in test} for _, test in splits]

@@ -1,4 +1,4 @@
-r"""The equations of the measures, over judgments and runs as frames.
+r"""Equations of the measures, over frames of judgments and runs.
 
 PRES of a topic with n relevant documents, of which the i-th is found at rank :math:`r_i` among the first N results, or
 else has rank :math:`N + i`:
@@ -101,10 +101,10 @@ def _check_level(run: pd.DataFrame, qrels: pd.DataFrame) -> None:
 def _check_passages(measure: Measure, *frames: pd.DataFrame) -> None:
     """Warns about ids that are not ids of passages."""
     ids = pd.concat(frames)["doc_id"]
-    others = ids[~ids.str.contains(PASSAGE_SEPARATOR, regex=False)]
-    if len(others):
+    documents = ids[~ids.str.contains(PASSAGE_SEPARATOR, regex=False)]
+    if len(documents):
         reason = f"it does not contain {PASSAGE_SEPARATOR!r}, so its {measure} is 0"
-        message = f"{others.iloc[0]!r} is not a passage: {reason}"
+        message = f"{documents.iloc[0]!r} is not a passage: {reason}"
         advice = f"{measure} needs runs and judgments of passages"
         warnings.warn(f"{message}; {advice}", DataWarning, stacklevel=2)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -35,7 +36,6 @@ from pyterrier_graph.storage.arrays import DOCNOS, blocks, ids_of
 from pyterrier_graph.storage.artifact import (
     META,
     atomic_folder,
-    link,
     read_meta,
     stored_sha256,
     verify,
@@ -179,17 +179,9 @@ class ContextualIndex(HtmlDisplay, WithSignature):
         num_results: int,
         *,
         exact: bool = False,
-        allowed: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Scores and numbers of the best passages for vectors of queries, shape (queries, results) each.
-
-        ``allowed``, shape (passages,), is False for passages that are left out.
-        """
+        """Scores and numbers of the best passages for vectors of queries, shape (queries, results) each."""
         vectors, _ = self.files.payload(return_docnos=False)
-        if allowed is not None:
-            numbers = np.flatnonzero(allowed)
-            scores, passages = nearest(queries, vectors[numbers], num_results)
-            return scores, numbers[passages]
         if exact or self._codes is None:
             return nearest(queries, vectors, num_results)
         shape = len(queries), min(num_results, len(vectors))
@@ -211,7 +203,6 @@ class ContextualRetriever(WithSignature, pt.Transformer):
         index: The index.
         num_results: Passages per query.
         exact: Whether to compare a query with all vectors of a large index, too.
-        allowed: Whether a passage may be found, shape (passages,); None for all.
         texts: Whether results have texts.
     """
 
@@ -223,11 +214,10 @@ class ContextualRetriever(WithSignature, pt.Transformer):
         num_results: int = 1000,
         *,
         exact: bool = False,
-        allowed: np.ndarray | None = None,
         texts: bool = True,
     ) -> None:
-        self.index, self.num_results, self.exact = index, num_results, exact
-        self.allowed, self.texts = allowed, texts
+        self.index, self.num_results = index, num_results
+        self.exact, self.texts = exact, texts
 
     def __repr__(self) -> str:
         options = [str(self.num_results)] * (self.num_results != 1000)
@@ -241,9 +231,8 @@ class ContextualRetriever(WithSignature, pt.Transformer):
         """Finds passages."""
         topics = check_frame(inp, self, texts=("query",))
         pt.validate.query_frame(topics, extra_columns=["query"], context=self)
-        scores, passages = self.index.search(
-            self._vectors(topics), self.num_results, exact=self.exact, allowed=self.allowed
-        )
+        vectors = self._vectors(topics)
+        scores, passages = self.index.search(vectors, self.num_results, exact=self.exact)
         docnos = ids_of(self.index.files.payload(return_dvecs=False)[0], passages.ravel())
         columns = {"docno": pd.array(docnos, dtype="str"), "score": scores.ravel()}
         if self.texts and (graph := self.index.graph) is not None:
@@ -302,7 +291,7 @@ def write_index(
     meta = FLEX | HINT | {"doc_count": count, "vec_size": dimension, "contextual": contextual}
     progress = {"desc": "indexing", "unit": "passage", "delay": 1, "disable": not verbose}
     with atomic_folder(path, meta) as folder, pt.tqdm(total=count, **progress) as bar:
-        link(docnos, folder / DOCNOS)
+        shutil.copyfile(docnos, folder / DOCNOS)
         with open(folder / VECTORS, "wb") as out:
             for numbers in blocks(count, chunk_size):
                 checked_vectors(vectors_of(numbers), numbers, dimension).tofile(out)

@@ -70,18 +70,18 @@ class Postings(NamedTuple):
     counts: np.ndarray
     offsets: np.ndarray
 
-    def extend(self, kept: np.ndarray, new: Postings) -> Postings:
-        """Returns the postings of the passages ``kept`` (ascending), followed by those of new passages."""
-        number = np.full(1 + max(kept.max(initial=-1), self.passages.max(initial=-1)), -1, np.int32)
-        number[kept] = np.arange(len(kept))
-        passages = number[self.passages]
+    def extend(self, reused: np.ndarray, new: Postings) -> Postings:
+        """Returns the postings of ``reused`` passages (ascending), followed by those of new passages."""
+        numbers = np.full(1 + max(reused.max(initial=-1), self.passages.max(initial=-1)), -1)
+        numbers[reused] = np.arange(len(reused))
+        passages = numbers[self.passages]
         stays = passages >= 0
         ends = np.concatenate([[0], np.cumsum(stays)])[self.offsets]
         ends = np.pad(ends, (0, len(new.offsets) - len(ends)), mode="edge")  # terms that are new
-        place = np.repeat(ends[1:], np.diff(new.offsets))
+        at = np.repeat(ends[1:], np.diff(new.offsets))
         return Postings(
-            np.insert(passages[stays], place, new.passages + len(kept)),
-            np.insert(self.counts[stays], place, new.counts),
+            np.insert(passages[stays], at, new.passages + len(reused)),
+            np.insert(self.counts[stays], at, new.counts),
             ends + new.offsets,
         )
 
@@ -106,18 +106,18 @@ class BM25Index:
         texts: Iterable[str],
         *,
         previous: BM25Index | None = None,
-        kept: np.ndarray | None = None,
+        reused: np.ndarray | None = None,
     ) -> BM25Index:
         """Writes an index of passages.
 
-        In an update, the first passages are those of a previous index whose numbers are ``kept``, ascending; ``texts``
-        are the passages behind them.
+        In an update, the first passages are ``reused``: numbers of passages of the previous index, ascending.
+        ``texts`` are the passages behind them.
         """
         path.mkdir(parents=True)
         vocabulary = {} if previous is None else dict(previous.vocabulary)
         postings, count = _count(texts, vocabulary)
-        if previous is not None and kept is not None:
-            postings, count = previous.postings.extend(kept, postings), count + len(kept)
+        if previous is not None and reused is not None:
+            postings, count = previous.postings.extend(reused, postings), len(reused) + count
         np.save(path / COUNTS, postings.counts)
         (path / TERMS).write_text(json.dumps([*vocabulary], ensure_ascii=False), encoding="utf-8")
         _weights(postings, count).save(path, show_progress=False)
@@ -126,9 +126,7 @@ class BM25Index:
     @cached_property
     def vocabulary(self) -> dict[str, int]:
         """The number of each term."""
-        if not (file := self.path / TERMS).is_file():
-            raise FileNotFoundError(f"{str(file)!r} was removed after it had been opened")
-        terms = json.loads(file.read_text(encoding="utf-8"))
+        terms = json.loads((self.path / TERMS).read_text(encoding="utf-8"))
         return {term: number for number, term in enumerate(terms)}
 
     @property
@@ -143,21 +141,16 @@ class BM25Index:
 
         return BM25.load(self.path, mmap=True, load_vocab=False)
 
-    def search(
-        self, query: str, num_results: int, allowed: np.ndarray | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Numbers and scores of the best passages that have a word of the query; equal scores keep their order.
-
-        ``allowed``, shape (passages,), is False for passages that are left out.
-        """
+    def search(self, query: str, num_results: int) -> tuple[np.ndarray, np.ndarray]:
+        """Scores and numbers of the best passages that have a word of the query; equal scores keep their order."""
         terms = [self.vocabulary[term] for term in query_terms(query) if term in self.vocabulary]
         scores = self._bm25.get_scores_from_ids(terms)  # (passages,)
-        numbers = np.flatnonzero(scores if allowed is None else scores * allowed)
+        numbers = np.flatnonzero(scores)
         if len(numbers) > num_results:
             least = np.partition(scores[numbers], -num_results)[-num_results]
             numbers = numbers[scores[numbers] >= least]
         numbers = numbers[np.argsort(-scores[numbers], kind="stable")[:num_results]]
-        return numbers, scores[numbers]
+        return scores[numbers], numbers
 
 
 def _count(texts: Iterable[str], vocabulary: dict[str, int]) -> tuple[Postings, int]:

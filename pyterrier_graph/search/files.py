@@ -54,18 +54,14 @@ class FolderFiles(DocumentFiles):
         return digest.hexdigest()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        state, empty = (
-            self.state(),
-            True,
-        )  # a file that changes from here on is read again by the next call
+        state = self.state()  # a file that changes from here on is read again by the next call
         for record in super().__iter__():
             nodes = [Node(*node) for node in record["nodes"]]
             if not nodes[0].text.strip():
                 nodes[0] = nodes[0]._replace(text=title_of(record["docno"]))
             yield record | {"nodes": nodes, "title": nodes[0].text}
-            empty = False
         self.report["state"] = state
-        if empty:
+        if not self.report["documents"]:
             broken = self.report["broken"]
             counts = f"of {self.report['files']} files, {len(broken)} cannot be read{named(broken)}"
             raise ValueError(f"{str(self.root)!r} has no text: {counts}")
@@ -76,21 +72,6 @@ def named(broken: Mapping[str, str]) -> str:
     parts = [f"{name}: {reason}" for name, reason in [*broken.items()][:NAMED]]
     more = [f"{len(broken) - NAMED} more"] if len(broken) > NAMED else []
     return f" ({'; '.join(parts + more)})" if parts else ""
-
-
-def skipped_text(skipped: Mapping[str, int]) -> str:
-    """Returns the numbers of skipped files by suffix, and the extra that reads them if there is one."""
-    if not skipped:
-        return ""
-    parts = [f"{count:,} {suffix}" for suffix, count in skipped.items()]
-    needed = [suffix for suffix in skipped if suffix in FORMATS["office"]]
-    extra = (
-        f"; {', '.join(needed)} need{'s' * (len(needed) == 1)} pyterrier_graph[office]"
-        if needed
-        else ""
-    )
-    total = sum(skipped.values())
-    return f"{total:,} file{'s' * (total != 1)} not read: {', '.join(parts)}{extra}"
 
 
 def title_of(path: str) -> str:

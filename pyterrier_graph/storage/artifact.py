@@ -65,8 +65,8 @@ def atomic_folder(
         FileExistsError: If there is something at ``path``, and ``overwrite`` is False.
     """
     target = Path(path).absolute()
-    with workspace(target) as place:
-        files, former = place / "files", place / "former"
+    with workspace(target) as working:
+        files, former = working / "files", working / "former"
 
         def restore() -> None:
             if former.exists() and not target.exists():  # stopped between the two renames
@@ -77,7 +77,7 @@ def atomic_folder(
         restore()
         if not overwrite:
             if os.path.isfile(target / META):  # the shards are of this complete artifact
-                shutil.rmtree(place / SHARDS, ignore_errors=True)
+                shutil.rmtree(working / SHARDS, ignore_errors=True)
             check_vacant(target)
         files.mkdir()
         try:
@@ -85,8 +85,6 @@ def atomic_folder(
             write_meta(files, meta)
             if overwrite and target.exists():
                 target.rename(former)
-            else:
-                check_vacant(target)
             files.replace(target)
         except BaseException:
             restore()
@@ -113,31 +111,22 @@ def workspace(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def locked(folder: Path, waiting: Callable[[], Any] | None = None) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
     """Lets one process at a time run the block for a folder, which is created if it does not exist.
 
-    The operating system releases the lock of a process that dies. If another process has the lock, ``waiting`` is
-    called, and the block waits; without ``waiting``, BlockingIOError is raised.
+    Raises BlockingIOError if another process has the lock. The operating system releases the lock of a process that
+    dies.
     """
     from filelock import FileLock, Timeout
 
+    folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / LOCK)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=0)
     except Timeout:
-        if waiting is None:
-            advice = "wait until it is done, or end it and repeat the call"
-            message = f"another process is at work in {str(folder)!r}: {advice}"
-            raise BlockingIOError(message) from None
-        waiting()
-        lock.acquire()
-    except OSError as error:
-        file = next(
-            (parent for parent in (folder, *folder.parents) if os.path.isfile(parent)), None
-        )
-        reason = error.strerror if file is None else f"{str(file)!r} is a file"
-        raise OSError(error.errno, f"{reason}: choose another path", str(folder)) from error
+        advice = "wait until it is done, or end it and repeat the call"
+        message = f"another process is at work in {str(folder)!r}: {advice}"
+        raise BlockingIOError(message) from None
     try:
         yield
     finally:
@@ -201,14 +190,6 @@ def write_file(path: Path, content: bytes) -> None:
     sync(path.parent)
 
 
-def link(source: Path, target: Path) -> None:
-    """Makes a file that never changes appear in another folder, too: by a hard link where possible, else a copy."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
-
-
 def sync(path: Path) -> None:
     """Waits until a file, or the names in a folder, are on the disk."""
     if path.is_dir() and os.name == "nt":  # folders cannot be opened there
@@ -261,29 +242,23 @@ def read_meta(path: Path, expected: Mapping[str, Any] | None = None) -> dict[str
         FileNotFoundError: If there is no artifact.
         ValueError: If the artifact is damaged, or of another kind.
     """
-    return _read_meta(path, expected or {}, SMALL)[0]
+    return _compared(path, expected or {}, SMALL)
 
 
 def verify(path: Path) -> None:
     """Compares all files of an artifact, and of artifacts inside, with their digests; ValueError if one differs."""
-    _read_meta(path, {}, math.inf)
+    _compared(path, {}, math.inf)
     for file in path.rglob(f"*/{META}"):
         if _lists_files(file.parent):
-            _read_meta(file.parent, {}, math.inf)
+            _compared(file.parent, {}, math.inf)
 
 
-def _read_meta(
-    path: Path, expected: Mapping[str, Any], limit: float
-) -> tuple[dict[str, Any], tuple[int, int] | None]:
-    """The meta and the id of a folder; digests of files are compared up to a size."""
-    opened = folder_id(path)
+def _compared(path: Path, expected: Mapping[str, Any], limit: float) -> dict[str, Any]:
+    """Reads ``pt_meta.json``, and compares digests of files of up to ``limit`` bytes."""
     meta = _parse_meta(path, expected)
-    problems = [*_problems(path, meta, limit)]
-    if folder_id(path) != opened:  # another artifact has taken its place meanwhile
-        return _read_meta(path, expected, limit)
-    if problems:
+    if problems := [*_problems(path, meta, limit)]:
         raise ValueError(f"{str(path)!r} is damaged: {'; '.join(problems)}")
-    return meta, opened
+    return meta
 
 
 def _parse_meta(path: Path, expected: Mapping[str, Any]) -> dict[str, Any]:
@@ -293,15 +268,15 @@ def _parse_meta(path: Path, expected: Mapping[str, Any]) -> dict[str, Any]:
     try:
         text = file.read_bytes().decode("utf-8")
         meta = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        intact = meta_text(meta) == text
+    except (ValueError, RecursionError, AttributeError) as error:
         raise ValueError(f"{str(file)!r} is damaged: {error}") from error
-    if isinstance(meta, dict):
-        actual = {name: meta.get(name) for name in expected}
-        if actual != expected:
-            raise ValueError(f"{str(path)!r} holds {actual}, but {expected} is needed")
-        if meta_text(meta) == text:
-            return meta
-    raise ValueError(f"{str(file)!r} is damaged: its content has changed")
+    actual = {name: meta.get(name) for name in expected}
+    if actual != expected:
+        raise ValueError(f"{str(path)!r} holds {actual}, but {expected} is needed")
+    if not intact:
+        raise ValueError(f"{str(file)!r} is damaged: its content has changed")
+    return meta
 
 
 def meta_text(meta: Mapping[str, Any]) -> str:
@@ -432,8 +407,6 @@ class OwnArtifact(pt.Artifact):
 
         Opening an artifact compares the sizes of all files, and the digests of files of up to 1 MiB.
         """
-        if self.path is pt.Artifact.NO_PATH:
-            raise ValueError(f"{self!r} has no folder: save it first")
         verify(Path(str(self.path)))
         return self
 
@@ -455,8 +428,6 @@ class BuiltArtifact(OwnArtifact):
     _folder_id: tuple[int, int] | None = None
 
     def __init__(self, path: str | os.PathLike[str], *, verbose: bool = True) -> None:
-        if "://" in os.fspath(path):  # not shown, since it may contain credentials
-            raise ValueError(f"{type(self).__name__} needs the path of a folder, not a URL")
         super().__init__(Path(path).absolute())  # files are opened later, perhaps from elsewhere
         self.verbose = verbose
 
@@ -477,8 +448,8 @@ class BuiltArtifact(OwnArtifact):
     @cached_property
     def meta(self) -> dict[str, Any]:
         """The contents of ``pt_meta.json``: sizes and origin. Raises as :func:`read_meta` does."""
-        meta, self._folder_id = _read_meta(self.path, kind_of(self), SMALL)
-        return meta
+        self._folder_id = folder_id(self.path)
+        return read_meta(self.path, kind_of(self))
 
     def _open(self, open_in: Callable[[Path], Opened]) -> Opened:
         """Opens files that ``meta`` lists; raises ValueError if another artifact has taken their place."""
