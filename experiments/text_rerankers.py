@@ -40,7 +40,7 @@ from experiments.harness.command import add_options, parse, parser
 from experiments.harness.first_stage import bm25
 from experiments.harness.results import Results, claim, slug, tabulate
 from pyterrier_graph.encoders.names import DEFAULT, resolve
-from pyterrier_graph.graphs.hetero_graph import PASSAGE_NUMBER
+from pyterrier_graph.graphs.judgments import PASSAGE_NUMBER
 from pyterrier_graph.lgre.cross_encoder import CHECKPOINT
 from pyterrier_graph.lgre.equations import Init, WordGraph
 from pyterrier_graph.lgre.losses import Distance, Ranking
