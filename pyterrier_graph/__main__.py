@@ -8,10 +8,11 @@ import os
 import shutil
 import sys
 import textwrap
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from pyterrier_graph.encoders.names import DEFAULT
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,9 +33,9 @@ WIDTH = 100
 
 def main() -> None:
     """Runs the command that is named first."""
-    made = argparse.ArgumentParser(prog="python -m pyterrier_graph")
-    made.add_argument("command", choices=["demo", "search"], help="add --help for its options")
-    command, arguments = made.parse_args(sys.argv[1:2]).command, sys.argv[2:]
+    parser = argparse.ArgumentParser(prog="python -m pyterrier_graph")
+    parser.add_argument("command", choices=["demo", "search"], help="add --help for its options")
+    command, arguments = parser.parse_args(sys.argv[1:2]).command, sys.argv[2:]
     if command == "demo":
         from pyterrier_graph import demo
 
@@ -45,30 +46,22 @@ def main() -> None:
 
 def search(arguments: Sequence[str] | None = None) -> int:
     """Prints the passages that answer a question. Returns the exit status: 2 for bad input."""
-    made = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog="python -m pyterrier_graph search",
         description="Finds the passages of a folder's files (Markdown, HTML, reStructuredText, plain text; "
         "with the extra [office] also Word, PowerPoint, PDF and notebooks) that answer a question. The first "
         "call reads all files and builds indexes; later calls read changed files and only encode new texts.",
     )
-    made.add_argument("folder", help="searched with all folders inside")
-    made.add_argument("question", nargs="+")
-    made.add_argument("-n", "--num-results", type=int, default=5, help="passages to print (5)")
-    made.add_argument(
-        "--cache",
-        help="folder of the indexes (.pyterrier_graph in the folder, if it can be written)",
-    )
-    made.add_argument(
-        "--lexical", choices=["bm25s", "pisa", "terrier"], default="bm25s", help="runs BM25"
-    )
-    made.add_argument("--encoder", help="name or folder of a checkpoint (all-MiniLM-L6-v2)")
-    made.add_argument("--quiet", action="store_true", help="print results only")
-    options = made.parse_args(arguments)
+    parser.add_argument("folder", help="searched with all folders inside")
+    parser.add_argument("question", nargs="+")
+    parser.add_argument("-n", "--num-results", type=int, default=5, help="passages to print (5)")
+    parser.add_argument("--encoder", default=DEFAULT, help=f"name or folder ({DEFAULT})")
+    parser.add_argument("--quiet", action="store_true", help="print results only")
+    options = parser.parse_args(arguments)
     question = " ".join(options.question)
     for library in QUIET:
         logging.getLogger(library).setLevel(logging.ERROR)
     try:
-        from pyterrier_graph.checks import QualityWarning
         from pyterrier_graph.search.files import FolderFiles
         from pyterrier_graph.search.snippets import check_question
 
@@ -76,19 +69,13 @@ def search(arguments: Sequence[str] | None = None) -> int:
         FolderFiles(Path(options.folder))  # before the imports that take seconds
         from pyterrier_graph.search.folder import open_folder
 
-        given_options = {"encoder": options.encoder} if options.encoder else {}
-        given_options |= {name: getattr(options, name) for name in ("cache", "lexical")}
-        index = open_folder(options.folder, verbose=not options.quiet, **given_options)
+        index = open_folder(options.folder, encoder=options.encoder, verbose=not options.quiet)
         if not options.quiet:
             print(_state(index), file=sys.stderr, flush=True)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", QualityWarning)  # printed below
-            results = index.search(question, options.num_results)
+        results = index.search(question, options.num_results)
     except (OSError, ValueError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT
-    if weak := results.attrs.get("weak"):
-        print(f"No passage answers this: {weak}. Ask in other words.", file=sys.stderr, flush=True)
     try:
         text = results_text(results, question, options.folder)
         sys.stdout.buffer.write(f"{text}\n".encode(errors="replace"))
@@ -101,15 +88,15 @@ def search(arguments: Sequence[str] | None = None) -> int:
 def results_text(results: pd.DataFrame, question: str, folder: str) -> str:
     """The results as lines, each with its titles, file and line, snippet with its words between ``**``, and reason."""
     from pyterrier_graph.search.bm25 import query_terms
-    from pyterrier_graph.search.snippets import Matcher, matching_words
+    from pyterrier_graph.search.snippets import matching_words
 
-    matcher = Matcher(query_terms(question))
+    terms = frozenset(query_terms(question))
     width = min(shutil.get_terminal_size((WIDTH, 24)).columns, WIDTH)
     texts = []
     for rank, row in enumerate(results.itertuples(), 1):
         location = f"{_printable(os.path.join(folder, str(row.file)))}:{row.line}"
         shown = textwrap.fill(_printable(str(row.snippet)), max(20, width - 4))
-        for start, end in reversed(matching_words(shown, matcher)):
+        for start, end in reversed(matching_words(shown, terms)):
             shown = f"{shown[:start]}**{shown[start:end]}**{shown[end:]}"
         below = textwrap.indent(f"{location}\n{shown}\nwhy: {row.why}", "    ")
         texts.append(f"{rank:>2}. {_printable(str(row.title))}\n{below}\n")
@@ -118,15 +105,15 @@ def results_text(results: pd.DataFrame, question: str, folder: str) -> str:
 
 def _state(index: GraphIndex) -> str:
     """Describes the index, and names files that could not be read."""
-    from pyterrier_graph.search.files import named, skipped_text
+    from pyterrier_graph.search.files import named
 
+    source = index.meta["source"]
     lines = [f"{len(index.graph):,} documents, {len(index):,} passages in {str(index.path)!r}."]
-    if broken := index.meta["source"]["broken"]:
-        lines.append(
-            f"Not readable: {len(broken):,} file{'s' * (len(broken) != 1)}{named(broken)}."
-        )
-    if skipped := skipped_text(index.meta["source"]["skipped"]):
-        lines.append(f"{skipped}.")
+    if broken := source["broken"]:
+        lines.append(f"Files that cannot be read: {len(broken):,}{named(broken)}.")
+    if skipped := source["skipped"]:
+        counts = ", ".join(f"{count:,} {suffix}" for suffix, count in skipped.items())
+        lines.append(f"Other files: {counts}.")
     return "\n".join(map(_printable, lines))
 
 

@@ -116,18 +116,13 @@ def _strings(column: "pd.Series") -> "pd.Series":
 
 def _numbers(column: "pd.Series") -> "pd.Series":
     """A column of numbers without missing values."""
-    import pandas as pd
-
-    if not len(column):
-        return column.astype(float)
-    if not pd.api.types.is_any_real_numeric_dtype(column.dtype):
-        try:
-            column = column.astype(float)
-        except (TypeError, ValueError, OverflowError):
-            raise ValueError(f"{column.name} must be numbers, got {column.iloc[0]!r:.60}") from None
-    if column.hasnans:
-        raise ValueError(f"{int(column.isna().sum())} rows have no {column.name}")
-    return column.astype(float) if pd.api.types.is_extension_array_dtype(column.dtype) else column
+    try:
+        numbers = column.astype(float)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{column.name} must be numbers, got {column.iloc[0]!r:.60}") from None
+    if numbers.hasnans:
+        raise ValueError(f"{int(numbers.isna().sum())} rows have no {column.name}")
+    return column if str(column.dtype).startswith(("int", "uint", "float")) else numbers
 
 
 def _check_queries(qids: "pd.Series", queries: "pd.Series") -> None:

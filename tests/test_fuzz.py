@@ -13,21 +13,17 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pydantic
 import pytest
-from clef_ip_miniature import write_miniature
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from reader_files import FILES, PLAIN_TEXT
 
 import pyterrier_graph as ptg
-from pyterrier_graph import clef_ip
-from pyterrier_graph.clef_ip.patents import parse_patent
 from pyterrier_graph.documents.document import StructuredDocument
 from pyterrier_graph.documents.readers.files import FORMATS, converter, read_draft
 from pyterrier_graph.documents.readers.page import ReaderError
@@ -184,7 +180,6 @@ RECORDS: list[dict[str, Any]] = [
         "passage_ids": ["x", "y"],
     },
     {"docno": "d0", "title": "alpha", "sections": [["one", "text"], ["two", ["a", "b"]]]},
-    {"docno": "d0", "marked_up_doc": "<doc><hl>alpha</hl><text><p>beta</p><p>gamma</text>"},
     {"docno": "d0", "title": "alpha", "headings": "one\ntwo", "body": "one\ntext\ntwo\nmore"},
     {
         "docno": "d0",
@@ -231,36 +226,3 @@ def test_records(record: Any, words: int) -> None:
     with allowed_errors():
         made = MemoryGraph.from_documents([ptg.read_record(record, passage_words=words)])
         made.texts(made.nodes_of(made.ids_of(made.passage_nodes)), titles=True)
-
-
-# --- CLEF-IP
-
-
-def read_patent(file: Path) -> None:
-    found = parse_patent(file.read_bytes(), "EP-1000001-A1")
-    document = StructuredDocument.from_record(found.to_record())
-    assert len(found.passages) == len(found.xpaths) == len(document.passages())
-    passage_ids = [f"EP-1000001-A1%p{number}" for number in range(len(found.passages))]
-    assert [found.passage_id(xpath) for xpath in found.xpaths] == passage_ids
-
-
-@pytest.mark.parametrize(
-    ("pattern", "read"),
-    [
-        ("EP*.xml", read_patent),
-        ("*topics.txt", clef_ip.read_topics),
-        ("*QRELS*", clef_ip.read_qrels),
-    ],
-)
-def test_clef_ip(pattern: str, read: Callable[[Path], Any], tmp_path: Path) -> None:
-    home = write_miniature(tmp_path / "clef-ip").home
-    good = [path.read_bytes() for path in sorted(home.rglob(pattern))[:10]]
-
-    @fuzz(10)
-    @given(changed_bytes(good))
-    def check(data: bytes) -> None:
-        (tmp_path / "file.txt").write_bytes(data)
-        with allowed_errors():
-            [*(read(tmp_path / "file.txt") or ())]
-
-    check()

@@ -100,29 +100,15 @@ def test_alpha_moves_only_as_far_as_the_queries_agree() -> None:
     assert same.fit(topics, qrels).alpha == 0.35
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"training": "AP"}, TypeError, "training must be a Tuning"),
-    ],
-)
-def test_wrong_options(options: dict[str, Any], error: type[Exception], message: str) -> None:
-    found = pipeline({"1": {"a": 1.0}})
-    with pytest.raises(error, match=message):
-        ptg.Hybrid(**{"lexical": found, "dense": found} | options)
-
-
 def test_wrong_results() -> None:
     documents, passages = pipeline({"1": {"a": 1.0}}), pipeline({"1": {"a%p0": 1.0}})
-    with pytest.raises(ValueError, match="ranks passages .* and another documents"):
+    with pytest.raises(ValueError, match="ranks passages, and another documents"):
         ptg.Hybrid(documents, passages)(TOPICS)
     unscored = pipeline({"1": {"b": 1.0}}) >> pt.apply.generic(
         lambda run: run.assign(score=float("nan"))
     )
     with pytest.raises(ValueError, match="no score"):
         ptg.Hybrid(documents, unscored)(TOPICS)
-    with pytest.raises(ValueError, match="has results of query '1', which is not asked"):
-        ptg.Hybrid(pt.apply.generic(lambda _: documents(TOPICS)), documents)(TOPICS[1:])
     with pytest.raises(pt.validate.InputValidationError):
         ptg.Hybrid(documents, documents)(TOPICS[["qid"]])
 
@@ -138,19 +124,9 @@ def test_first_results_do_not_depend_on_how_many_are_wanted() -> None:
     dense = pipeline({"1": {name: 9.0 - rank**2 for rank, name in enumerate("febdca")}})
     complete = ptg.Hybrid(lexical, dense)(TOPICS)["docno"].tolist()
     for count in range(1, 7):
-        hybrid = ptg.Hybrid(lexical, dense, num_results=count)
-        assert hybrid(TOPICS)["docno"].tolist() == complete[:count]
         fused = (ptg.Hybrid(lexical, dense) % count).compile()
         assert fused(TOPICS)["docno"].tolist() == complete[:count]
-    shallow = ptg.Hybrid(lexical, dense, depth=1)(TOPICS)
-    assert {*shallow["docno"]} == {"a", "f"}
-
-
-@pytest.mark.parametrize("infinite", [float("inf"), float("-inf")])
-def test_infinite_scores(infinite: float) -> None:
-    lexical = pipeline({"1": {"a": 9.0, "b": 5.0, "c": infinite}})
-    with pytest.raises(ValueError, match="query '1', 'c' has an infinite score"):
-        ptg.Hybrid(lexical, pipeline({"1": {"c": 0.9, "a": 0.1}}))(TOPICS)
+    assert {*ptg.Hybrid(lexical, dense, depth=1)(TOPICS)["docno"]} == {"a", "f"}
 
 
 def test_a_frozen_pipeline_is_not_trained() -> None:

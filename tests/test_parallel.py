@@ -15,10 +15,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import tiny
-from pyterrier_dr import FlexIndex
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Normalize, Transformer
-from sentence_transformers.sentence_transformer.modules import Pooling
 
 import pyterrier_graph as ptg
 from pyterrier_graph.encoders.token_encoder import TokenEncoder
@@ -39,13 +35,8 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Any:
         graph = ptg.DocumentGraph(folder / "graph").index(tiny.documents(DOCUMENTS))
         tokens = TokenEncoder(tiny.checkpoint(), device="cpu", dtype="float32", **LENGTHS)
         store = ptg.TokenStore(folder / "tokens", verbose=False).build(graph, tokens)
-        modules = [Transformer(tiny.checkpoint()), Pooling(16), Normalize()]
-        network = SentenceTransformer(modules=modules, device="cpu")
-        network.save(str(folder / "encoder"), create_model_card=False)
-        dual = ptg.DualEncoder(str(folder / "encoder"), **LENGTHS, **FLOAT32)
-        vectors = FlexIndex(str(folder / "vectors.flex"), verbose=False)
-        (dual.doc_encoder() >> vectors).index(graph.get_corpus_iter())
-        mean = ptg.GraphMean(graph, dual, vectors=vectors, **FLOAT32)
+        dual = ptg.DualEncoder(tiny.checkpoint(), **LENGTHS, **FLOAT32)
+        mean = ptg.GraphMean(graph, dual, folder=folder / "vectors", **FLOAT32)
         whole = ptg.GraphIndex(folder / "whole", encoder=dual, verbose=False)
         return SimpleNamespace(
             folder=folder,
@@ -53,10 +44,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Any:
             tokens=tokens,
             store=store,
             dual=dual,
-            vectors=vectors,
-            mean=mean,
             index=mean.index(folder / "mean.flex"),
-            gnn=ptg.GNNEncoder(graph, dual, **FLOAT32).index(folder / "gnn.flex"),
             run=tiny.run(),
             whole=whole.index(tiny.documents(3)),
         )
@@ -66,11 +54,9 @@ def text_run(small: Any) -> pd.DataFrame:
     return small.graph.text_loader()(small.run)
 
 
-def hgat(small: Any, **options: Any) -> Any:
+def hgat(small: Any) -> Any:
     config = ptg.HGATConfig(heads=2)
-    return ptg.HGATReranker(
-        small.graph, small.tokens, config=config, tokens=small.store, **FLOAT32 | options
-    )
+    return ptg.HGATReranker(small.graph, small.tokens, config=config, tokens=small.store, **FLOAT32)
 
 
 def contextualized(small: Any) -> Any:
@@ -80,34 +66,15 @@ def contextualized(small: Any) -> Any:
     return model
 
 
-def graph_maxsim(small: Any, **options: Any) -> Any:
-    return ptg.GraphMaxSim(small.graph, small.tokens, tokens=small.store, **FLOAT32 | options)
-
-
 MODELS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
-    "GraphMaxSim": (graph_maxsim, lambda small: small.run),
     "HGATReranker": (hgat, lambda small: small.run),
     "contextualized": (contextualized, lambda small: small.run),
     "LGReReranker": (
         lambda small: ptg.LGReReranker(tiny.checkpoint(), max_tokens=24, **FLOAT32),
         text_run,
     ),
-    "CrossEncoderReranker": (
-        lambda small: ptg.CrossEncoderReranker(tiny.checkpoint(), max_tokens=24, **FLOAT32),
-        text_run,
-    ),
-    "DocumentEvidence": (
-        lambda small: ptg.DocumentEvidence(),
-        lambda small: graph_maxsim(small)(small.run),
-    ),
     "GraphMean": (lambda small: small.index.retriever(20), lambda small: tiny.topics()),
     "GraphIndex": (lambda small: small.whole.hybrid(20), lambda small: tiny.topics()),
-    "Hybrid": (
-        lambda small: ptg.Hybrid(
-            small.gnn.retriever(30), small.index.retriever(30), num_results=20
-        ),
-        lambda small: tiny.topics(),
-    ),
 }
 
 
@@ -179,8 +146,3 @@ def test_a_word_graph_is_pickled_after_use(small: Any) -> None:
     expected = model(run)
     for made in (cloudpickle.loads(cloudpickle.dumps(model)), copy.deepcopy(model), model):
         np.testing.assert_array_equal(made(run)["score"], expected["score"])
-
-
-# --- one qid with two texts
-
-# --- threads

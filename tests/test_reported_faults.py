@@ -2,43 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pandas as pd
 import pyterrier as pt
 import pytest
-import tiny
 
-import pyterrier_graph as ptg
 from pyterrier_graph.pair.mining import HardNegativeMiner, MiningConfig
 from pyterrier_graph.search.bm25 import words
-from pyterrier_graph.search.retrievers import BM25Retriever, allowed_passages
 
 TOPICS = pd.DataFrame({"qid": ["1"], "query": ["alpha"]})
 RUN = TOPICS.assign(docno="d0%p0", score=1.0, rank=0)
-
-
-@pytest.mark.parametrize(("name", "value"), [("alpha", 2.0), ("depth", 0), ("num_results", -1)])
-def test_parameters_of_a_hybrid_that_are_set_later(name: str, value: Any) -> None:
-    found = pt.apply.generic(lambda _: RUN)
-    hybrid = ptg.Hybrid(found, found)
-    hybrid.set_parameter(name, value)
-    with pytest.raises(ValueError, match=f"{name} must be"):
-        hybrid(TOPICS)
-
-
-def test_number_of_results_that_is_set_later() -> None:
-    retriever = BM25Retriever.__new__(BM25Retriever)
-    retriever.num_results = 0
-    with pytest.raises(ValueError, match="num_results must be"):
-        retriever.transform(TOPICS)
-
-
-def test_an_empty_entry_allows_no_documents() -> None:
-    graph: Any = tiny.graph()
-    assert allowed_passages(graph, "d").all()
-    with pytest.raises(KeyError, match="no document .* has the docno ''"):
-        allowed_passages(graph, [""])
 
 
 @pytest.mark.parametrize("copy", ["Paris", " Paris\n", "Paris\u00a0"])

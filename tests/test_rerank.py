@@ -262,9 +262,6 @@ def test_a_reference_to_a_document_reaches_its_passages() -> None:
     run = pd.DataFrame({"qid": "1", "docno": docnos, "score": [4.0, 2.0, 1.0, 0.0]})
     scores = DocumentEvidence(0.0, relations={"external": 0.5}, graph=graph)(run)["score"]
     assert scores.tolist() == [4 + 0.5 * 2, 2 + 0.5 * (4 + 1) / 2, 1 + 0.5 * 2, 0]
-    for relation in ("internal", "structural"):  # no links; sections are no passages
-        with pytest.warns(DataWarning, match=f"'{relation}' has no effect"):
-            DocumentEvidence(relations={relation: 0.3}, graph=graph)
     with pytest.warns(DataWarning, match="'internal' has no effect"):
         GraphMaxSim(graph, tiny.encoder(), {"internal": 0.3})
     with pytest.raises(ValueError, match="no relation 'externl'"):

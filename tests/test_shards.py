@@ -141,22 +141,6 @@ def test_killed_at_the_end(
         assert not calls.asked
 
 
-def test_something_else_at_the_path(tmp_path: Path, whole: dict[str, bytes]) -> None:
-    interrupted(tmp_path / "made", 2)
-    (tmp_path / "made").mkdir()
-    (tmp_path / "made" / "notes.txt").touch()
-    with pytest.raises(FileExistsError):
-        write(tmp_path / "made")
-    (tmp_path / "made" / "notes.txt").unlink()
-
-    def work(numbers: np.ndarray) -> dict[str, np.ndarray]:
-        with pytest.raises(BlockingIOError, match=r"another process is at work in '.*\.made\.new"):
-            write(tmp_path / "made")
-        return rows_of(numbers)
-
-    assert write(tmp_path / "made", work) == whole
-
-
 # --- workers
 
 
@@ -182,13 +166,7 @@ def test_processes(how: str, tmp_path: Path, whole: dict[str, bytes]) -> None:
     assert write(path, work, workers=2) == whole
 
 
-@pytest.mark.parametrize(
-    "workers",
-    [
-        0,
-        "joblib",
-    ],
-)
+@pytest.mark.parametrize("workers", [0, "joblib"])
 def test_wrong_workers(tmp_path: Path, workers: Any) -> None:
     with pytest.raises(ValueError, match=re.escape(f"1 or more, or 'ray', got {workers!r}")):
         write(tmp_path / "made", workers=workers)
@@ -222,11 +200,5 @@ def test_ray(tmp_path: Path, whole: dict[str, bytes], monkeypatch: pytest.Monkey
             write(tmp_path / "made", work, workers="ray")
         assert (tmp_path / "died").exists() and stored(tmp_path / "made") == 2
         assert write(tmp_path / "made", work, workers="ray") == whole
-        with pytest.raises(ZeroDivisionError):
-            write(tmp_path / "wrong", lambda numbers: {"rows.f4": numbers[: 1 // 0]}, workers="ray")
-        assert not [*tmp_path.glob("*wrong*")]
     finally:
         ray.shutdown()
-
-
-# --- processes that are killed

@@ -17,7 +17,6 @@ from test_sharing import KINDS, document_graph, made
 from trainings import forks, in_child
 
 from pyterrier_graph.graphs.document_graph import DocumentGraph
-from pyterrier_graph.storage import artifact
 from pyterrier_graph.storage.artifact import (
     DIGESTS,
     META,
@@ -102,16 +101,6 @@ def test_an_artifact_that_is_being_replaced_is_not_lost(
     assert [*DocumentGraph(graph.path).get_corpus_iter()] == records
 
 
-def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = document_graph(tmp_path / "graph")
-    records = [*graph.get_corpus_iter()]
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
-        patch.setattr(artifact, "meta_text", fails(errno.ENOSPC))
-        graph.index(NEW, overwrite=True)
-    assert [*tmp_path.iterdir()] == [graph.path]
-    assert [*graph.get_corpus_iter()] == records == [*DocumentGraph(graph.path).get_corpus_iter()]
-
-
 # --- opening
 
 
@@ -164,10 +153,11 @@ def test_every_value_of_the_meta_counts(tmp_path: Path) -> None:
     changes = [{"number": 1e-06}, {"more": 1}, {OWN_DIGEST: "0"}, {DIGESTS: {}}, {SIZES: {}}]
     texts = [json.dumps(meta | change, indent=1) for change in changes]
     texts += [
-        json.dumps({name: meta[name] for name in meta if name != missing}, indent=1)
-        for missing in (OWN_DIGEST, DIGESTS)
-    ]
-    texts += [text.replace("1e-05", "1E-05"), "[" * 100_000, ""]  # the first has the same value
+        text.replace("1e-05", "1E-05"),
+        "[" * 100_000,
+        "[]",
+        "",
+    ]  # the first has the same value
     for changed in texts:
         (path / META).write_text(changed)
         with pytest.raises(ValueError, match="damaged"):

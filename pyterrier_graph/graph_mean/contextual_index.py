@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -27,7 +28,7 @@ from pyterrier_graph.encoders.stored_vectors import (
     checked_vectors,
     encoder_name,
 )
-from pyterrier_graph.graph_mean.nearest import largest, nearest
+from pyterrier_graph.graph_mean.nearest import best_of_candidates, nearest, read_codes, write_codes
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.relations import OWN
 from pyterrier_graph.html import HtmlCard, HtmlDisplay
@@ -35,7 +36,6 @@ from pyterrier_graph.storage.arrays import DOCNOS, blocks, ids_of
 from pyterrier_graph.storage.artifact import (
     META,
     atomic_folder,
-    link,
     read_meta,
     stored_sha256,
     verify,
@@ -131,8 +131,6 @@ class ContextualIndex(HtmlDisplay, WithSignature):
         """Finds candidates in a large index; None in a small one."""
         if not (self.path / CODES).is_file():
             return None
-        from pyterrier_graph.graph_mean.codes import read_codes
-
         return read_codes(self.path / CODES)
 
     def verify(self) -> Self:
@@ -147,8 +145,8 @@ class ContextualIndex(HtmlDisplay, WithSignature):
     def retriever(self, num_results: int = 1000, *, exact: bool = False) -> pt.Transformer:
         """Finds passages; the columns are those of :class:`ContextualRetriever`.
 
-        A query is compared with all vectors. In an index of a million passages or more, it is compared with their
-        codes instead, and exact scores are computed for the best 2,000, or ten per result.
+        A query is compared with all vectors. In an index of a million passages or more, it is compared with the codes
+        of a quarter of them instead, and exact scores are computed for the best 5,000, or ten per result.
 
         Args:
             num_results: Passages per query.
@@ -179,26 +177,12 @@ class ContextualIndex(HtmlDisplay, WithSignature):
         num_results: int,
         *,
         exact: bool = False,
-        allowed: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Scores and numbers of the best passages for vectors of queries, shape (queries, results) each.
-
-        ``allowed``, shape (passages,), is False for passages that are left out.
-        """
+        """Scores and numbers of the best passages for vectors of queries, shape (queries, results) each."""
         vectors, _ = self.files.payload(return_docnos=False)
-        if allowed is not None:
-            numbers = np.flatnonzero(allowed)
-            scores, passages = nearest(queries, vectors[numbers], num_results)
-            return scores, numbers[passages]
         if exact or self._codes is None:
             return nearest(queries, vectors, num_results)
-        shape = len(queries), min(num_results, len(vectors))
-        scores, passages = np.empty(shape, np.float32), np.empty(shape, np.int64)
-        for row, candidates in enumerate(self._codes(queries, shape[1])):
-            products = vectors[candidates] @ queries[row]
-            best = largest(products, shape[1])
-            scores[row], passages[row] = products[best], candidates[best]
-        return scores, passages
+        return best_of_candidates(queries, vectors, self._codes, num_results)
 
 
 class ContextualRetriever(WithSignature, pt.Transformer):
@@ -211,7 +195,6 @@ class ContextualRetriever(WithSignature, pt.Transformer):
         index: The index.
         num_results: Passages per query.
         exact: Whether to compare a query with all vectors of a large index, too.
-        allowed: Whether a passage may be found, shape (passages,); None for all.
         texts: Whether results have texts.
     """
 
@@ -223,11 +206,10 @@ class ContextualRetriever(WithSignature, pt.Transformer):
         num_results: int = 1000,
         *,
         exact: bool = False,
-        allowed: np.ndarray | None = None,
         texts: bool = True,
     ) -> None:
-        self.index, self.num_results, self.exact = index, num_results, exact
-        self.allowed, self.texts = allowed, texts
+        self.index, self.num_results = index, num_results
+        self.exact, self.texts = exact, texts
 
     def __repr__(self) -> str:
         options = [str(self.num_results)] * (self.num_results != 1000)
@@ -241,9 +223,8 @@ class ContextualRetriever(WithSignature, pt.Transformer):
         """Finds passages."""
         topics = check_frame(inp, self, texts=("query",))
         pt.validate.query_frame(topics, extra_columns=["query"], context=self)
-        scores, passages = self.index.search(
-            self._vectors(topics), self.num_results, exact=self.exact, allowed=self.allowed
-        )
+        vectors = self._vectors(topics)
+        scores, passages = self.index.search(vectors, self.num_results, exact=self.exact)
         docnos = ids_of(self.index.files.payload(return_dvecs=False)[0], passages.ravel())
         columns = {"docno": pd.array(docnos, dtype="str"), "score": scores.ravel()}
         if self.texts and (graph := self.index.graph) is not None:
@@ -302,14 +283,12 @@ def write_index(
     meta = FLEX | HINT | {"doc_count": count, "vec_size": dimension, "contextual": contextual}
     progress = {"desc": "indexing", "unit": "passage", "delay": 1, "disable": not verbose}
     with atomic_folder(path, meta) as folder, pt.tqdm(total=count, **progress) as bar:
-        link(docnos, folder / DOCNOS)
+        shutil.copyfile(docnos, folder / DOCNOS)
         with open(folder / VECTORS, "wb") as out:
             for numbers in blocks(count, chunk_size):
                 checked_vectors(vectors_of(numbers), numbers, dimension).tofile(out)
                 bar.update(len(numbers))
         if count >= LARGE:
-            from pyterrier_graph.graph_mean.codes import write_codes
-
             vectors = np.memmap(folder / VECTORS, FLOAT, "r").reshape(-1, dimension)
             write_codes(folder / CODES, vectors)
 

@@ -14,10 +14,11 @@ from collections.abc import Iterable
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import regex
+from scipy.sparse import csc_matrix, csr_matrix, vstack
 from Stemmer import Stemmer
 
 K1, B = 1.2, 0.75
@@ -63,29 +64,6 @@ def query_terms(query: str) -> list[str]:
     ]
 
 
-class Postings(NamedTuple):
-    """The passages that have each term, ascending, and how often; term t is at ``offsets[t]:offsets[t + 1]``."""
-
-    passages: np.ndarray
-    counts: np.ndarray
-    offsets: np.ndarray
-
-    def extend(self, kept: np.ndarray, new: Postings) -> Postings:
-        """Returns the postings of the passages ``kept`` (ascending), followed by those of new passages."""
-        number = np.full(1 + max(kept.max(initial=-1), self.passages.max(initial=-1)), -1, np.int32)
-        number[kept] = np.arange(len(kept))
-        passages = number[self.passages]
-        stays = passages >= 0
-        ends = np.concatenate([[0], np.cumsum(stays)])[self.offsets]
-        ends = np.pad(ends, (0, len(new.offsets) - len(ends)), mode="edge")  # terms that are new
-        place = np.repeat(ends[1:], np.diff(new.offsets))
-        return Postings(
-            np.insert(passages[stays], place, new.passages + len(kept)),
-            np.insert(self.counts[stays], place, new.counts),
-            ends + new.offsets,
-        )
-
-
 class BM25Index:
     """BM25 of passages, which are numbered in their order.
 
@@ -106,36 +84,38 @@ class BM25Index:
         texts: Iterable[str],
         *,
         previous: BM25Index | None = None,
-        kept: np.ndarray | None = None,
+        reused: np.ndarray | None = None,
     ) -> BM25Index:
         """Writes an index of passages.
 
-        In an update, the first passages are those of a previous index whose numbers are ``kept``, ascending; ``texts``
-        are the passages behind them.
+        In an update, the first passages are ``reused``: numbers of passages of the previous index, ascending.
+        ``texts`` are the passages behind them.
         """
         path.mkdir(parents=True)
         vocabulary = {} if previous is None else dict(previous.vocabulary)
-        postings, count = _count(texts, vocabulary)
-        if previous is not None and kept is not None:
-            postings, count = previous.postings.extend(kept, postings), count + len(kept)
-        np.save(path / COUNTS, postings.counts)
+        counts = _count(texts, vocabulary)
+        if previous is not None and reused is not None:
+            before = previous.counts()[reused]
+            before.resize(len(reused), counts.shape[1])
+            counts = vstack([before, counts], format="csr")
+        by_term = counts.tocsc()
+        np.save(path / COUNTS, by_term.data)
         (path / TERMS).write_text(json.dumps([*vocabulary], ensure_ascii=False), encoding="utf-8")
-        _weights(postings, count).save(path, show_progress=False)
+        _weights(by_term).save(path, show_progress=False)
         return cls(path)
 
     @cached_property
     def vocabulary(self) -> dict[str, int]:
         """The number of each term."""
-        if not (file := self.path / TERMS).is_file():
-            raise FileNotFoundError(f"{str(file)!r} was removed after it had been opened")
-        terms = json.loads(file.read_text(encoding="utf-8"))
+        terms = json.loads((self.path / TERMS).read_text(encoding="utf-8"))
         return {term: number for number, term in enumerate(terms)}
 
-    @property
-    def postings(self) -> Postings:
-        """The terms of all passages."""
+    def counts(self) -> csr_matrix:
+        """How often each passage has each term, shape (passages, terms)."""
         scores = self._bm25.scores
-        return Postings(scores["indices"], np.load(self.path / COUNTS), scores["indptr"])
+        by_term = np.load(self.path / COUNTS), scores["indices"], scores["indptr"]
+        shape = scores["num_docs"], len(scores["indptr"]) - 1
+        return csc_matrix(by_term, shape=shape).tocsr()
 
     @cached_property
     def _bm25(self) -> Any:
@@ -143,56 +123,46 @@ class BM25Index:
 
         return BM25.load(self.path, mmap=True, load_vocab=False)
 
-    def search(
-        self, query: str, num_results: int, allowed: np.ndarray | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Numbers and scores of the best passages that have a word of the query; equal scores keep their order.
-
-        ``allowed``, shape (passages,), is False for passages that are left out.
-        """
+    def search(self, query: str, num_results: int) -> tuple[np.ndarray, np.ndarray]:
+        """Scores and numbers of the best passages that have a word of the query; equal scores keep their order."""
         terms = [self.vocabulary[term] for term in query_terms(query) if term in self.vocabulary]
         scores = self._bm25.get_scores_from_ids(terms)  # (passages,)
-        numbers = np.flatnonzero(scores if allowed is None else scores * allowed)
+        numbers = np.flatnonzero(scores)
         if len(numbers) > num_results:
             least = np.partition(scores[numbers], -num_results)[-num_results]
             numbers = numbers[scores[numbers] >= least]
         numbers = numbers[np.argsort(-scores[numbers], kind="stable")[:num_results]]
-        return numbers, scores[numbers]
+        return scores[numbers], numbers
 
 
-def _count(texts: Iterable[str], vocabulary: dict[str, int]) -> tuple[Postings, int]:
-    """Returns the postings and the number of texts; adds new terms to ``vocabulary``."""
-    from scipy.sparse import csr_matrix
-
-    terms, counts = list[np.ndarray](), list[np.ndarray]()
+def _count(texts: Iterable[str], vocabulary: dict[str, int]) -> csr_matrix:
+    """Counts the terms of texts, shape (texts, terms); adds new terms to ``vocabulary``."""
+    terms, counts = [np.empty(0, np.int32)], [np.empty(0, np.uint16)]
     for text in texts:
         count = Counter(map(stem, words(text)))
         numbers = [vocabulary.setdefault(term, len(vocabulary)) for term in count]
         terms.append(np.array(numbers, np.int32))
         counts.append(np.minimum([*count.values()], MOST).astype(np.uint16))
-    offsets = np.cumsum([0, *map(len, terms)])
-    columns = [np.empty(0, np.int32), *terms]
-    values = np.concatenate([np.empty(0, np.uint16), *counts])
-    shape = len(terms), max(1, len(vocabulary))
-    table = csr_matrix((values, np.concatenate(columns), offsets), shape=shape).tocsc()
-    return Postings(table.indices, table.data, table.indptr.astype(np.int64)), len(terms)
+    offsets = np.cumsum([len(numbers) for numbers in terms])
+    rows = np.concatenate(counts), np.concatenate(terms), offsets
+    return csr_matrix(rows, shape=(len(terms) - 1, max(1, len(vocabulary))))
 
 
-def _weights(postings: Postings, passages: int) -> Any:
-    """Computes a bm25s index from postings, ten times as fast as the loop over passages in bm25s."""
+def _weights(counts: csc_matrix) -> Any:
+    """Computes a bm25s index from counts, ten times as fast as the loop over passages in bm25s."""
     from bm25s import BM25
 
-    lengths = np.bincount(postings.passages, postings.counts, passages)
-    frequency = np.diff(postings.offsets)  # passages with each term
+    passages = counts.shape[0]
+    lengths = np.bincount(counts.indices, counts.data, passages)
+    frequency = np.diff(counts.indptr)  # passages with each term
     idf = np.log1p((passages - frequency + 0.5) / (frequency + 0.5))
     norm = K1 * (1 - B + B * lengths / max(lengths.sum() / max(passages, 1), 1))
-    counts = postings.counts
-    weights = np.repeat(idf, frequency) * counts / (counts + norm[postings.passages])
+    weights = np.repeat(idf, frequency) * counts.data / (counts.data + norm[counts.indices])
     index = BM25(k1=K1, b=B)
     index.scores = {
         "data": weights.astype(np.float32),
-        "indices": postings.passages.astype(np.int32),
-        "indptr": postings.offsets.astype(np.int64),
+        "indices": counts.indices.astype(np.int32),
+        "indptr": counts.indptr.astype(np.int64),
         "num_docs": passages,
     }
     index.vocab_dict, index.nonoccurrence_array = {}, None

@@ -9,7 +9,6 @@ leads to. The sum and the maximum are over results of the query only: a neighbor
 last result. Both directions are one mean, so that the first and the last passage of a document lose nothing.
 """
 
-import warnings
 from collections.abc import Mapping
 from typing import Self
 
@@ -17,30 +16,16 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.checks import (
-    DataWarning,
-    WithSignature,
-    check_frame,
-    check_training,
-)
+from pyterrier_graph.checks import WithSignature, check_frame, check_training
 from pyterrier_graph.configuration import checked_weights
-from pyterrier_graph.graphs.hetero_graph import HeteroGraph, check_relations, documents_of
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph, check_relations
+from pyterrier_graph.graphs.judgments import documents_of
 from pyterrier_graph.graphs.relations import DOCUMENT, inverse_path
-from pyterrier_graph.search.hybrid import check_scores
-from pyterrier_graph.training.grid_search import Tuning, coordinate_search
+from pyterrier_graph.training.grid_search import Numbers, Tuning, coordinate_search
 from pyterrier_graph.training.validation import JudgedRun, Validation, tuning_set
 
 GRID = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
 SHARES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)  # of neighbors
-SAMPLED = 100_000  # passages in which a relation has to have an effect
-
-
-def _warn_of_no_effect(graph: HeteroGraph, relations: Mapping[str, float]) -> None:
-    passages = graph.passage_nodes[:SAMPLED]
-    for relation, weight in relations.items():
-        if weight and not len(graph.related_passages(passages, relation)[0]):
-            message = f"{relation!r} has no effect: it connects no two passages of {graph!r}"
-            warnings.warn(message, DataWarning, stacklevel=4)
 
 
 class DocumentEvidence(WithSignature, pt.Estimator):
@@ -61,8 +46,8 @@ class DocumentEvidence(WithSignature, pt.Estimator):
     Columns: ``qid, docno, score`` in, with passage ids; the same out, with new ``score`` and ``rank``.
 
     Raises:
-        KeyError: If there are relations, and a passage is not in the graph.
-        ValueError: If a weight is negative, the graph does not have a relation, or a score is missing or infinite.
+        KeyError: If a passage is not in the graph.
+        ValueError: If a weight is negative, the graph does not have a relation, or a score is missing.
     """
 
     schematic = {
@@ -78,22 +63,13 @@ class DocumentEvidence(WithSignature, pt.Estimator):
         graph: HeteroGraph | None = None,
         training: Tuning | None = None,
     ) -> None:
-        self.weight = weight
-        self.relations: Mapping[str, float] = {} if relations is None else relations
-        self.graph = graph
-        self.training = Tuning() if training is None else training
-        self._check()
-        if graph is not None:
-            _warn_of_no_effect(graph, self.relations)
-
-    def _check(self) -> None:
-        """Raises an error if an argument of the constructor, which may be set later, is not allowed."""
-        self.relations = checked_weights(self.relations)
-        if self.relations and self.graph is None:
+        self.weight, self.graph = weight, graph
+        self.relations: Mapping[str, float] = checked_weights(relations or {})
+        self.training: Tuning = check_training(training, Tuning)
+        if self.relations and graph is None:
             raise ValueError("relations need a graph: give graph=DocumentGraph(path)")
-        if self.graph is not None:
-            check_relations(self.graph, [*self.relations, *map(inverse_path, self.relations)])
-        check_training(self.training, Tuning)
+        if graph is not None:
+            check_relations(graph, [*self.relations, *map(inverse_path, self.relations)])
 
     def __repr__(self) -> str:
         relations = f", relations={self.relations}" if self.relations else ""
@@ -107,37 +83,33 @@ class DocumentEvidence(WithSignature, pt.Estimator):
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Adds the evidence of documents and neighbors to the scores."""
         inp = self._checked(inp)
-        scores = inp["score"] + self.evidence(inp) @ pd.Series(self.weights, dtype=float)
-        return pt.model.add_ranks(
-            inp.drop(columns=["score", "rank"], errors="ignore").assign(score=scores)
-        )
+        scores = inp["score"] + self.contributions(inp).sum(axis=1)
+        return pt.model.add_ranks(inp.drop(columns="rank", errors="ignore").assign(score=scores))
+
+    def contributions(self, run: pd.DataFrame) -> pd.DataFrame:
+        """What each kind of evidence adds to the score of each row: a column ``document``, and one per relation."""
+        return self.evidence(run) * pd.Series(self.weights, dtype=float)
 
     def _checked(self, run: pd.DataFrame) -> pd.DataFrame:
-        self._check()
         run = check_frame(run, self, numbers=("score",))
         pt.validate.result_frame(run, extra_columns=["score"], context=self)
-        check_scores(run, self)
         return run
 
-    def evidence(self, run: pd.DataFrame, nodes: np.ndarray | None = None) -> pd.DataFrame:
-        """The evidence of a run's rows, before weights: a column ``document``, and one for each relation.
-
-        ``nodes`` are those of the rows, if they are known; shape (rows,).
-        """
-        score, query = run["score"].to_numpy(float), run["qid"].factorize()[0].astype(np.int64)
-        if not self.relations or self.graph is None:
-            documents = documents_of(run["docno"], self.graph).factorize()[0]
-            return pd.DataFrame(
-                {DOCUMENT: _extreme(np.maximum, score, query, documents)}, run.index
-            )
-        if nodes is None:
-            nodes = self.graph.nodes_of(run["docno"].tolist())
-        best = _extreme(np.maximum, score, query, self.graph.document[nodes])
-        evidence = pd.DataFrame({DOCUMENT: best}, run.index)
-        above = score - _extreme(np.minimum, score, query, 0)
-        for relation in self.relations:
-            evidence[relation] = _mean_of_neighbors(self.graph, relation, query, nodes, above)
-        return evidence
+    def evidence(self, run: pd.DataFrame) -> pd.DataFrame:
+        """The evidence of each row before weights: a column ``document``, and one per relation."""
+        score = run["score"].astype(float)
+        query = run["qid"].factorize()[0].astype(np.int64)
+        if self.graph is None:
+            document = documents_of(run["docno"]).factorize()[0]
+            return pd.DataFrame({DOCUMENT: score.groupby([query, document]).transform("max")})
+        nodes = self.graph.nodes_of(run["docno"].tolist())
+        best = score.groupby([query, self.graph.document[nodes]]).transform("max")
+        above = (score - score.groupby(query).transform("min")).to_numpy()
+        neighbors = {
+            relation: _mean_of_neighbors(self.graph, relation, query, nodes, above)
+            for relation in self.relations
+        }
+        return pd.DataFrame({DOCUMENT: best, **neighbors}, run.index)
 
     def grid(self) -> list[dict[str, float]]:
         """The weights that :meth:`fit` tries."""
@@ -162,21 +134,14 @@ class DocumentEvidence(WithSignature, pt.Estimator):
         judged = JudgedRun(run[["qid", "docno", "score"]], qrels, self)
         validation = Validation(judged, self.training.measure)
         run, evidence = validation.run, self.evidence(validation.run)
-        measure = lambda numbers: validation.per_query(run["score"] + evidence @ pd.Series(numbers))  # noqa: E731
+
+        def measure(numbers: Numbers) -> np.ndarray:
+            return validation.per_query(run["score"] + evidence @ pd.Series(numbers))
+
         weights = coordinate_search(self.weights, self.grid(), measure, verbose=False)
         self.weight = weights.pop(DOCUMENT)
         self.relations = weights
         return self
-
-
-def _extreme(
-    of: np.ufunc, scores: np.ndarray, query: np.ndarray, group: np.ndarray | int
-) -> np.ndarray:
-    """Per result the largest or smallest score of its query and group, shape (results,)."""
-    result = np.unique(query * (1 + np.max(group, initial=0)) + group, return_inverse=True)[1]
-    order = np.argsort(result, kind="stable")
-    starts = np.searchsorted(result[order], np.arange(result.max(initial=-1) + 1))
-    return of.reduceat(scores[order], starts)[result] if len(scores) else scores
 
 
 def _mean_of_neighbors(

@@ -15,7 +15,6 @@ from pyterrier_graph.documents.document import Node
 from pyterrier_graph.documents.readers.files import FORMATS, DocumentFiles
 
 NAMED = 3  # broken files in a message
-OFFICE = ("mammoth", "pptx", "pdfminer")  # modules of the extra [office]
 
 
 class FolderFiles(DocumentFiles):
@@ -34,13 +33,11 @@ class FolderFiles(DocumentFiles):
             raise FileNotFoundError(f"there is no folder {str(folder)!r}")
         if not folder.is_dir():
             raise NotADirectoryError(f"{str(folder)!r} is a file: give the folder that it is in")
-        formats = [name for name in FORMATS if name != "office" or all(map(find_spec, OFFICE))]
+        formats = [name for name in FORMATS if name != "office" or find_spec("markitdown")]
         super().__init__(folder, formats, workers=workers, verbose=verbose)
         if not self.paths:
             endings = ", ".join(ending for endings in FORMATS.values() for ending in endings)
-            raise ValueError(
-                f"{str(folder)!r} has no files whose names end in {endings}{named(self.unreadable)}"
-            )
+            raise ValueError(f"{str(folder)!r} has no files whose names end in {endings}")
 
     def state(self) -> str:
         """Returns a digest of the names, sizes and times of the files, and of the options of the reader."""
@@ -54,18 +51,14 @@ class FolderFiles(DocumentFiles):
         return digest.hexdigest()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        state, empty = (
-            self.state(),
-            True,
-        )  # a file that changes from here on is read again by the next call
+        state = self.state()  # a file that changes from here on is read again by the next call
         for record in super().__iter__():
             nodes = [Node(*node) for node in record["nodes"]]
             if not nodes[0].text.strip():
                 nodes[0] = nodes[0]._replace(text=title_of(record["docno"]))
             yield record | {"nodes": nodes, "title": nodes[0].text}
-            empty = False
         self.report["state"] = state
-        if empty:
+        if not self.report["documents"]:
             broken = self.report["broken"]
             counts = f"of {self.report['files']} files, {len(broken)} cannot be read{named(broken)}"
             raise ValueError(f"{str(self.root)!r} has no text: {counts}")
@@ -76,21 +69,6 @@ def named(broken: Mapping[str, str]) -> str:
     parts = [f"{name}: {reason}" for name, reason in [*broken.items()][:NAMED]]
     more = [f"{len(broken) - NAMED} more"] if len(broken) > NAMED else []
     return f" ({'; '.join(parts + more)})" if parts else ""
-
-
-def skipped_text(skipped: Mapping[str, int]) -> str:
-    """Returns the numbers of skipped files by suffix, and the extra that reads them if there is one."""
-    if not skipped:
-        return ""
-    parts = [f"{count:,} {suffix}" for suffix, count in skipped.items()]
-    needed = [suffix for suffix in skipped if suffix in FORMATS["office"]]
-    extra = (
-        f"; {', '.join(needed)} need{'s' * (len(needed) == 1)} pyterrier_graph[office]"
-        if needed
-        else ""
-    )
-    total = sum(skipped.values())
-    return f"{total:,} file{'s' * (total != 1)} not read: {', '.join(parts)}{extra}"
 
 
 def title_of(path: str) -> str:

@@ -13,7 +13,7 @@ import pyterrier as pt
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.relations import DOCUMENT, ORDER
 from pyterrier_graph.search.document_evidence import DocumentEvidence
-from pyterrier_graph.search.hybrid import ALPHA, ALPHAS, Hybrid, weighted
+from pyterrier_graph.search.hybrid import ALPHA, ALPHAS, SIDES, Hybrid, weighted
 from pyterrier_graph.training.grid_search import Numbers, Tuning, coordinate_search
 from pyterrier_graph.training.validation import JudgedRun, Validation
 
@@ -25,24 +25,19 @@ MEASURED = 100  # best results of each pipeline for a query
 ALIKE = 0.5  # mean cosine above which vectors count less
 SAMPLE, FEW = 10_000, 20  # maximum passages compared; with fewer than FEW, the mean cosine is 0
 
-Parts = tuple[pd.DataFrame, np.ndarray]
 
+def mean_cosine(vectors: np.ndarray) -> float:
+    """The mean cosine of the vectors of two passages; 0 if there are few passages.
 
-def mean_cosine(vectors: np.ndarray, document: np.ndarray) -> float:
-    """The mean cosine of the vectors of passages from different documents; 0 if there are few passages.
-
-    An encoder that does not know a language makes vectors of 0.65 and more. ``document`` has the number of each
-    passage's document; numbers ascend.
+    An encoder that does not know a language makes vectors of 0.65 and more.
     """
     rows = np.unique(np.linspace(0, len(vectors) - 1, SAMPLE).astype(int))
-    starts = np.flatnonzero(np.diff(document[rows], prepend=-1))  # of each document
-    units = np.asarray(vectors[rows], dtype=np.float64)  # (n, d)
-    units /= np.linalg.norm(units, axis=1, keepdims=True).clip(1e-12)
-    sums = np.add.reduceat(units, starts)  # (documents, d)
-    pairs = len(rows) ** 2 - (np.diff(starts, append=len(rows)) ** 2).sum()
-    if len(rows) < FEW or not pairs:
+    count = len(rows)
+    if count < FEW:
         return 0.0
-    return float(((sums.sum(axis=0) ** 2).sum() - (sums**2).sum()) / pairs)
+    units = np.asarray(vectors[rows], dtype=np.float64)  # (count, d)
+    units /= np.linalg.norm(units, axis=1, keepdims=True).clip(1e-12)
+    return float(((units.sum(axis=0) ** 2).sum() - count) / (count * (count - 1)))
 
 
 def default_settings(cosine: float) -> dict[str, Any]:
@@ -50,12 +45,11 @@ def default_settings(cosine: float) -> dict[str, Any]:
     return {**SETTINGS, "alpha": ALPHA * float(np.clip(1 - (cosine - ALIKE) / 0.15, 0.3, 1))}
 
 
-def measured_parts(hybrid: Hybrid, topics: pd.DataFrame, qrels: pd.DataFrame) -> Parts:
-    """The best results of both pipelines for judged queries, and their normalized scores, shape (results, 2)."""
-    run, normalized = hybrid.combine(JudgedRun(topics, qrels, hybrid).rows)
-    ranks = pd.DataFrame(normalized).groupby(run["qid"]).rank(ascending=False)
-    best = (ranks <= MEASURED).any(axis=1).to_numpy()
-    return run.loc[best, ["qid", "docno"]].reset_index(drop=True), normalized[best]
+def measured_results(hybrid: Hybrid, topics: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame:
+    """The best results of both pipelines for judged queries, as :meth:`Hybrid.combine` returns them."""
+    run = hybrid.combine(JudgedRun(topics, qrels, hybrid).rows)
+    ranks = run[SIDES].fillna(0.0).groupby(run["qid"]).rank(ascending=False)
+    return run.loc[(ranks <= MEASURED).any(axis=1), ["qid", "docno", *SIDES]]
 
 
 def left_out(
@@ -64,7 +58,7 @@ def left_out(
     qrels: pd.DataFrame,
     *,
     verbose: bool,
-) -> Iterator[Parts]:
+) -> Iterator[pd.DataFrame]:
     """Yields the results of each fold of answered queries, from a hybrid whose context has only the other folds.
 
     ``make`` makes the hybrid with some of the topics as context.
@@ -78,12 +72,12 @@ def left_out(
     ):
         if count >= ENOUGH or len(topics) < FOLDS:
             break
-        yield measured_parts(make(topics[fold != number]), topics[fold == number], qrels)
+        yield measured_results(make(topics[fold != number]), topics[fold == number], qrels)
         count += int((fold == number).sum())
 
 
 def best_settings(
-    parts: Sequence[Parts],
+    results: Sequence[pd.DataFrame],
     graph: HeteroGraph,
     qrels: pd.DataFrame,
     present: Mapping[str, Any],
@@ -93,21 +87,21 @@ def best_settings(
 ) -> dict[str, Any]:
     """The settings that judged queries support, by the one-standard-error rule.
 
-    ``parts`` are what :func:`measured_parts` returns, each for some of the queries.
+    ``results`` are what :func:`measured_results` returns, each for some of the queries.
     """
-    merged = pd.concat([run for run, _ in parts], ignore_index=True)
-    normalized = np.concatenate([scores for _, scores in parts])
     evidence = evidence_of(graph, present["evidence"])
-    validation = Validation(JudgedRun(merged, qrels, evidence), training.measure)
+    judged = JudgedRun(pd.concat(results, ignore_index=True), qrels, evidence)
+    validation = Validation(judged, training.measure)
 
     @lru_cache(maxsize=1)
-    def evidence_with(alpha: float) -> pd.DataFrame:
-        run = merged.assign(score=weighted(normalized, alpha).sum(axis=1))
-        return evidence.evidence(run).assign(alpha=run["score"])
+    def scores_and_evidence(alpha: float) -> pd.DataFrame:
+        scores = weighted(validation.run, alpha).sum(axis=1)
+        run = validation.run.assign(score=scores)
+        return evidence.evidence(run).assign(alpha=scores)
 
     def measure(numbers: Numbers) -> np.ndarray:
-        scores = evidence_with(numbers["alpha"]) @ pd.Series({**numbers, "alpha": 1.0})
-        return validation.per_query(scores)
+        weights = pd.Series({**numbers, "alpha": 1.0})
+        return validation.per_query(scores_and_evidence(numbers["alpha"]) @ weights)
 
     start = {"alpha": present["alpha"]} | evidence.weights
     grid = [*({"alpha": value} for value in ALPHAS), *evidence.grid()]
@@ -115,9 +109,28 @@ def best_settings(
     return {"alpha": best.pop("alpha"), "evidence": best}
 
 
+def answered_settings(
+    make: Callable[[pd.DataFrame], Hybrid],
+    topics: pd.DataFrame,
+    qrels: pd.DataFrame,
+    graph: HeteroGraph,
+    present: Mapping[str, Any],
+    training: Tuning,
+    *,
+    verbose: bool,
+) -> dict[str, Any]:
+    """The settings that answered queries support, each ranked by a hybrid whose context lacks it; see :func:`left_out`.
+
+    With fewer than five queries, there are none.
+    """
+    qrels = graph.passage_qrels(qrels)
+    results = [*left_out(make, topics, qrels, verbose=verbose)]
+    if not results:
+        return {}
+    return best_settings(results, graph, qrels, present, training, verbose=verbose)
+
+
 def evidence_of(graph: HeteroGraph, weights: Mapping[str, float]) -> DocumentEvidence:
     """The evidence with weights by name, ``document`` among them."""
-    relations = {name: weight for name, weight in weights.items() if name != DOCUMENT}
-    evidence = DocumentEvidence(weights[DOCUMENT])
-    evidence.relations, evidence.graph = relations, graph  # no warning of relations without effect
-    return evidence
+    relations = dict(weights)
+    return DocumentEvidence(relations.pop(DOCUMENT), relations=relations, graph=graph)

@@ -15,23 +15,19 @@ from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, Context
 from pyterrier_graph.graphs.builder import DocumentOf
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.html import HtmlCard, HtmlDisplay, schematic
-from pyterrier_graph.search.builder import IndexBuilder, contexts
+from pyterrier_graph.search.builder import IndexBuilder
 from pyterrier_graph.search.document_evidence import DocumentEvidence
-from pyterrier_graph.search.fitting import best_settings, evidence_of, measured_parts
-from pyterrier_graph.search.hybrid import DEPTH, Frozen, Hybrid
+from pyterrier_graph.search.fitting import best_settings, evidence_of, measured_results
+from pyterrier_graph.search.hybrid import DEPTH, SIDES, Frozen, Hybrid, ranked
 from pyterrier_graph.search.lexical import lexical_retriever
-from pyterrier_graph.search.results import Per, fold_results, has_all_words, search_results
-from pyterrier_graph.search.retrievers import QueriesWithWords, allowed_passages
-from pyterrier_graph.search.snippets import random_questions, warn_of_no_answer
+from pyterrier_graph.search.results import CANDIDATES, Lines, distinct_results, with_reasons
+from pyterrier_graph.search.retrievers import QueriesWithWords
 from pyterrier_graph.search.versioned_index import VersionedIndex
-from pyterrier_graph.search.versions import VECTORS, Answered
+from pyterrier_graph.search.versions import ROWS_AT_ONCE, VECTORS, Answered, contexts
 from pyterrier_graph.storage.arrays import blocks
-from pyterrier_graph.storage.artifact import kind_of, locked, read_meta
+from pyterrier_graph.storage.artifact import locked
 from pyterrier_graph.storage.shards import Workers
 from pyterrier_graph.training.validation import checked_qrels, checked_topics
-
-Within = Iterable[str] | str | None
-ROWS_AT_ONCE = 4096
 
 
 class GraphIndex(HtmlDisplay, VersionedIndex):
@@ -113,10 +109,13 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
         if self.built() and not overwrite:
             advice = f"{self!r} opens it, update(docs) changes documents, index(..., overwrite=True) replaces all"
             raise FileExistsError(f"{str(self.path)!r} exists already: {advice}")
-        about = {"passage_words": passage_words}
-        answered = _checked(answered)
         IndexBuilder(
-            self, docs, document, about, keep_others=False, answered=answered, workers=workers
+            self,
+            docs,
+            document,
+            answered=_checked(answered),
+            passage_words=passage_words,
+            workers=workers,
         ).build()
         return self
 
@@ -169,19 +168,13 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
             ValueError: If none of the queries is judged.
         """
         qrels = self.graph.passage_qrels(qrels)
-        parts = measured_parts(self._fusion(), checked_topics(topics, self), qrels)
+        results = measured_results(self._fusion(), checked_topics(topics, self), qrels)
         former = self.meta["settings"]
-        settings = (
-            former
-            | {"judged": True}
-            | best_settings([parts], self.graph, qrels, former, self.training, verbose=self.verbose)
+        fitted = best_settings(
+            [results], self.graph, qrels, former, self.training, verbose=self.verbose
         )
         with locked(self.path):
-            if read_meta(self.path, kind_of(self))["version"] != self.meta["version"]:
-                raise ValueError(
-                    f"{self!r} was changed by another process: open it again and repeat the call"
-                )
-            self.publish(self.meta["version"], settings)
+            self.publish(self.stored()["version"], former | {"judged": True} | fitted)
         return self.reopen()
 
     # --- search
@@ -192,127 +185,87 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
         version = self.version
         return ContextualIndex(version.opened() / VECTORS, version.graph, self.loaded_encoder)
 
-    def _lexical(self, num_results: int, within: Within) -> pt.Transformer:
+    def _lexical(self, num_results: int) -> pt.Transformer:
         version, engine = self.version, self.lexical or self.meta["lexical"]
         if engine is None:
             raise ValueError(f"{self!r} was made with a pipeline as lexical=: give it again")
-        allowed = allowed_passages(version.graph, within)
         docnos, _ = version.flex.payload(return_dvecs=False)
-        return lexical_retriever(engine, version.bm25, version.graph, docnos, num_results, allowed)
+        return lexical_retriever(engine, version.bm25, docnos, num_results)
 
-    def _dense(self, num_results: int, within: Within, exact: bool = False) -> pt.Transformer:
-        allowed = allowed_passages(self.graph, within)
-        options: dict[str, Any] = {"exact": exact, "allowed": allowed, "texts": False}
-        return ContextualRetriever(self.contextual, num_results, **options)
+    def _dense(self, num_results: int, exact: bool = False) -> pt.Transformer:
+        return ContextualRetriever(self.contextual, num_results, exact=exact, texts=False)
 
-    def _fusion(self, within: Within = None) -> Hybrid:
+    def _fusion(self) -> Hybrid:
         """The hybrid of BM25 and vectors, with all of its results."""
-        sides = self._lexical(DEPTH, within), self._dense(DEPTH, within)
-        return Hybrid(*sides, alpha=self.meta["settings"]["alpha"], num_results=2 * DEPTH)
+        alpha = self.meta["settings"]["alpha"]
+        return Hybrid(self._lexical(DEPTH), self._dense(DEPTH), alpha=alpha, num_results=2 * DEPTH)
 
     @property
-    def _evidence(self) -> DocumentEvidence | None:
-        """Adds evidence of documents and neighbors to the scores, if its weights are not 0."""
-        weights = self.meta["settings"]["evidence"]
-        return evidence_of(self.graph, weights) if any(weights.values()) else None
+    def _evidence(self) -> DocumentEvidence:
+        """Adds evidence of documents and neighbors to the scores."""
+        return evidence_of(self.graph, self.meta["settings"]["evidence"])
 
-    def _with_texts(self, retriever: pt.Transformer, per: Per) -> pt.Transformer:
-        passages = QueriesWithWords() >> retriever >> self.graph.text_loader()
-        return fold_results(self.graph, self.version.lines, passages, per)
+    def _with_texts(self, retriever: pt.Transformer) -> pt.Transformer:
+        """Adds texts and titles, and files and lines if the documents are files."""
+        passages = retriever >> self.graph.text_loader()
+        lines = self.version.lines
+        return passages if lines is None else passages >> Lines(self.graph, lines)
 
-    def bm25(
-        self, num_results: int = 1000, *, per: Per = "passage", within: Within = None
-    ) -> pt.Transformer:
+    def bm25(self, num_results: int = 1000) -> pt.Transformer:
         """Finds passages by BM25 over their text and context.
 
         Columns in: ``qid, query``. Columns out: ``qid, query, docno, score, rank, text, title``; of files also
-        ``file, line``.
+        ``file, line``. Documents are ranked by ``index.bm25() >> pt.text.max_passage()``.
 
         Args:
             num_results: Passages per query.
-            per: Whether each ``'passage'`` is a result, or the best of each ``'section'`` or ``'document'``. Its id is
-                then the ``docno``, and the passage is in the column ``passage``.
-            within: Docnos, or prefixes of docnos, of the documents to search. By default all.
         """
-        return self._with_texts(self._lexical(num_results, within), per)
+        return self._with_texts(QueriesWithWords() >> self._lexical(num_results))
 
-    def dense(
-        self,
-        num_results: int = 1000,
-        *,
-        per: Per = "passage",
-        within: Within = None,
-        exact: bool = False,
-    ) -> pt.Transformer:
-        """Finds passages by their vectors with context. Columns and other arguments are those of :meth:`bm25`.
+    def dense(self, num_results: int = 1000, *, exact: bool = False) -> pt.Transformer:
+        """Finds passages by their vectors with context. Columns are those of :meth:`bm25`.
 
-        With ``exact=True`` all vectors are compared, even in an index of a million passages or more: see
-        :meth:`ContextualIndex.retriever <pyterrier_graph.ContextualIndex.retriever>`.
+        Args:
+            num_results: Passages per query.
+            exact: Whether to compare all vectors, even in an index of a million passages or more: see
+                :meth:`ContextualIndex.retriever <pyterrier_graph.ContextualIndex.retriever>`.
         """
-        return self._with_texts(self._dense(num_results, within, exact), per)
+        return self._with_texts(QueriesWithWords() >> self._dense(num_results, exact))
 
-    def hybrid(
-        self,
-        num_results: int = 1000,
-        *,
-        per: Per = "passage",
-        within: Within = None,
-    ) -> pt.Transformer:
-        """Finds passages by both BM25 and vectors. Columns and arguments are those of :meth:`bm25`.
+    def hybrid(self, num_results: int = 1000) -> pt.Transformer:
+        """Finds passages by both BM25 and vectors. Columns are those of :meth:`bm25`.
 
         The first results do not depend on ``num_results``. In a pipeline that is trained, the hybrid stays as it is.
-        """
-        fusion, evidence = self._fusion(within), self._evidence
-        pipeline = fusion if evidence is None else fusion >> evidence
-        return self._with_texts(Frozen(pipeline) % num_results, per)
 
-    def search(
-        self,
-        question: str,
-        num_results: int = 10,
-        *,
-        per: Per | None = None,
-        within: Within = None,
-    ) -> pd.DataFrame:
+        Args:
+            num_results: Passages per query.
+        """
+        pipeline = QueriesWithWords() >> self._fusion() >> self._evidence
+        return self._with_texts(Frozen(pipeline) % num_results)
+
+    def search(self, question: str, num_results: int = 10) -> pd.DataFrame:
         """Finds the best passages for a question.
 
         Args:
             question: The question. Without a word, there are no results.
             num_results: Number of results.
-            per: As for :meth:`bm25`: whether a section or a document may have one result only. By default
-                ``'section'`` where the documents are files, else ``'passage'``.
-            within: As for :meth:`bm25`.
 
         Returns:
             A row per passage, the best first: ``title``, ``snippet`` (the part of the passage with the most words of
-            the question), ``why``, ``score``, ``docno``, ``text``; of files also ``file`` and ``line``, and no copies
-            of a text. ``why`` lists what the words (BM25) and the meaning (vectors) add to the score. After the first
-            100 results, the snippet is the beginning, and ``why`` names no titles. Warns if files do not answer the
-            question: no result has all of its words, and no passage is as similar to it as to random words.
-            ``attrs["weak"]`` then has both similarities.
+            the question; the beginning after the first 100 results), ``why``, ``score``, ``docno``, ``text``; of files
+            also ``file`` and ``line``. ``why`` lists what the words (BM25), the meaning (vectors) and other results
+            add to the score. Of files, a section has one result, and equal texts are shown once.
         """
-        lines = self.version.lines
-        per = per or ("passage" if lines is None else "section")
         topics = QueriesWithWords().transform(pd.DataFrame({"qid": ["1"], "query": [question]}))
-        ranking = self._fusion(within).contributions(topics)
-        results = search_results(
-            self.graph, lines, question, ranking, self._evidence, num_results, per
-        )
-        if lines is not None and len(topics) and not has_all_words(results, question):
-            best, unrelated = self.best_similarities([question])[0], self.random_similarity
-            if best < unrelated:
-                results.attrs["weak"] = warn_of_no_answer(question, best, unrelated)
-        return results
-
-    @cached_property
-    def random_similarity(self) -> float:
-        """The median of the best similarities of questions without meaning: words drawn from the passages."""
-        return float(np.median(self.best_similarities(random_questions(self.graph))))
-
-    def best_similarities(self, questions: list[str]) -> np.ndarray:
-        """The similarity of each question's most similar passage."""
-        topics = pd.DataFrame({"qid": [*map(str, range(len(questions)))], "query": questions})
-        return self.contextual.retriever(1).transform(topics)["score"].to_numpy()
+        run = self._fusion().contributions(topics)
+        evidence = self._evidence.contributions(run)
+        run = ranked(run.assign(score=run["score"] + evidence.sum(axis=1), **evidence))
+        files = self.version.lines is not None
+        run = run.head(max(num_results, CANDIDATES) if files else num_results)
+        run = self._with_texts(pt.Transformer.identity()).transform(run)
+        if files:
+            run = distinct_results(run, num_results)
+        return with_reasons(run, [*SIDES, *evidence], question)
 
     def explain(self, query: str, docno: str) -> pd.DataFrame:
         """Explains the score of a passage in :meth:`hybrid` by BM25, vectors, and the evidence of other results.
@@ -322,20 +275,14 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
         """
         fusion, evidence = self._fusion(), self._evidence
         explained = fusion.explain(query, docno)
-        if evidence is None:
-            return explained
-        ranking = fusion.transform(pd.DataFrame({"qid": ["1"], "query": [query]}))
-        values = evidence.evidence(ranking)[ranking["docno"] == docno].sum().to_numpy()
-        weights = np.array([*evidence.weights.values()])
-        added = pd.DataFrame(
-            {
-                "relation": [*evidence.weights],
-                "source": docno,
-                "text": "",
-                "weight": weights,
-                "score": weights * values,
-                "normalized": values,
-            }
+        run = fusion.transform(pd.DataFrame({"qid": ["1"], "query": [query]}))
+        weights = pd.Series(evidence.weights)
+        values = evidence.evidence(run)[run["docno"] == docno].iloc[0]
+        added = pd.DataFrame({"relation": weights.index, "source": docno, "text": ""})
+        added = added.assign(
+            weight=weights.to_numpy(),
+            score=(weights * values).to_numpy(),
+            normalized=values.to_numpy(),
         )
         return pd.concat([explained, added[added["weight"] > 0]], ignore_index=True)
 

@@ -10,17 +10,14 @@ did not retrieve counts as its last result (Bruch et al., TOIS 2023, Sect. 3 and
     n(q, d) = \frac{s(q, d) - \min_{d'} s(q, d')}{\operatorname{std}_{d'} s(q, d')}
 """
 
-from typing import Any, Self
+import copy
+from typing import Self
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.checks import (
-    WithSignature,
-    check_frame,
-    check_training,
-)
+from pyterrier_graph.checks import WithSignature, check_frame, check_training
 from pyterrier_graph.documents.document import split_passage_id
 from pyterrier_graph.html import pipeline_name
 from pyterrier_graph.training.grid_search import Numbers, Tuning, coordinate_search
@@ -30,7 +27,7 @@ ALPHA = 0.6
 ALPHAS = tuple(round(0.05 * step, 2) for step in range(21))
 DEPTH = 1000
 SIDES = ["lexical", "dense"]
-RESULT_COLUMNS = {"qid", "query", "docno", "docid", "score", "rank"}
+REPLACED = ["docid", "score", "rank"]  # columns of results that a combination has no use for
 
 
 class Frozen(pt.Transformer):
@@ -83,7 +80,7 @@ class Hybrid(WithSignature, pt.Estimator):
     pipeline adds. Where topics have a column of the same name, the documents' column replaces it.
 
     Raises:
-        ValueError: If alpha is out of range, or a score is missing or infinite.
+        ValueError: If alpha is out of range, or a score is missing.
     """
 
     schematic = {
@@ -105,17 +102,10 @@ class Hybrid(WithSignature, pt.Estimator):
     ) -> None:
         self.lexical, self.dense = lexical, dense
         self.alpha, self.depth, self.num_results = alpha, depth, num_results
-        self._check()
         self.training: Tuning = check_training(training, Tuning)
         self.verbose = verbose
-
-    def _check(self) -> None:
-        """Raises ValueError if a number, which may be set later, is out of range."""
-        if not 0 <= self.alpha <= 1:
-            raise ValueError(f"alpha must be from 0 to 1, got {self.alpha!r}")
-        for name in ("depth", "num_results"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be 1 or more, got {getattr(self, name)!r}")
+        if not 0 <= alpha <= 1:
+            raise ValueError(f"alpha must be from 0 to 1, got {alpha!r}")
 
     def __repr__(self) -> str:
         options = f"alpha={self.alpha}, depth={self.depth}, num_results={self.num_results}"
@@ -133,15 +123,43 @@ class Hybrid(WithSignature, pt.Estimator):
 
     def contributions(self, topics: pd.DataFrame) -> pd.DataFrame:
         """All results of both pipelines, with columns ``lexical`` and ``dense`` that add up to the score."""
-        run, normalized = self.combine(topics)
-        parts = weighted(normalized, self.alpha)
-        run = run.assign(lexical=parts[:, 0], dense=parts[:, 1], score=parts.sum(axis=1))
-        return ranked(run)
+        run = self.combine(topics)
+        parts = weighted(run, self.alpha)
+        return ranked(run.assign(**parts, score=parts.sum(axis=1)))
+
+    def combine(self, topics: pd.DataFrame) -> pd.DataFrame:
+        """Each result of the pipelines once, with its normalized scores in columns ``lexical`` and ``dense``.
+
+        The score is NaN where the pipeline has not retrieved the result.
+        """
+        topics = check_frame(topics, self, texts=("query",))
+        pt.validate.query_frame(topics, extra_columns=["query"], context=self)
+        topics = topics.astype({"qid": "str"}).drop_duplicates("qid")
+        runs = [self._run(side, topics) for side in SIDES]
+        _check_same_units(runs)
+        pairs = pd.concat(runs, ignore_index=True).groupby(["qid", "docno"], sort=False)
+        run = pairs.first().reset_index()
+        about = topics.set_index("qid").drop(columns=[*REPLACED, *run.columns], errors="ignore")
+        return run.join(about, on="qid")
+
+    def _run(self, side: str, topics: pd.DataFrame) -> pd.DataFrame:
+        """The best results of a pipeline, with their normalized scores in the column ``side``."""
+        pipeline = getattr(self, side)
+        run = check_frame(pipeline.transform(topics), pipeline, numbers=("score",))
+        pt.validate.result_frame(run, extra_columns=["score"], context=self)
+        run = run.assign(qid=run["qid"].astype("str"))
+        if len(run) > self.depth:
+            run = ranked(run)
+            run = run[run["rank"] < self.depth]
+        queries = [name for name in topics if name.startswith("query")]
+        return run.drop(columns=[*REPLACED, *queries], errors="ignore").assign(
+            **{side: normalized_scores(run)}
+        )
 
     def fuse_rank_cutoff(self, k: int) -> Self:
         """Returns no more documents than are used; the combination stays the same."""
-        other = object.__new__(type(self))
-        vars(other).update(vars(self), num_results=min(k, self.num_results))
+        other = copy.copy(self)
+        other.num_results = min(k, self.num_results)
         return other
 
     def fit(
@@ -161,13 +179,11 @@ class Hybrid(WithSignature, pt.Estimator):
             ValueError: If none of the queries is judged.
         """
         topics, qrels = tuning_set(topics_or_res_tr, qrels_tr, topics_or_res_va, qrels_va)
-        topics = JudgedRun(check_frame(topics, self), qrels, self).rows
-        run, normalized = self.combine(topics)
-        candidates = JudgedRun(run[["qid", "docno"]], qrels, self)
-        validation = Validation(candidates, self.training.measure)
+        run = self.combine(JudgedRun(topics, qrels, self).rows)
+        validation = Validation(JudgedRun(run, qrels, self), self.training.measure)
 
         def measure(numbers: Numbers) -> np.ndarray:
-            return validation.per_query(weighted(normalized, numbers["alpha"]).sum(axis=1))
+            return validation.per_query(weighted(run, numbers["alpha"]).sum(axis=1))
 
         grid = [{"alpha": alpha} for alpha in ALPHAS]
         start = {"alpha": self.alpha}
@@ -183,86 +199,29 @@ class Hybrid(WithSignature, pt.Estimator):
             docno: A passage or document, as the pipelines return it.
 
         Returns:
-            A row per pipeline: ``relation`` (the pipeline's name, numbered where both have the same name), ``source``
-            (the docno), ``text`` (empty where the pipelines add none), ``weight`` (the pipeline's share for this
-            query), ``score`` (its part of the score), ``normalized`` (its normalized score).
+            A row per pipeline: ``relation`` (the pipeline's name), ``source`` (the docno), ``text`` (empty where the
+            pipelines add none), ``weight`` (the pipeline's share for this query), ``score`` (its part of the score),
+            ``normalized`` (its normalized score).
 
         Raises:
             KeyError: If the docno is not among the results.
         """
-        run, normalized = self.combine(pd.DataFrame({"qid": ["1"], "query": [query]}))
+        run = self.combine(pd.DataFrame({"qid": ["1"], "query": [query]}))
         rows = np.flatnonzero(run["docno"] == docno)
         if not len(rows):
             results = f"the {len(run)} results of the pipelines for {query!r}"
             raise KeyError(f"{docno!r} is not among {results}")
-        row, names = rows[0], [*map(pipeline_name, self.pipelines)]
-        if names[0] == names[1]:
-            names = [f"{name} ({number})" for number, name in enumerate(names, start=1)]
-        weights = _shares(normalized[[row]], self.alpha)[0]
+        normalized = run[SIDES].to_numpy(float)[rows[0]]
+        weights = shares(run, self.alpha)[rows[0]]
         return pd.DataFrame(
             {
-                "relation": names,
+                "relation": [*map(pipeline_name, self.pipelines)],
                 "source": docno,
-                "text": run["text"][row] if "text" in run else "",
+                "text": run["text"][rows[0]] if "text" in run else "",
                 "weight": weights,
-                "score": np.nan_to_num(normalized[row]) * weights,
-                "normalized": normalized[row],
+                "score": np.nan_to_num(normalized) * weights,
+                "normalized": normalized,
             }
-        )
-
-    def combine(self, topics: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
-        """Each result once, and the normalized scores of the pipelines, shape (results, 2).
-
-        A score is NaN where the pipeline retrieved nothing for the query.
-        """
-        self._check()
-        topics = check_frame(topics, self, texts=("query",))
-        pt.validate.query_frame(topics, extra_columns=["query"], context=self)
-        topics = topics.assign(qid=topics["qid"].astype("str")).drop_duplicates("qid")
-        runs = [self._run(pipeline, topics) for pipeline in self.pipelines]
-        _check_same_units(runs)
-        both = pd.concat(runs, ignore_index=True)
-        side = np.repeat([0, 1], [*map(len, runs)])
-        query = pd.Index(topics["qid"]).get_indexer(both["qid"])
-        document, docnos = both["docno"].factorize()
-        pair = query * len(docnos) + document
-        result, pairs = pd.factorize(pair)  # the number of each row's result
-        columns = both.drop(columns=["score", "qid"])
-        first = (
-            columns.groupby(result).first()  # a column may come from one pipeline only
-            if columns.isna().any(axis=None)
-            else columns.iloc[np.unique(result, return_index=True)[1]]
-        )
-        added = topics.columns.difference([*first.columns, "docid", "score", "rank"], sort=False)
-        about = topics[added].iloc[pairs // max(1, len(docnos))].reset_index(drop=True)
-        run = pd.concat([about, first.reset_index(drop=True)], axis=1)
-        score = both["score"].to_numpy(float)
-        return run, _normalized(len(topics), query, side, result, score, len(pairs))
-
-    def _run(self, pipeline: pt.Transformer, topics: pd.DataFrame) -> pd.DataFrame:
-        """The best results of a pipeline, ``docno`` first, without columns that it copies from the topics."""
-        run = check_frame(pipeline.transform(topics), pipeline, numbers=("score",))
-        pt.validate.result_frame(run, extra_columns=["score"], context=self)
-        check_scores(run, pipeline)
-        run = run.assign(qid=run["qid"].astype("str")).drop_duplicates(["qid", "docno"])
-        if len(run) > self.depth:
-            run = ranked(run)
-            run = run[run["rank"] < self.depth]
-        row = pd.Index(topics["qid"]).get_indexer(run["qid"])
-        if (row < 0).any():
-            qid = run["qid"][row < 0].iloc[0]
-            raise ValueError(f"{pipeline} has results of query {qid!r}, which is not asked")
-        names = [name for name in run.columns if name not in RESULT_COLUMNS]
-        names = [name for name in names if not _is_copied(run[name], name, topics, row)]
-        return run[["docno", *names, "score", "qid"]]
-
-
-def check_scores(run: pd.DataFrame, context: Any) -> None:
-    """Raises ValueError if a score is infinite; ``check_frame`` finds missing scores."""
-    if np.isinf(scores := run["score"].to_numpy(float)).any():
-        row = run.iloc[int(np.isinf(scores).argmax())]
-        raise ValueError(
-            f"{context}: query {row['qid']!r}, {row['docno']!r} has an infinite score: {row['score']}"
         )
 
 
@@ -275,70 +234,36 @@ def ranked(run: pd.DataFrame) -> pd.DataFrame:
     return run.iloc[order].assign(rank=rank).reset_index(drop=True)
 
 
-def weighted(normalized: np.ndarray, alpha: float) -> np.ndarray:
-    """Normalized scores times the shares of their pipelines, shape (results, 2)."""
-    return np.nan_to_num(normalized) * _shares(normalized, alpha)
+def normalized_scores(run: pd.DataFrame) -> pd.Series:
+    """Z-scores above the lowest score of each query; 1 where all scores of a query are equal."""
+    score, query = run["score"].astype(float), run["qid"].factorize()[0]
+    above = score - score.groupby(query).transform("min")
+    spread = above.groupby(query).transform("std", ddof=0)
+    return (above / spread).where(spread > 0, 1.0)
 
 
-def _shares(normalized: np.ndarray, alpha: float) -> np.ndarray:
-    """The weight of each pipeline in each score; a pipeline without results leaves its weight to the other."""
-    retrieved = ~np.isnan(normalized)
-    shares = retrieved * np.array([1 - alpha, alpha])
-    shares = np.where(shares.any(1, keepdims=True), shares, retrieved)
-    return shares / shares.sum(1, keepdims=True)
+def weighted(run: pd.DataFrame, alpha: float) -> pd.DataFrame:
+    """What each pipeline adds to the scores of a run that :meth:`Hybrid.combine` has returned."""
+    return run[SIDES].fillna(0.0) * shares(run, alpha)
 
 
-def _normalized(
-    queries: int,
-    query: np.ndarray,
-    side: np.ndarray,
-    result: np.ndarray,
-    score: np.ndarray,
-    results: int,
-) -> np.ndarray:
-    """Z-scores above the lowest score of each ranking, shape (results, 2).
+def shares(run: pd.DataFrame, alpha: float) -> np.ndarray:
+    """The weight of each pipeline in each score, shape (results, 2).
 
-    ``query``, ``side``, ``result`` and ``score`` have a value per retrieved row. A ranking is a query and a side. All
-    scores of a ranking whose scores are equal become 1.
+    A pipeline that has retrieved nothing for a query leaves its weight to the other one.
     """
-    ranking = query * 2 + side
-    low = np.full(queries * 2, np.inf)
-    np.minimum.at(low, ranking, score)
-    above = score - low[ranking]
-    count = np.bincount(ranking, minlength=len(low))
-    mean, squares = (
-        np.bincount(ranking, values, len(low)) / np.maximum(count, 1)
-        for values in (above, above**2)
-    )
-    spread = np.sqrt(np.maximum(squares - mean**2, 0))[ranking]
-    retrieved = np.zeros(results, dtype=np.int64)
-    retrieved[result] = query  # of each result
-    normalized = np.where(count.reshape(-1, 2)[retrieved], 0.0, np.nan)
-    normalized[result, side] = np.where(spread == 0, 1, above / np.where(spread == 0, 1, spread))
-    return normalized
+    query = run["qid"].factorize()[0]
+    retrieved = (run[SIDES].groupby(query).transform("count") > 0).to_numpy()
+    weights = retrieved * np.array([1 - alpha, alpha])
+    weights = np.where(weights.any(axis=1, keepdims=True), weights, retrieved)
+    return weights / weights.sum(axis=1, keepdims=True)
 
 
 def _check_same_units(runs: list[pd.DataFrame]) -> None:
     """Raises ValueError if one pipeline ranks passages, and the other one documents."""
-    examples = {
-        split_passage_id(run["docno"].iloc[0])[1] is not None: run["docno"].iloc[0]
-        for run in runs
-        if len(run)
-    }
-    if len(examples) > 1:
+    docnos = [run["docno"].iloc[0] for run in runs if len(run)]
+    if len({split_passage_id(docno)[1] is None for docno in docnos}) > 1:
         advice = "put graph.passages() behind one or pt.text.max_passage() behind the other"
         raise ValueError(
-            f"one pipeline ranks passages ({examples[True]!r}) and another documents "
-            f"({examples[False]!r}): {advice}"
+            f"one pipeline ranks passages, and another documents (such as {docnos[0]!r} and {docnos[1]!r}): {advice}"
         )
-
-
-def _is_copied(column: pd.Series, name: str, topics: pd.DataFrame, row: np.ndarray) -> bool:
-    """Whether a column of results only repeats the column of the topics."""
-    if name not in topics.columns:
-        return False
-    values = topics[name].iloc[row].to_numpy(object)
-    return all(
-        one is other or np.array_equal(one, other)
-        for one, other in zip(column, values, strict=True)
-    )

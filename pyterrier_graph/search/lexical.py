@@ -7,41 +7,32 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import pyterrier as pt
 from npids.lookup import Lookup
 
-from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.search.bm25 import BM25Index
 from pyterrier_graph.search.hybrid import DEPTH
-from pyterrier_graph.search.retrievers import BM25Retriever, Within
+from pyterrier_graph.search.retrievers import BM25Retriever
 
 Lexical = Literal["bm25s", "pisa", "terrier"]
 
 
 def lexical_retriever(
-    lexical: str | pt.Transformer,
-    index: BM25Index,
-    graph: DocumentGraph,
-    docnos: Lookup,
-    num_results: int,
-    allowed: np.ndarray | None = None,
+    lexical: str | pt.Transformer, index: BM25Index, docnos: Lookup, num_results: int
 ) -> pt.Transformer:
     """Returns a transformer that finds passages using an engine or a pipeline.
 
     Args:
         lexical: The engine or the pipeline.
         index: The index of bm25s; the other engines read its folder.
-        graph: The graph of the passages.
-        docnos: Their ids.
+        docnos: The ids of its passages.
         num_results: Passages per query.
-        allowed: Whether a passage may be found, shape (passages,); None for all.
     """
     if lexical == "bm25s":
-        return BM25Retriever(index, docnos, num_results, allowed)
+        return BM25Retriever(index, docnos, num_results)
     if isinstance(lexical, str):
         lexical = open_engine(lexical, index.path, max(DEPTH, num_results))
-    return (lexical if allowed is None else lexical >> Within(graph, allowed)) % num_results
+    return lexical % num_results
 
 
 def build_engine(

@@ -1,15 +1,16 @@
-"""The records of an index's documents: JSON lines in the order of the graph, and a digest of each line.
+"""The records of an index's documents: JSON lines in the order of the graph.
 
-An update compares digests, copies the lines of unchanged documents, and appends new ones.
+An update compares digests of lines, copies the lines of unchanged documents, and appends new ones.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import compress
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,84 +24,79 @@ from pyterrier_graph.documents.document import (
     StructuredDocument,
 )
 
-DOCUMENTS, OFFSETS, DIGESTS = "documents", "offsets.npy", "digests.npy"
+DOCUMENTS = "documents"
 Documents = Iterable[tuple[StructuredDocument, list[int] | None]]  # with the lines of their nodes
 
 
 @dataclass
 class RecordChanges:
-    """What a change does to the records of a version.
+    """The difference between the records of two versions.
 
     Attributes:
-        file: The lines of new and changed documents.
-        unchanged: Numbers of the present documents that stay, ascending.
+        lines: A file with the lines of new and changed documents.
+        count: Number of these documents.
+        unchanged: Whether each document of the previous version is unchanged, shape (documents,).
     """
 
-    file: IO[bytes]
+    lines: IO[bytes]
+    count: int
     unchanged: np.ndarray
-    lengths: list[int] = field(default_factory=list)  # of the lines in the file
-    digests: list[bytes] = field(default_factory=list)
 
-    @classmethod
-    def compare(
-        cls,
-        documents: Documents,
-        file: IO[bytes],
-        present: Path | None = None,
-        docnos: Iterable[str] = (),
-        *,
-        deleted: Iterable[str] = (),
-    ) -> RecordChanges:
-        """Compares documents with the records of a version, whose folder and docnos are given.
-
-        Raises:
-            ValueError: If a docno comes twice.
-        """
-        numbers = {docno: number for number, docno in enumerate(docnos)}
-        known = np.empty(0, "V16") if present is None else np.load(present / DIGESTS)
-        stays = np.ones(len(numbers), dtype=bool)
-        stays[[numbers[docno] for docno in deleted]] = False
-        changes, seen = cls(file, np.empty(0, np.int64)), set[str]()
-        for document, lines in documents:
-            if document.docno in seen:
-                raise ValueError(f"docno {document.docno!r} comes twice")
-            seen.add(document.docno)
-            line = _line(document, lines)
-            digest = blake2b(line, digest_size=16).digest()
-            number = numbers.get(document.docno)
-            if number is not None:
-                stays[number] = known[number].tobytes() == digest
-                if stays[number]:
-                    continue
-            file.write(line)
-            changes.lengths.append(len(line))
-            changes.digests.append(digest)
-        changes.unchanged = np.flatnonzero(stays)
-        return changes
-
-    def is_empty(self, documents: int) -> bool:
-        """Whether all of this many present documents stay, and there are no others."""
-        return len(self.unchanged) == documents and not self.lengths
-
-    def write(self, folder: Path, present: Path | None) -> None:
-        """Writes the records of the next version: the documents that stay, then new ones."""
-        lengths, digests = np.empty(0, np.int64), np.empty(0, "V16")
+    def write(self, folder: Path, previous: Path | None) -> None:
+        """Writes the records of the next version: unchanged documents, then new ones."""
         with open(folder / DOCUMENTS, "wb") as out:
-            if present is not None and len(self.unchanged):
-                offsets = np.load(present / OFFSETS)
-                lengths = np.diff(offsets)[self.unchanged]
-                digests = np.load(present / DIGESTS)[self.unchanged]
-                with open(present / DOCUMENTS, "rb") as file:
-                    for run in np.split(
-                        self.unchanged, np.flatnonzero(np.diff(self.unchanged) > 1) + 1
-                    ):
-                        file.seek(offsets[run[0]])
-                        out.write(file.read(int(offsets[run[-1] + 1] - offsets[run[0]])))
-            self.file.seek(0)
-            shutil.copyfileobj(self.file, out)
-        new = np.frombuffer(b"".join(self.digests), "V16")
-        np.save(folder / OFFSETS, np.cumsum([0, *lengths.tolist(), *self.lengths]))
-        np.save(folder / DIGESTS, np.concatenate([digests, new]))
+            if previous is not None:
+                with open(previous / DOCUMENTS, "rb") as lines:
+                    out.writelines(compress(lines, self.unchanged))
+            self.lines.seek(0)
+            shutil.copyfileobj(self.lines, out)
+
+
+def compare_records(
+    documents: Documents,
+    lines: IO[bytes],
+    previous: Path | None = None,
+    docnos: Collection[str] = (),
+    removed: Collection[str] = (),
+) -> RecordChanges:
+    """Compares documents with the records of the previous version.
+
+    Args:
+        documents: New documents, and documents that may have changed.
+        lines: An empty file for the lines of those that have changed.
+        previous: Folder of the previous version.
+        docnos: The docnos of its documents.
+        removed: Docnos of documents that are removed unless they are among ``documents``.
+
+    Raises:
+        ValueError: If a docno comes twice.
+    """
+    numbers = {docno: number for number, docno in enumerate(docnos)}
+    digests = [] if previous is None else _digests(previous)
+    unchanged = np.ones(len(numbers), dtype=bool)
+    unchanged[[numbers[docno] for docno in removed]] = False
+    seen, count = set[str](), 0
+    for document, node_lines in documents:
+        docno, line = document.docno, _line(document, node_lines)
+        if docno in seen:
+            raise ValueError(f"docno {docno!r} comes twice")
+        seen.add(docno)
+        same = docno in numbers and digests[numbers[docno]] == _digest(line)
+        if docno in numbers:
+            unchanged[numbers[docno]] = same
+        if not same:
+            lines.write(line)
+            count += 1
+    return RecordChanges(lines, count, unchanged)
+
+
+def _digests(folder: Path) -> list[bytes]:
+    with open(folder / DOCUMENTS, "rb") as lines:
+        return [*map(_digest, lines)]
+
+
+def _digest(line: bytes) -> bytes:
+    return blake2b(line, digest_size=16).digest()
 
 
 def read_documents(folder: Path, passage_lines: list[int]) -> Iterator[StructuredDocument]:

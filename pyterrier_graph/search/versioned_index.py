@@ -97,12 +97,16 @@ class VersionedIndex(WithSignature, BuiltArtifact):
         """How the index was made: ``version``, ``settings``, ``encoder``, ``lexical``, ``source`` (a report)."""
 
         def read() -> dict[str, Any]:
-            root = read_meta(self.path, kind_of(self))
-            made = Version(self.path, root["version"]).meta
-            settings = default_settings(made.get("mean_cosine", 0.0)) | root["settings"]
-            return made | {"version": root["version"], "settings": settings}
+            current = self.stored()
+            made = Version(self.path, current["version"]).meta
+            settings = default_settings(made["mean_cosine"]) | current["settings"]
+            return made | {"version": current["version"], "settings": settings}
 
         return self._while_unchanged(read)
+
+    def stored(self) -> dict[str, Any]:
+        """The content of ``pt_meta.json``: the number of the current version, and the settings that were fitted."""
+        return read_meta(self.path, kind_of(self))
 
     def _while_unchanged(self, read: Callable[[], T]) -> T:
         """Calls ``read``, and calls it again if it failed because the index changed in the meantime."""
@@ -121,7 +125,7 @@ class VersionedIndex(WithSignature, BuiltArtifact):
 
     def reopen(self) -> Self:
         """Opens the current version. An encoder that is already loaded is kept."""
-        for name in ("meta", "version", "contextual", "random_similarity"):
+        for name in ("meta", "version", "contextual"):
             vars(self).pop(name, None)
         return self
 
@@ -139,13 +143,12 @@ class VersionedIndex(WithSignature, BuiltArtifact):
 
     def _package_files(self) -> Iterator[tuple[str, str]]:
         """The files of the current version, for ``to_hf`` and others."""
-        folders = [self.version.opened(), self.path / ENCODED]
-        if saved := self.meta["encoder"].get("folder"):
-            folders.append(self.path / saved)
-        files = [file for folder in folders for file in folder.rglob("*") if file.is_file()]
-        for file in [self.path / META, *files]:
-            if file.is_file():
-                yield file.relative_to(self.path).as_posix(), str(file)
+        current = self.version.opened().name
+        packed = {META, current, ENCODED, self.meta["encoder"].get("folder")}
+        for file in self.path.rglob("*"):
+            name = file.relative_to(self.path)
+            if file.is_file() and name.parts[0] in packed:
+                yield name.as_posix(), str(file)
 
     # --- the encoder and the engine of BM25
 
@@ -168,19 +171,17 @@ class VersionedIndex(WithSignature, BuiltArtifact):
         return encoder.encoder if is_contextual(encoder) else encoder
 
     def save_encoder(self, number: int) -> dict[str, Any]:
-        """Saves the encoder beside a version, unless the name of a checkpoint is enough; returns its description."""
-        encoder = self.encoder or DEFAULT
-        checkpoint = _checkpoint_of(encoder)
-        about = {"checkpoint": checkpoint, "name": encoder_name(self.bi_encoder)}
-        if checkpoint:
-            return about
+        """Saves an encoder that can be saved, unless the name of a checkpoint is enough; returns its description."""
         from pyterrier_graph.training.model import LearnedModel
 
+        encoder = self.encoder or DEFAULT
+        name = checkpoint_name(encoder) if isinstance(encoder, str) else None
+        about = {"checkpoint": name, "name": encoder_name(self.bi_encoder)}
         if isinstance(encoder, LearnedModel):
             folder = self.path / f"encoder-{number}"
+            about["folder"] = folder.name
             shutil.rmtree(folder, ignore_errors=True)
             copy.copy(encoder).save(folder)  # a copy, since saving changes its path
-            about["folder"] = folder.name
         return about
 
     def model(
@@ -212,19 +213,6 @@ class VersionedIndex(WithSignature, BuiltArtifact):
 def is_contextual(encoder: Any) -> TypeGuard[ContextualEncoder]:
     """Whether an encoder is a GraphMean or GNNEncoder."""
     return hasattr(encoder, "vectors_of")
-
-
-def _checkpoint_of(encoder: Any) -> str | None:
-    """Name of the checkpoint with the same weights as ``encoder``; None if there is none."""
-    if isinstance(encoder, str):
-        return checkpoint_name(encoder)
-    if is_contextual(encoder) or "@" not in (name := encoder_name(encoder)):
-        return None
-    try:
-        checkpoint = name.rpartition("@")[0]
-        return checkpoint_name(checkpoint) if encoder_name(encoder_of(checkpoint)) == name else None
-    except Exception:  # the name is no checkpoint: hubs and files raise errors of any type
-        return None
 
 
 def _content(file: Path) -> bytes | None:

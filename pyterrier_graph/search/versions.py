@@ -18,6 +18,9 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -28,15 +31,18 @@ import pandas as pd
 from pyterrier_graph.encoders.flex import Flex
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
+from pyterrier_graph.graphs.relations import RELEVANT
 from pyterrier_graph.search.bm25 import BM25Index
-from pyterrier_graph.storage.artifact import read_meta
+from pyterrier_graph.storage.arrays import blocks
+from pyterrier_graph.storage.artifact import META, read_meta
 
 ENCODED = "encoded"
 GRAPH, QUERIES, VECTORS, BM25 = "graph", "queries", "vectors.flex", "bm25"
 LINES, CHANGED, DELETED = "lines.npy", "changed.npy", "deleted.json"
 TOPICS, QRELS = "topics.json", "qrels.json"
-VERSION = re.compile(r"v\d+")
+OWN = re.compile(r"v\d+|encoder-\d+|encoded|lock|pt_meta\.json|\..*")  # names in the folder
 KIND = {"type": "graph_index_version", "format": "folder", "package_hint": "pyterrier_graph"}
+ROWS_AT_ONCE = 4096
 
 Answered = tuple[pd.DataFrame, pd.DataFrame]  # topics and judgments
 
@@ -53,9 +59,6 @@ class Version:
     def __init__(self, path: Path, number: int, *, verbose: bool = True) -> None:
         self.path, self.number, self.verbose = path, number, verbose
         self.folder = path / f"v{number}"
-
-    def __repr__(self) -> str:
-        return f"Version({str(self.folder)!r})"
 
     @cached_property
     def meta(self) -> dict[str, Any]:
@@ -120,3 +123,85 @@ class Version:
     def deleted(self) -> dict[str, int]:
         """Version that removed each deleted passage, by docno."""
         return json.loads((self.opened() / DELETED).read_text(encoding="utf-8"))
+
+
+def contexts(
+    graph: DocumentGraph, queries: QueryPassageGraph | None, passages: np.ndarray
+) -> Iterator[str]:
+    """Yields the text of each passage, preceded by its titles and followed by the queries that it answers."""
+    for block in blocks(len(passages), ROWS_AT_ONCE):
+        batch = passages[block]
+        texts = graph.texts(graph.passage_nodes[batch], titles=True)
+        if queries is not None:
+            answered = queries.edges_of_passages(batch, RELEVANT)
+            for row, query in zip(answered.row_index, queries.texts(answered.indices), strict=True):
+                texts[row] += f"\n{query}"
+        yield from texts
+
+
+def write_changes(
+    folder: Path,
+    number: int,
+    graph: DocumentGraph,
+    vectors: Flex,
+    previous: Version | None,
+    reused: np.ndarray,
+) -> None:
+    """Writes in which version each passage last changed, and which version removed each passage that is gone.
+
+    ``reused`` has the number of each passage in the previous version, or -1.
+    """
+    changed, deleted = np.full(len(reused), number, np.int32), dict[str, int]()
+    if previous is not None:
+        new, _ = vectors.payload(return_docnos=False)
+        old, _ = previous.flex.payload(return_docnos=False)
+        rows = np.flatnonzero(reused >= 0)
+        for block in blocks(len(rows) if new.shape[1] == old.shape[1] else 0, ROWS_AT_ONCE):
+            batch = rows[block]
+            before = reused[batch]
+            same = (new[batch] == old[before]).all(axis=1)
+            changed[batch[same]] = previous.changed[before[same]]
+        gone = np.delete(previous.graph.passage_nodes, reused[rows])
+        deleted = previous.deleted | dict.fromkeys(previous.graph.ids_of(gone), number)
+        for docno in graph.ids_of(graph.passage_nodes[reused < 0]):
+            deleted.pop(docno, None)
+    np.save(folder / CHANGED, changed)
+    (folder / DELETED).write_text(json.dumps(deleted), encoding="utf-8")
+
+
+def check_folder(path: Path) -> None:
+    """Raises FileExistsError if the folder of an index has files of somebody else."""
+    names = [file.name for file in path.iterdir()] if path.is_dir() else []
+    if foreign := [name for name in names if not OWN.fullmatch(name)]:
+        raise FileExistsError(
+            f"{str(path)!r} has other files, such as {min(foreign)!r}: choose another path"
+        )
+
+
+def remove_unused(path: Path, number: int, previous: Version | None) -> None:
+    """Removes all but two versions and their encoders, and encoded texts that the next change cannot reuse."""
+    current = Version(path, number)
+    used = {ENCODED}
+    for version in filter(None, (current, previous)):
+        used |= {version.folder.name, version.meta["encoder"].get("folder")}
+    for entry in [*path.iterdir()]:
+        if entry.is_dir() and entry.name not in used:
+            _remove(entry)
+    fingerprint, newest = current.graph.fingerprint().encode(), dict[str, Path]()
+    for entry in sorted((path / ENCODED).iterdir(), key=lambda entry: entry.stat().st_mtime):
+        kind = entry.name.partition("-")[0]
+        if kind == "passages":
+            if fingerprint not in (entry / META).read_bytes():
+                _remove(entry)
+        elif kind in newest:
+            _remove(newest[kind])
+        newest[kind] = entry
+
+
+def _remove(entry: Path) -> None:
+    """Renames a folder and then deletes it, so that no process opens a half-deleted folder."""
+    target = entry.with_name(f".removed-{entry.name.lstrip('.')}")
+    shutil.rmtree(target, ignore_errors=True)
+    with suppress(OSError):  # on Windows, a folder that is open keeps its name
+        entry = entry.replace(target)
+    shutil.rmtree(entry, ignore_errors=True)

@@ -65,8 +65,8 @@ def atomic_folder(
         FileExistsError: If there is something at ``path``, and ``overwrite`` is False.
     """
     target = Path(path).absolute()
-    with workspace(target) as place:
-        files, former = place / "files", place / "former"
+    with workspace(target) as working:
+        files, former = working / "files", working / "former"
 
         def restore() -> None:
             if former.exists() and not target.exists():  # stopped between the two renames
@@ -77,7 +77,7 @@ def atomic_folder(
         restore()
         if not overwrite:
             if os.path.isfile(target / META):  # the shards are of this complete artifact
-                shutil.rmtree(place / SHARDS, ignore_errors=True)
+                shutil.rmtree(working / SHARDS, ignore_errors=True)
             check_vacant(target)
         files.mkdir()
         try:
@@ -85,8 +85,6 @@ def atomic_folder(
             write_meta(files, meta)
             if overwrite and target.exists():
                 target.rename(former)
-            else:
-                check_vacant(target)
             files.replace(target)
         except BaseException:
             restore()
@@ -113,31 +111,22 @@ def workspace(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def locked(folder: Path, waiting: Callable[[], Any] | None = None) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
     """Lets one process at a time run the block for a folder, which is created if it does not exist.
 
-    The operating system releases the lock of a process that dies. If another process has the lock, ``waiting`` is
-    called, and the block waits; without ``waiting``, BlockingIOError is raised.
+    Raises BlockingIOError if another process has the lock. The operating system releases the lock of a process that
+    dies.
     """
     from filelock import FileLock, Timeout
 
+    folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / LOCK)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=0)
     except Timeout:
-        if waiting is None:
-            advice = "wait until it is done, or end it and repeat the call"
-            message = f"another process is at work in {str(folder)!r}: {advice}"
-            raise BlockingIOError(message) from None
-        waiting()
-        lock.acquire()
-    except OSError as error:
-        file = next(
-            (parent for parent in (folder, *folder.parents) if os.path.isfile(parent)), None
-        )
-        reason = error.strerror if file is None else f"{str(file)!r} is a file"
-        raise OSError(error.errno, f"{reason}: choose another path", str(folder)) from error
+        advice = "wait until it is done, or end it and repeat the call"
+        message = f"another process is at work in {str(folder)!r}: {advice}"
+        raise BlockingIOError(message) from None
     try:
         yield
     finally:
@@ -186,10 +175,7 @@ def _listed_files(folder: Path) -> Iterator[Path]:
 def _lists_files(folder: Path) -> bool:
     """Whether a folder is an artifact of this package; artifacts of other packages have no digests."""
     file = folder / META
-    try:
-        return file.is_file() and DIGESTS in json.loads(file.read_bytes())
-    except (TypeError, ValueError):  # damaged, as opening it says
-        return True
+    return file.is_file() and DIGESTS in json.loads(file.read_bytes())
 
 
 def write_file(path: Path, content: bytes) -> None:
@@ -199,14 +185,6 @@ def write_file(path: Path, content: bytes) -> None:
         out.flush()
         os.fsync(out.fileno())
     sync(path.parent)
-
-
-def link(source: Path, target: Path) -> None:
-    """Makes a file that never changes appear in another folder, too: by a hard link where possible, else a copy."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
 
 
 def sync(path: Path) -> None:
@@ -250,40 +228,32 @@ def check_identity(note: Path, identity: Mapping[str, Any], work: str, *, begun:
 # --- opening
 
 
-def read_meta(path: Path, expected: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def read_meta(
+    path: Path, expected: Mapping[str, Any] | None = None, *, limit: float = SMALL
+) -> dict[str, Any]:
     """Opens an artifact: reads its ``pt_meta.json``, and compares sizes of files, and digests of small ones.
 
     Args:
         path: The artifact's folder.
         expected: Entries that ``pt_meta.json`` must have, such as :func:`kind_of`.
+        limit: Size in bytes of the largest file whose digest is compared.
 
     Raises:
         FileNotFoundError: If there is no artifact.
         ValueError: If the artifact is damaged, or of another kind.
     """
-    return _read_meta(path, expected or {}, SMALL)[0]
+    meta = _parse_meta(path, expected or {})
+    if problems := [*_problems(path, meta, limit)]:
+        raise ValueError(f"{str(path)!r} is damaged: {'; '.join(problems)}")
+    return meta
 
 
 def verify(path: Path) -> None:
     """Compares all files of an artifact, and of artifacts inside, with their digests; ValueError if one differs."""
-    _read_meta(path, {}, math.inf)
+    read_meta(path, limit=math.inf)
     for file in path.rglob(f"*/{META}"):
         if _lists_files(file.parent):
-            _read_meta(file.parent, {}, math.inf)
-
-
-def _read_meta(
-    path: Path, expected: Mapping[str, Any], limit: float
-) -> tuple[dict[str, Any], tuple[int, int] | None]:
-    """The meta and the id of a folder; digests of files are compared up to a size."""
-    opened = folder_id(path)
-    meta = _parse_meta(path, expected)
-    problems = [*_problems(path, meta, limit)]
-    if folder_id(path) != opened:  # another artifact has taken its place meanwhile
-        return _read_meta(path, expected, limit)
-    if problems:
-        raise ValueError(f"{str(path)!r} is damaged: {'; '.join(problems)}")
-    return meta, opened
+            read_meta(file.parent, limit=math.inf)
 
 
 def _parse_meta(path: Path, expected: Mapping[str, Any]) -> dict[str, Any]:
@@ -293,15 +263,15 @@ def _parse_meta(path: Path, expected: Mapping[str, Any]) -> dict[str, Any]:
     try:
         text = file.read_bytes().decode("utf-8")
         meta = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        intact = meta_text(meta) == text
+    except (ValueError, RecursionError, AttributeError) as error:
         raise ValueError(f"{str(file)!r} is damaged: {error}") from error
-    if isinstance(meta, dict):
-        actual = {name: meta.get(name) for name in expected}
-        if actual != expected:
-            raise ValueError(f"{str(path)!r} holds {actual}, but {expected} is needed")
-        if meta_text(meta) == text:
-            return meta
-    raise ValueError(f"{str(file)!r} is damaged: its content has changed")
+    actual = {name: meta.get(name) for name in expected}
+    if actual != expected:
+        raise ValueError(f"{str(path)!r} holds {actual}, but {expected} is needed")
+    if not intact:
+        raise ValueError(f"{str(file)!r} is damaged: its content has changed")
+    return meta
 
 
 def meta_text(meta: Mapping[str, Any]) -> str:
@@ -313,11 +283,10 @@ def meta_text(meta: Mapping[str, Any]) -> str:
 
 def _problems(path: Path, meta: Mapping[str, Any], limit: float) -> Iterator[str]:
     """Yields the differences between files and ``meta``. Contents are compared for files of up to ``limit`` bytes."""
-    for folder, folders, names in os.walk(path):  # unlike rglob, skips folders that disappear
-        for file in (Path(folder, name) for name in (*folders, *names)):
-            if file.is_symlink():
-                name = file.relative_to(path).as_posix()
-                yield f"{name!r} is a symbolic link, which an artifact must not contain"
+    for file in path.rglob("*"):
+        if file.is_symlink():
+            name = file.relative_to(path).as_posix()
+            yield f"{name!r} is a symbolic link, which an artifact must not contain"
     for name, size in meta[SIZES].items():
         file = path / name
         if not file.resolve().is_relative_to(path.resolve()):
@@ -378,30 +347,25 @@ def frame_sha256(frame: pd.DataFrame) -> str:
     return digest.hexdigest()
 
 
-_weights_digests: WeakKeyDictionary[nn.Module, tuple[tuple[Any, ...], str]] = WeakKeyDictionary()
+_weights_digests: WeakKeyDictionary[nn.Module, tuple[int, str]] = WeakKeyDictionary()
 
 
 def weights_sha256(module: nn.Module, before: str = "", after: str = "") -> str:
     """SHA-256 of the names and weights of a module, preceded and followed by a string.
 
-    The digest is computed again after a change. Fused optimizers change weights without increasing their version, so
-    up to 64 numbers of each weight are compared, too.
+    Weights are read again only if torch has counted a change of one.
     """
     import torch
 
-    weights = dict(sorted(module.state_dict().items()))
-    versions = [(w.data_ptr(), w.is_inference() or w._version) for w in weights.values()]
-    numbers = [w.flatten()[:: w.numel() // 64 + 1].cpu().double() for w in weights.values()]
-    state = before, after, versions, torch.cat([torch.empty(0), *numbers]).numpy().tobytes()
+    version = sum(w._version for w in module.parameters() if not w.is_inference())
     known = _weights_digests.get(module)
-    if known is None or known[0] != state:
-        digest = hashlib.sha256(before.encode())
-        for name, weight in weights.items():
+    if known is None or known[0] != version:
+        digest = hashlib.sha256()
+        for name, weight in sorted(module.state_dict().items()):
             digest.update(name.encode())
             digest.update(weight.cpu().flatten().view(torch.uint8).numpy().data)
-        digest.update(after.encode())
-        known = _weights_digests[module] = state, digest.hexdigest()
-    return known[1]
+        known = _weights_digests[module] = version, digest.hexdigest()
+    return hashlib.sha256(f"{before}{known[1]}{after}".encode()).hexdigest()
 
 
 def pipeline_identity(pipeline: Any) -> str:
@@ -432,8 +396,6 @@ class OwnArtifact(pt.Artifact):
 
         Opening an artifact compares the sizes of all files, and the digests of files of up to 1 MiB.
         """
-        if self.path is pt.Artifact.NO_PATH:
-            raise ValueError(f"{self!r} has no folder: save it first")
         verify(Path(str(self.path)))
         return self
 
@@ -455,8 +417,6 @@ class BuiltArtifact(OwnArtifact):
     _folder_id: tuple[int, int] | None = None
 
     def __init__(self, path: str | os.PathLike[str], *, verbose: bool = True) -> None:
-        if "://" in os.fspath(path):  # not shown, since it may contain credentials
-            raise ValueError(f"{type(self).__name__} needs the path of a folder, not a URL")
         super().__init__(Path(path).absolute())  # files are opened later, perhaps from elsewhere
         self.verbose = verbose
 
@@ -477,8 +437,8 @@ class BuiltArtifact(OwnArtifact):
     @cached_property
     def meta(self) -> dict[str, Any]:
         """The contents of ``pt_meta.json``: sizes and origin. Raises as :func:`read_meta` does."""
-        meta, self._folder_id = _read_meta(self.path, kind_of(self), SMALL)
-        return meta
+        self._folder_id = folder_id(self.path)
+        return read_meta(self.path, kind_of(self))
 
     def _open(self, open_in: Callable[[Path], Opened]) -> Opened:
         """Opens files that ``meta`` lists; raises ValueError if another artifact has taken their place."""

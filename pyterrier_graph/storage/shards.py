@@ -137,13 +137,13 @@ def _computed(
 ) -> Iterator[tuple[int, Mapping[str, np.ndarray]]]:
     """Calls ``work`` for each input; yields numbers and results in the order in which they are done."""
     if workers == 1:
-        yield from ((number, work(given)) for number, given in inputs)
+        yield from ((number, work(batch)) for number, batch in inputs)
         return
     import joblib
 
     # an array, since joblib and Ray store a large array once instead of sending it with each call
     pickled, key = np.frombuffer(cloudpickle.dumps(work), np.uint8), uuid4().hex
-    calls = (joblib.delayed(_call)(pickled, key, number, given) for number, given in inputs)
+    calls = (joblib.delayed(_call)(pickled, key, number, batch) for number, batch in inputs)
     if workers != "ray":
         yield from joblib.Parallel(n_jobs=workers, return_as="generator_unordered")(calls)
         return
@@ -171,13 +171,13 @@ def _ray_backend() -> Iterator[int]:
 
 
 def _call(
-    pickled: np.ndarray, key: str, number: int, given: Any
+    pickled: np.ndarray, key: str, number: int, batch: Any
 ) -> tuple[int, Mapping[str, np.ndarray]]:
     """Calls the work on an input, in a worker that unpickles it once."""
     if key not in _unpickled:
         _unpickled.clear()
         _unpickled[key] = cloudpickle.loads(pickled)
-    return number, _unpickled[key](given)
+    return number, _unpickled[key](batch)
 
 
 _unpickled: dict[str, Work] = {}  # in a worker: the work that it was sent last, by its key
