@@ -34,7 +34,7 @@ from scipy.stats import mannwhitneyu
 
 import pyterrier_graph as ptg
 from experiments.harness.collection import Collection, Queries
-from experiments.harness.command import add_options, parse_counts
+from experiments.harness.command import add_options
 from experiments.harness.first_stage import bm25
 from experiments.harness.results import claim, slug, write
 from pyterrier_graph.clef_ip import (
@@ -51,7 +51,7 @@ from pyterrier_graph.evaluation.measures import MAPD, PRECD, PRES, on_documents
 from pyterrier_graph.hgat.equations import Variant
 from pyterrier_graph.hgat.negatives import Strategy
 
-DATASET = "irds:clef-ip/2013/claims-to-passages/{}/{}"
+DATASET = "irds:clef-ip/2013/claims-to-passages/{}/en"
 MEASURES: dict[str, Measure] = {
     "PRES@100": on_documents(PRES @ 100),
     "Recall@100": on_documents(R @ 100),
@@ -107,7 +107,6 @@ def command_line() -> argparse.ArgumentParser:
             int,
             "passages of a document that are handed in (all); MAP(D) and PREC(D) depend on it",
         ),
-        language=("en", "of the topics", ["en", "de", "fr"]),
         level=("subclass", "of shared IPC codes", ["subclass", "group"]),
         first_stage=("pisa", "what BM25 runs on", ["pisa", "terrier"]),
         workers=(1, "processes that read the collection"),
@@ -136,7 +135,7 @@ def command_line() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     """Runs the experiment, and returns its table."""
-    options = parse_counts(command_line(), arguments)
+    options = command_line().parse_args(arguments)
     output = options.output
     try:
         bench = prepare(options)
@@ -218,9 +217,7 @@ def prepare(options: argparse.Namespace) -> Bench:
         FileNotFoundError: If a part of the collection is missing; the message says where to get it.
     """
     patents, output = archive(), options.output
-    train_set, test_set = (
-        pt.get_dataset(DATASET.format(split, options.language)) for split in ("train", "test")
-    )
+    train_set, test_set = (pt.get_dataset(DATASET.format(split)) for split in ("train", "test"))
     train_topics, test_topics = train_set.get_topics(), test_set.get_topics()
 
     def records() -> Iterator[dict[str, Any]]:

@@ -27,7 +27,7 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -94,10 +94,9 @@ START = {
 }
 K, MASKED = 25, 0.05  # the papers'
 QUERY_TOKENS = 32
+HEADS, UNMASKED_LEARNING_RATE = 4, 1e-3
 TIMED = 1000  # documents whose encoding is timed
-PASSAGES = dict.fromkeys(
-    ("numpydoc", "numpydoc-numpy", "medquad", "trec-car"), {"passage_words": 120}
-)
+IN_PASSAGES = ("numpydoc", "numpydoc-numpy")  # their plain texts are cut; of others, each is one
 
 logger = logging.getLogger(__name__)
 
@@ -108,10 +107,6 @@ def command_line() -> argparse.ArgumentParser:
     add_options(
         command,
         "graph",
-        passage_words=(
-            int,
-            "documents are cut into passages of so many words (each is one passage)",
-        ),
         folds=([-1], "several divisions of a collection's own queries; -1: the first"),
         relations=([RELEVANT, RETRIEVED], "of GraphMean and our network"),
         k=([K], "passages of a query in the graph"),
@@ -122,7 +117,6 @@ def command_line() -> argparse.ArgumentParser:
         "models",
         encoder=(DEFAULT, "a saved DualEncoder or any encoder"),
         max_tokens=(160, "tokens of a passage"),
-        heads=(4, "attention heads"),
         baseline=(str, "what the others are tested against (dual-encoder)", [*CHOICES]),
         measures=(MEASURES, "AnswerRecall@k or Success@k is the papers' Recall@k"),
     )
@@ -138,7 +132,6 @@ def command_line() -> argparse.ArgumentParser:
         batch=(64, "queries at a time"),
         negatives=(8, "hard negatives of a query"),
         learning_rate=(3e-4, "of networks"),
-        unmasked_learning_rate=(1e-3, "of networks without edges"),
         encoder_learning_rate=(2e-6, "of the dual-encoder in joint training"),
         joint=(False, "train the dual-encoder with the papers' network and its ablations (001)"),
         preprint=(False, "one W, batches of passages, and a re-trained query encoder (000)"),
@@ -152,7 +145,7 @@ def command_line() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     """Runs the comparison, and returns its table."""
-    collection, options = parse(command_line(), PASSAGES, arguments)
+    collection, options = parse(command_line(), {}, arguments)
     if options.collection.startswith("numpydoc"):
         collection = read_see_also("numpy" if options.collection.endswith("numpy") else "all")
     if options.joint and options.preprint:
@@ -181,9 +174,8 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
     output = options.output
     options.results = deepest(map(parse_measure, options.measures), least=KEPT)
     claim(output, options, ("systems", "seeds", "k", "masked", "folds", "baseline", "measures"))
-    collection = (
-        collection if options.passage_words or collection.structured else collection.whole()
-    )
+    if not collection.structured and options.collection not in IN_PASSAGES:
+        collection = collection.whole()
     parts: list[pd.DataFrame] = []
     groups: dict[str, list[str]] = {}
     for fold in options.folds:
@@ -261,7 +253,7 @@ class Bench:
     """The data that all systems share: queries, passages, their vectors, the graphs.
 
     Args:
-        collection: Structured, or cut into passages by ``options.passage_words``.
+        collection: Of documents with nodes, or of texts that are cut into passages.
         options: See :func:`command_line`.
         fold: Which division of the collection's own queries.
         output: Folder of its graphs and runs; documents and vectors are in ``options.output``, for all folds.
@@ -279,10 +271,10 @@ class Bench:
             [self.in_graph, splits["extra"]] if "extra" in splits else [self.in_graph]
         )
         documents = options.output / "documents"
-        self.documents = collection.graph(documents, passage_words=options.passage_words or 120)
+        self.documents = collection.graph(documents)
         self.texts, self.vectors = self.documents.text_loader(), options.output / "vectors"
-        self._graphs: dict[int, ptg.QueryPassageGraph] = {}
-        self._models: dict[tuple[Any, ...], ptg.GNNEncoder] = {}
+        self.graph = cache(self._graph)
+        self.without_edges = cache(self._without_edges)
 
     @cached_property
     def encoder(self) -> ptg.DualEncoder:
@@ -306,28 +298,19 @@ class Bench:
         engine = self.options.first_stage
         return bm25(passages, self.options.output / engine, engine)
 
-    @cached_property
-    def passage_qrels(self) -> pd.DataFrame:
-        """The relevant passages of the graph's queries: of a relevant document, all passages."""
-        return relevant_passages(self.documents, self.in_graph.qrels)
-
-    def graph(self, k: int) -> ptg.QueryPassageGraph:
+    def _graph(self, k: int) -> ptg.QueryPassageGraph:
         """The graph of the training queries, with k retrieved passages of each."""
-        if k not in self._graphs:
-            graph = ptg.QueryPassageGraph(self.output / f"queries-{k}")
-            if not graph.built():
-                retriever = self.encoder.query_encoder() >> self.index.np_retriever()
-                graph.build(
-                    self.in_graph.topics, self.index, retriever, k=k, qrels=self.passage_qrels
-                )
-            if self.options.cross_encoder is not None and "features" not in graph.meta:
-                length = self.options.max_tokens + QUERY_TOKENS
-                cross_encoder = ptg.CrossEncoderReranker(
-                    self.options.cross_encoder, max_tokens=length
-                )
-                graph.add_edge_features(cross_encoder.encode_pairs, self.texts)
-            self._graphs[k] = graph
-        return self._graphs[k]
+        graph = ptg.QueryPassageGraph(self.output / f"queries-{k}")
+        if not graph.built():
+            qrels = relevant_passages(self.documents, self.in_graph.qrels)
+            retriever = self.encoder.query_encoder() >> self.index.np_retriever()
+            graph.build(self.in_graph.topics, self.index, retriever, k=k, qrels=qrels)
+        checkpoint = self.options.cross_encoder
+        if checkpoint is not None and "features" not in graph.meta:
+            length = self.options.max_tokens + QUERY_TOKENS
+            cross_encoder = ptg.CrossEncoderReranker(checkpoint, max_tokens=length)
+            graph.add_edge_features(cross_encoder.encode_pairs, self.texts)
+        return graph
 
     @property
     def _start(self) -> dict[str, float]:
@@ -335,39 +318,30 @@ class Bench:
 
     def mean(self, k: int) -> ptg.GraphMean:
         """GraphMean, tuned on the validation queries."""
-        mean = ptg.GraphMean(self.documents, self.encoder, self._start, **self._shared(k)).fit(
-            *self.dev
-        )
-        logger.info("%r", mean)
+        mean = ptg.GraphMean(self.documents, self.encoder, self._start, **self._shared(k))
+        logger.info("%r", mean.fit(*self.dev))
         return mean
 
-    def without_edges(self, seed: int, k: int) -> ptg.GNNEncoder:
+    def _without_edges(self, seed: int, k: int) -> ptg.GNNEncoder:
         """Our network without edges, trained. Passages do not aggregate from queries, so all queries give the loss."""
-        key = (WITHOUT_EDGES, seed, k)
-        if key not in self._models:
-            self._models[key] = self._fit(self._gnn(seed, k, self._unmasked(seed), edges=False))
-        return self._models[key]
+        return self._fit(self._gnn(seed, k, self._unmasked(seed), edges=False))
 
     def without_edges_mean(self, seed: int, k: int) -> ptg.GNNEncoder:
         """The network that was trained without edges, with GraphMean's numbers tuned on top of it."""
-        key = (WITHOUT_EDGES_MEAN, seed, k)
-        if key not in self._models:
-            self._models[key] = self._with_edges(seed, k, self._unmasked(seed)).tune(*self.dev)
-            logger.info("%s: %s", WITHOUT_EDGES_MEAN, self._models[key].network.weights)
-        return self._models[key]
+        return self._tuned(self._with_edges(seed, k, self._unmasked(seed)))
 
     def gnn(self, seed: int, k: int, masked: float) -> ptg.GNNEncoder:
         """The GNN-encoder, which starts at the network without edges. Its weights are tuned afterwards: see START."""
-        key = (GNN, seed, k, masked)
-        if key not in self._models:
+        if {RELEVANT, RETRIEVED} & {*self.options.relations}:
             training = self._training(seed, masked=masked)
-            if not {RELEVANT, RETRIEVED} & {
-                *self.options.relations
-            }:  # without edges of queries, none is masked
-                training = self._unmasked(seed, learning_rate=self.options.learning_rate)
-            self._models[key] = self._fit(self._with_edges(seed, k, training)).tune(*self.dev)
-            logger.info("%s: %s", GNN, self._models[key].network.weights)
-        return self._models[key]
+        else:  # without edges of queries, none is masked
+            training = self._unmasked(seed, learning_rate=self.options.learning_rate)
+        return self._tuned(self._fit(self._with_edges(seed, k, training)))
+
+    def _tuned(self, model: ptg.GNNEncoder) -> ptg.GNNEncoder:
+        """A model whose weights of relations are tuned on the validation queries."""
+        logger.info("%s", model.tune(*self.dev).network.weights)
+        return model
 
     def _with_edges(self, seed: int, k: int, training: ptg.GNNEncoderTraining) -> ptg.GNNEncoder:
         """The network that was trained without edges, with edges."""
@@ -394,11 +368,9 @@ class Bench:
         model = self._gnn(seed, k, training, config=self._config(k, **network))
         # an average has nothing to learn, but with --joint its encoder does
         learns = rate is not None or "average" not in network
-        return self._fit(model, self._denoised) if learns else model
-
-    @property
-    def _denoised(self) -> ptg.TrainingExamples | None:
-        return self.examples if self.options.teacher else None
+        return (
+            self._fit(model, self.examples if self.options.teacher else None) if learns else model
+        )
 
     @cached_property
     def examples(self) -> ptg.TrainingExamples:
@@ -433,9 +405,7 @@ class Bench:
         features = (
             None if self.options.cross_encoder is None else self.graph(k).edge_features().shape[1]
         )
-        return ptg.GNNEncoderConfig.paper(
-            **{"heads": self.options.heads, "edge_features": features} | changes
-        )
+        return ptg.GNNEncoderConfig.paper(**{"heads": HEADS, "edge_features": features} | changes)
 
     def _shared(self, k: int) -> dict[str, Any]:
         return {"query_graph": self.graph(k), "folder": self.vectors}
@@ -449,7 +419,7 @@ class Bench:
         **network: Any,
     ) -> ptg.GNNEncoder:
         """An untrained network: by a configuration, or ours with options, which starts at the weights of START."""
-        ours = {"heads": self.options.heads} | network
+        ours = {"heads": HEADS} | network
         config = config or ptg.GNNEncoderConfig(self._start, **ours)
         config = replace(config, seed=seed)
         return ptg.GNNEncoder(
@@ -477,7 +447,7 @@ class Bench:
         options = self.options
         common = {
             "epochs": options.unmasked_epochs,
-            "learning_rate": options.unmasked_learning_rate,
+            "learning_rate": UNMASKED_LEARNING_RATE,
         }
         return self._training(seed, masked=None, **common | changes)
 
@@ -538,10 +508,10 @@ class Bench:
     def _system(self, system: str, seed: int, k: int, masked: float) -> Any:
         if system == MEAN:
             return self.mean(k)
-        if system in (WITHOUT_EDGES, WITHOUT_EDGES_MEAN):
-            return (self.without_edges if system == WITHOUT_EDGES else self.without_edges_mean)(
-                seed, k
-            )
+        if system == WITHOUT_EDGES:
+            return self.without_edges(seed, k)
+        if system == WITHOUT_EDGES_MEAN:
+            return self.without_edges_mean(seed, k)
         if system == GNN:
             return self.gnn(seed, k, masked)
         return self.papers(system, seed, k, masked)

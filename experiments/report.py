@@ -4,8 +4,8 @@
     python -m experiments.report
 
 ``values/*.csv`` has a table per collection, which :mod:`experiments.transfer` writes; ``values/about.json`` names the
-version that it measured. ``values/ablation.csv.gz`` has what each mechanism changes for each query;
-``--ablation FOLDER`` makes it from what :mod:`experiments.ablation` has stored.
+version that it measured. ``values/ablation.csv.gz`` has what each mechanism that was not kept changed for each query;
+the program that measured it is not kept either: see ``results/ablation.md``.
 """
 
 from __future__ import annotations
@@ -48,21 +48,6 @@ NAMES = {
     "numpydoc-numpy-see-also": "see-also",
     "html": "PostgreSQL",
 }
-# mechanisms of experiments.ablation that are not in the package, in words
-NOT_KEPT = {
-    "today's whole default": "the default of commit 70e3b5e as a whole",
-    "1 weights per query": "weights of titles and past queries for each query",
-    "3 titles read twice": "passages encoded with and without their titles",
-    "4 titles above one passage do not count": "no weight for a title above a single passage",
-    "5 five windows": "five windows of a long passage",
-    "6 beta, as today: added": "a vector in place of missing past queries",
-    "beyond: read after a sentence of the passage before": "a passage read after a sentence of the one before",
-    "beyond: read after sentences of both neighbors": "a passage read after sentences of both neighbors",
-    "beyond: evidence finds passages": "evidence for passages that were not retrieved",
-    "beyond: feedback 0.2 of the three best": "a second search with the three best passages",
-    "beyond: vectors of neighbors 0.2": "vectors of neighboring passages added",
-    "beyond: vector of the document 0.2": "the vector of the document added",
-}
 RIVALS = {
     "": RIVAL,
     PAST: RIVAL_EVIDENCE + FITTED,
@@ -89,12 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     command = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    command.add_argument(
-        "--ablation", type=Path, help="the folder `values` of experiments.ablation"
-    )
-    options = command.parse_args(arguments)
-    if options.ablation:
-        mechanisms(options.ablation).to_csv(VALUES / MECHANISMS, index=False)
+    command.parse_args(arguments)
     PAGE.write_text(page(VALUES), encoding="utf-8")
 
 
@@ -198,32 +178,6 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table in Markdown."""
     head, *body = [f"| {' | '.join(row)} |" for row in (header, *rows)]
     return "\n".join([head, "|---" * len(header) + "|", *body])
-
-
-def mechanisms(folder: Path) -> pd.DataFrame:
-    """What the mechanisms that were not kept change for each query: ``run, mechanism, collection, difference``."""
-    from experiments.ablation_parts.mechanisms import COMPARISONS, HYBRID
-    from experiments.ablation_parts.page import Measured, Set
-
-    values = pd.concat([pd.read_csv(file, dtype={"qid": str}) for file in folder.glob("*.csv.gz")])
-    values = values[values["collection"].isin(NAMES) & (values["part"] == HYBRID)]
-    rows = []
-    for key, part in values.groupby(["encoder", "size"]):
-        measured = Measured(part)
-        for comparison in COMPARISONS:
-            if comparison.mechanism not in NOT_KEPT:
-                continue
-            label = NOT_KEPT[comparison.mechanism] + PAST * comparison.past
-            system, other = (
-                measured(comparison.past, HYBRID, name)
-                for name in (comparison.with_it, comparison.without)
-            )
-            for name in [name for name in system if name in other]:
-                change = (system[name] - other[name].reindex(system[name].index)).round(4)
-                rows.append(pd.DataFrame({"difference": change, "collection": name}))
-                rows[-1] = rows[-1].assign(run=str(Set(*key)), mechanism=label)
-    order = ["run", "mechanism", "collection", "difference"]
-    return pd.concat(rows, ignore_index=True)[order]
 
 
 # --- questions

@@ -36,11 +36,11 @@ from transformers import AutoTokenizer
 import pyterrier_graph as ptg
 from experiments.collections import read_ir_datasets
 from experiments.harness.collection import Collection, Queries
-from experiments.harness.command import LEAST_FOLDS, add_options, parse, parser
+from experiments.harness.command import add_options, parse, parser
 from experiments.harness.first_stage import bm25
 from experiments.harness.results import Results, claim, slug, tabulate
 from pyterrier_graph.encoders.names import DEFAULT, resolve
-from pyterrier_graph.graphs.hetero_graph import PASSAGE_NUMBER
+from pyterrier_graph.graphs.judgments import PASSAGE_NUMBER
 from pyterrier_graph.lgre.cross_encoder import CHECKPOINT
 from pyterrier_graph.lgre.equations import Init, WordGraph
 from pyterrier_graph.lgre.losses import Distance, Ranking
@@ -51,7 +51,9 @@ MAX_PASSAGE = f"{CROSS_ENCODER}, max passage"
 SYSTEMS = ("off-the-shelf", "cross-encoder", "max-passage", "lgre")
 PASSAGE_WORDS, PASSAGE_STRIDE = 150, 75
 GROUP_QUERIES, GROUP_FOLDS = 100, 10
-FOLDS = 5
+FOLDS, LEAST_FOLDS = 5, 3  # for training, validation and test
+ADAPT_QUERIES = 2000
+RANKING: Ranking = "hinge"  # the loss of all systems
 DEPTH, WEB_TRACK_DEPTH = 150, 100  # candidates of a query in the paper
 SMALL: dict[str, Any] = {
     "systems": ["off-the-shelf", "cross-encoder", "lgre"],
@@ -109,7 +111,6 @@ def command_line() -> argparse.ArgumentParser:
     add_options(
         command,
         "candidates",
-        run=(str, "a run in TREC's format instead of BM25's; nothing is indexed"),
         stemmer=("krovetz", "of PISA", ["krovetz", "porter2"]),
         depth=(int, "documents per query that are reranked (150; of the Web Tracks 100)"),
         folds=(int, "divide the queries at random (5, or the folds of the dataset)"),
@@ -130,7 +131,6 @@ def command_line() -> argparse.ArgumentParser:
     add_options(
         command,
         "training",
-        ranking=("hinge", "loss of all systems", get_args(Ranking)),
         epochs=(20, "epochs"),
         pairs=(512, "per epoch"),
         batch=(16, "pairs, of two documents each, at a time"),
@@ -141,7 +141,6 @@ def command_line() -> argparse.ArgumentParser:
             str,
             "dataset of ir_datasets that the checkpoint is trained on first ('': it is not)",
         ),
-        adapt_queries=(2000, "queries of it"),
         adapt_candidates=(100, "BM25's documents, among which the negatives are"),
         adapt_pairs=(10_000, "pairs"),
         adapt_learning_rate=(1e-5, "of all weights"),
@@ -199,13 +198,9 @@ def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
 def prepare(collection: Collection, options: argparse.Namespace) -> Task:
     """Finds candidates for the judged queries, and divides the queries into folds."""
     topics, qrels = collection.all_queries.sample(options.queries)
-    if options.run:
-        candidates = pt.model.add_ranks(pt.io.read_results(options.run).merge(topics, on="qid"))
-        candidates = candidates[candidates["rank"] < options.depth]
-    else:
-        path = options.output / options.first_stage
-        retriever = bm25(collection, path, options.first_stage, options.stemmer)
-        candidates = (retriever % options.depth)(topics)
+    path = options.output / options.first_stage
+    retriever = bm25(collection, path, options.first_stage, options.stemmer)
+    candidates = (retriever % options.depth)(topics)
     candidates = collection.with_texts(candidates[["qid", "query", "docno", "score", "rank"]])
     qids = set(candidates["qid"])
     qrels = qrels[qrels["qid"].isin(qids)].reset_index(drop=True)
@@ -268,16 +263,15 @@ def within(task: Task, group: pd.DataFrame) -> Task:
 
 def adapted(options: argparse.Namespace) -> str:
     """Folder of the checkpoint after training on another collection; it is trained once for the same options."""
-    names = ("adapt", "adapt_queries", "adapt_candidates", "adapt_pairs", "adapt_learning_rate")
+    names = ("adapt", "adapt_candidates", "adapt_pairs", "adapt_learning_rate")
     made_with = {
-        name: getattr(options, name)
-        for name in (*names, "encoder", "batch", "ranking", "max_tokens")
+        name: getattr(options, name) for name in (*names, "encoder", "batch", "max_tokens")
     }
     digest = hashlib.sha256(json.dumps(made_with, sort_keys=True).encode()).hexdigest()[:8]
     folder = options.output / f"adapted-{digest}"
     if not folder.exists():
         collection = read_ir_datasets(options.adapt)
-        topics, qrels = collection.all_queries.sample(options.adapt_queries)
+        topics, qrels = collection.all_queries.sample(ADAPT_QUERIES)
         path = options.output / f"adapt.{options.first_stage}"
         retriever = bm25(collection, path, options.first_stage, options.stemmer)
         found = (retriever % options.adapt_candidates)(topics)
@@ -292,7 +286,7 @@ def adapted(options: argparse.Namespace) -> str:
             encoder_learning_rate=options.adapt_learning_rate,
             batch_size=options.batch,
             pairs_per_epoch=options.adapt_pairs,
-            ranking=options.ranking,
+            ranking=RANKING,
         )
         logger.info("training %s on %s", options.encoder, options.adapt)
         reranker = ptg.CrossEncoderReranker(
@@ -364,11 +358,11 @@ def systems(
     }
 
     def cross_encoder(seed: int) -> pt.Transformer:
-        training = ptg.CrossEncoderTraining.paper(**shared, ranking=options.ranking, seed=seed)
+        training = ptg.CrossEncoderTraining.paper(**shared, ranking=RANKING, seed=seed)
         return ptg.CrossEncoderReranker(encoder, training=training, max_tokens=options.max_tokens)
 
     def lgre(seed: int, distance: Distance, layers: str, **config: Any) -> pt.Transformer:
-        loss = ptg.LGReLoss(ranking=options.ranking, distance=distance)
+        loss = ptg.LGReLoss(ranking=RANKING, distance=distance)
         chosen = None if layers == "all" else tuple(range(-int(layers), 0))
         return ptg.LGReReranker(
             encoder,

@@ -37,12 +37,12 @@ import pyterrier as pt
 from ir_measures import nDCG
 
 import pyterrier_graph as ptg
-from experiments.ablation_parts.samples import sampled
 from experiments.collections import open_collection
 from experiments.harness.collection import ALL, Collection, Queries, joined
 from experiments.harness.command import Named, add_options, show_progress
 from experiments.harness.judgments import judged_ranking, relevant_passages
 from experiments.harness.results import Results, claim, write
+from experiments.harness.samples import sampled
 from experiments.report import (
     BM25,
     CROSS,
@@ -67,6 +67,7 @@ from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 WHOLE = ("cranfield", "vaswani")  # collections of abstracts, each of which is one passage
 NO_LIMIT, PASSAGE_WORDS = 1_000_000, 120
 FOLDS = 5  # of a collection's own queries
+MEDQUAD, DEV_QUERIES = 4000, 300  # passages of MedQuAD, and validation queries, drawn at random
 DEPTH = 300  # passages of a run; a document counts by its best passage
 MEASURE = nDCG @ 10
 
@@ -86,14 +87,10 @@ def command_line() -> argparse.ArgumentParser:
     add_options(
         command,
         "sizes",
-        passages=(4000, "size of the sample of MedQuAD"),
         words=(int, "words of a sample of each collection (all of it)"),
-        dev_queries=(300, "validation queries, drawn at random"),
-        queries=(int, "test queries, drawn at random (all)"),
         encoder=(DEFAULT, "a checkpoint"),
         max_tokens=(256, "tokens of a passage"),
         max_query_tokens=(128, "tokens of a query"),
-        untrained=(False, "leave out the networks that are trained"),
         rerankers=(False, "add rerankers"),
         cross_encoder=(DEFAULT, "the checkpoint that the cross-encoder and LGRe start at"),
     )
@@ -106,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, pd.DataFrame]:
     options = command_line().parse_args(arguments)
     collections = {}
     for name, path in options.collections:
-        about = argparse.Namespace(collection=name, path=path, passages=options.passages)
+        about = argparse.Namespace(collection=name, path=path, passages=MEDQUAD)
         collections[name] = sampled(open_collection(about), options.words)
     return run(collections, options)
 
@@ -115,7 +112,7 @@ def run(
     collections: Mapping[str, Collection], options: argparse.Namespace
 ) -> dict[str, pd.DataFrame]:
     """Compares the systems. Returns the table of each collection."""
-    claim(options.output, options, ("collections", "values", "untrained", "rerankers"))
+    claim(options.output, options, ("collections", "values", "rerankers"))
     encoder = SentenceEncoder(
         options.encoder,
         max_passage_tokens=options.max_tokens,
@@ -225,10 +222,10 @@ class Fold:
     """
 
     def __init__(self, corpus: Corpus, number: int, folder: Path) -> None:
-        self.corpus, self.folder, options = corpus, folder, corpus.options
-        split = corpus.collection.split(fold=number, dev_queries=options.dev_queries)
+        self.corpus, self.folder = corpus, folder
+        split = corpus.collection.split(fold=number, dev_queries=DEV_QUERIES)
         self.past, self.dev = split["train"], split["dev"]
-        self.test = split["test"].sample(options.queries)
+        self.test = split["test"]
         more = [split["extra"]] if "extra" in split else []
         self.train: Queries = joined([self.past, *more])
         self.index_with_past = cache(partial(self._with_past, "index"))
@@ -256,9 +253,8 @@ class Fold:
             RIVAL_EVIDENCE + FITTED: lambda: self.rival_with_past().fit(*self.dev).hybrid(DEPTH),
             INDEX + FITTED: lambda: self.index_with_past().fit(*self.dev).hybrid(DEPTH),
         }
-        if not corpus.options.untrained:
-            systems[NETWORK + TRAINED] = partial(self._network, edges=False)
-            systems[GNN + TRAINED] = partial(self._network, edges=True)
+        systems[NETWORK + TRAINED] = partial(self._network, edges=False)
+        systems[GNN + TRAINED] = partial(self._network, edges=True)
         if corpus.options.rerankers:
             systems[MAXSIM] = lambda: self._first(100) >> corpus.maxsim
             systems[HGAT] = self._hgat
@@ -281,7 +277,6 @@ class Fold:
     def _network(self, *, edges: bool) -> pt.Transformer:
         """A network trained on the training queries."""
         index = self.index_with_past()
-        assert index.version is not None
         gnn = ptg.GNNEncoder(
             index.graph,
             self.corpus.encoder,

@@ -1,4 +1,4 @@
-"""HTML in notebooks: cards of objects, and the colors, texts and bars that explanations and plots share."""
+"""HTML in notebooks: cards of objects, and the colors, names and bars that explanations and plots share."""
 
 from __future__ import annotations
 
@@ -19,11 +19,6 @@ PLUS, MINUS = COLORS[0], COLORS[4]  # what adds to a score, and what takes from 
 TEXT = 9  # points, of the smallest text
 WIDEST = 9.0  # inches, of a picture: what a notebook shows in a window of 1100 pixels
 NAME_WIDTH = 48
-HEIGHT = 116  # pixels of a result
-LIGHTEST, DARKEST = (
-    0.08,
-    0.42,
-)  # opacity of the color behind a word: of the weakest and of the strongest one
 
 # Texts have the color of the page around them, so that a page may be light or dark; only marks and areas have colors.
 CSS = f"""
@@ -35,20 +30,11 @@ CSS = f"""
 .ptg code {{ display: block; background: none; color: inherit; white-space: pre-wrap; }}
 .ptg .title {{ font-weight: bold; }}
 .ptg .quiet {{ opacity: 0.85; font-size: 12px; }}
-.ptg .one-line {{ white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }}
 .ptg .row {{ display: flex; flex-wrap: wrap; gap: 8px 24px; align-items: flex-start; }}
 .ptg .wide {{ max-width: 100%; overflow-x: auto; }}
-.ptg .swatch {{ display: inline-block; width: 12px; height: 12px; margin-right: 4px; border-radius: 2px; }}
 .ptg .block {{ border-left: 4px solid {NEUTRAL}; padding: 2px 0 2px 10px; margin: 8px 0; }}
 .ptg .bar {{ display: inline-block; height: 10px; border-radius: 2px; vertical-align: middle; }}
 .ptg .number {{ font-variant-numeric: tabular-nums; }}
-.ptg mark {{ color: inherit; border-radius: 3px; padding: 0 1px; }}
-.ptg mark.minus {{ text-decoration: underline dotted; }}
-.ptg .result {{ height: {HEIGHT}px; overflow: hidden; padding: 4px 8px; border: 1px solid #8888; border-radius: 6px; }}
-.ptg .result.judged {{ border-left-width: 5px; }}
-.ptg .text {{ display: -webkit-box; -webkit-box-orient: vertical; -webkit-line-clamp: 3; overflow: hidden; }}
-.ptg .compared {{ display: flex; gap: 12px; min-width: min-content; }}
-.ptg .column {{ flex: 1 1 240px; min-width: 220px; display: flex; flex-direction: column; gap: 8px; }}
 """.strip()
 
 BAR = 120  # pixels, of the longest bar
@@ -109,19 +95,6 @@ class HtmlDisplay:
         return card(facts, picture, title or repr(self))
 
 
-class Page:
-    """HTML that a notebook shows, and the same as text."""
-
-    def __init__(self, html: str, text: str) -> None:
-        self.html, self.text = html, text
-
-    def __repr__(self) -> str:
-        return self.text
-
-    def _repr_html_(self) -> str:
-        return self.html
-
-
 def card(facts: Mapping[str, Any], picture: str, title: str) -> str:
     """A table of facts about an object, and its picture."""
     rows = "".join(
@@ -158,43 +131,24 @@ def pipeline_name(transformer: Any) -> str:
     import pyterrier as pt
 
     if isinstance(transformer, pt.Compose):
-        parts: Any = pt.inspect.subtransformers(transformer)["transformers"]
-        return " >> ".join(map(pipeline_name, parts))
+        stages: Any = pt.inspect.subtransformers(transformer)["transformers"]
+        return " >> ".join(map(pipeline_name, stages))
     own = type(transformer).__str__ is not object.__str__
     return str(transformer) if own else type(transformer).__name__
 
 
-def relation(path: str, color: str = "") -> str:
-    """A relation in words, with its path as the tooltip and, if wanted, a swatch of its color."""
-    swatch = f'<span class="swatch" style="background: {color}"></span>' if color else ""
-    return f'<span title="{escape(path)}">{swatch}{escape(in_words(path))}</span>'
+def relation(path: str) -> str:
+    """A relation in words, with its path as the tooltip."""
+    return f'<span title="{escape(path)}">{escape(in_words(path))}</span>'
 
 
-def bar(part: float, largest: float) -> str:
+def bar(score: float, largest: float) -> str:
     """A number as a bar and in digits."""
-    width = math.ceil(BAR * min(1.0, abs(part) / largest)) if largest else 0
-    color = PLUS if part >= 0 else MINUS
+    width = math.ceil(BAR * min(1.0, abs(score) / largest)) if largest else 0
+    color = PLUS if score >= 0 else MINUS
     drawn = f'<span class="bar" style="width: {width}px; background: {color}"></span>'
     space = f'<span style="display: inline-block; width: {BAR}px">{drawn}</span>'
-    return f'{space} <span class="number">{part:+.3f}</span>'
-
-
-def marked(
-    text: str, parts: Iterable[tuple[int, int, float]], largest: float, *, numbers: bool = True
-) -> str:
-    """A text with marked spans (start, end, part of the score), whose tooltips have the parts if ``numbers``."""
-    out, place = [], 0
-    for start, end, part in sorted(parts):
-        share = max(-1.0, min(1.0, part / largest)) if largest else 0.0
-        kind = ' class="minus"' if part < 0 else ""
-        style = f'style="background: {marked_color(share)}"' + (
-            f' title="{part:+.3f}"' if numbers else ""
-        )
-        out.append(
-            f"{escape(text[place:start])}<mark{kind} {style}>{escape(text[start:end])}</mark>"
-        )
-        place = end
-    return "".join([*out, escape(text[place:])])
+    return f'{space} <span class="number">{score:+.3f}</span>'
 
 
 def _formatted(fact: Any) -> str:
@@ -234,11 +188,3 @@ def shortened(text: str, width: int = NAME_WIDTH) -> str:
         if len(text) <= width
         else f"{text[: (width - 1) * 2 // 3]}…{text[-((width - 1) // 3) :]}"
     )
-
-
-def marked_color(share: float) -> str:
-    """The color behind a word that adds this share, from -1 to 1, of what the strongest word adds."""
-    red, green, blue = (
-        int((PLUS if share >= 0 else MINUS)[start : start + 2], 16) for start in (1, 3, 5)
-    )
-    return f"rgba({red}, {green}, {blue}, {LIGHTEST + (DARKEST - LIGHTEST) * abs(share):.2f})"

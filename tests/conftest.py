@@ -48,6 +48,8 @@ os.environ |= {
     "OMP_NUM_THREADS": "1",
 }
 
+os.environ.setdefault("TESTS_CORPORA", f"{_HOME.name}/corpora")  # one folder for all processes
+
 settings.register_profile(
     "tests", max_examples=15, deadline=None, suppress_health_check=[*HealthCheck]
 )
@@ -95,38 +97,55 @@ def home(miniature: Miniature, monkeypatch: pytest.MonkeyPatch) -> Path:
     return miniature.home
 
 
-NOTEBOOKS = "test_notebooks.py"
-LONGEST = (
-    NOTEBOOKS,
-    "test_graph_index.py",
-    "test_workers.py",
-    "test_examples.py",
-)  # a few tests of a minute or more
+# Files with long tests that share nothing: each test is run by any process, those of other files by one.
+DIVIDED = ("test_notebooks.py", "test_documentation.py", "test_experiments.py", "test_examples.py")
 
 
-class FilesAndNotebooks(LoadFileScheduling):
-    """The tests of a file are run by one process, but those of notebooks by any: each takes a minute or more."""
+class FilesAndTests(LoadFileScheduling):
+    """Divides files between processes, and the tests of some files."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return nodeid if f"{NOTEBOOKS}::" in nodeid else str(super()._split_scope(nodeid))
+        file = nodeid.partition("::")[0]
+        return nodeid if file.endswith(DIVIDED) else str(super()._split_scope(nodeid))
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesAndNotebooks:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesAndTests:
     """How tests are divided between processes."""
-    return FilesAndNotebooks(config, log)
+    return FilesAndTests(config, log)
 
 
 @pytest.hookimpl(trylast=True)  # without the tests that are not run
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The files that take longest come first, so that no process waits for another one in the end."""
+    """Slow tests come first, then those of large files, so that no process waits for another one in the end."""
     sizes = Counter(item.path for item in items)
-    items.sort(key=lambda item: (item.path.name not in LONGEST, -sizes[item.path]))
+    items.sort(key=lambda item: (item.get_closest_marker("slow") is None, -sizes[item.path]))
 
 
 def pytest_collection_finish() -> None:
     """A Trainer collects garbage before it starts: going through all that was imported takes longer than training."""
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture(scope="session")
+def short_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package of the encoder, with one of its six layers."""
+    import shortcuts
+
+    return shortcuts.short_encoder(tmp_path_factory.mktemp("short-encoder"))
+
+
+@pytest.fixture(autouse=True)
+def _shortcuts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slow tests take them."""
+    if request.node.get_closest_marker("slow"):
+        import shortcuts
+
+        folder = request.getfixturevalue("short_encoder") / "model"
+        monkeypatch.setattr("pyterrier_graph.encoders.names.packaged", lambda: folder)
+        monkeypatch.setattr(
+            "pyterrier_graph.datasets.numpydoc.build_corpus", shortcuts.stored_corpus
+        )
 
 
 @pytest.fixture

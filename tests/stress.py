@@ -33,7 +33,7 @@ from trainings import FORK
 
 import pyterrier_graph as ptg
 from pyterrier_graph.encoders import stored_vectors
-from pyterrier_graph.graph_mean import codes, contextual_index
+from pyterrier_graph.graph_mean import contextual_index, nearest
 from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 
 TOPICS = pd.DataFrame({"qid": ["1", "2"], "query": ["alpha mu", "kappa iota"]})
@@ -208,7 +208,7 @@ def main(*given: str) -> None:
     warnings.simplefilter("ignore")
     os.environ |= {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
     torch.set_num_threads(1)  # threads of OpenMP do not survive a fork, which makes encoding slow
-    contextual_index.LARGE, codes.SAMPLE, stored_vectors.PASSAGES_AT_ONCE = 9, 624, 2
+    contextual_index.LARGE, nearest.SAMPLE, stored_vectors.TEXTS_PER_SHARD = 9, 624, 2
     checkpoint()
     for name, rounds in zip(given[::2], map(int, given[1::2]), strict=True):
         with tempfile.TemporaryDirectory() as folder:

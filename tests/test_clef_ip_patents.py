@@ -76,7 +76,7 @@ def test_a_short_paragraph_in_capitals_is_a_heading() -> None:
 
 def test_full_patent() -> None:
     patent = parse_patent(FULL.encode(), DOCNO)
-    assert (patent.docno, patent.language, patent.title) == (DOCNO, "EN", "A method")
+    assert (patent.doc_id, patent.language, patent.title) == (DOCNO, "EN", "A method")
     assert patent.codes == (
         *(
             "C07C",
@@ -90,7 +90,8 @@ def test_full_patent() -> None:
             "A01B",
         ),
     )
-    assert patent.citations == ("JP-5708229-B2", "EP-0968118-A1")
+    cited = [target for _, _, target in patent.references]
+    assert cited == ["JP-5708229-B2", "EP-0968118-A1"]
     assert patent.abstract == "a method for H2O α"
     assert outline(patent) == [
         ("A method", "Abstract"),

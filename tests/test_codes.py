@@ -17,7 +17,7 @@ from test_graph_index import TOPICS, made
 import pyterrier_graph as ptg
 from pyterrier_graph.checks import SpeedWarning
 from pyterrier_graph.encoders.stored_vectors import encoder_name
-from pyterrier_graph.graph_mean import codes, contextual_index
+from pyterrier_graph.graph_mean import contextual_index, nearest
 from pyterrier_graph.graph_mean.contextual_index import encoder_of, write_index
 
 pytest.importorskip("faiss")
@@ -52,7 +52,7 @@ def index(folder: Path) -> ptg.ContextualIndex:
 def test_approximate_results_are_nearly_the_exact_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(codes, "MIN_CANDIDATES", 100)
+    monkeypatch.setattr(nearest, "MIN_CANDIDATES", 100)
     expected = np.stack(QUERIES["query_vec"]) @ VECTORS.T
     made = index(tmp_path)
     exact = made.retriever(20, exact=True)(QUERIES)
@@ -62,9 +62,16 @@ def test_approximate_results_are_nearly_the_exact_ones(
     np.testing.assert_allclose(found["score"], literal, rtol=1e-5)
     common = found.merge(exact, on=["qid", "docno"])
     assert 0.9 <= len(common) / len(exact) < 1  # else nothing would be tested
-    monkeypatch.setattr(codes, "MIN_CANDIDATES", PASSAGES)
-    pd.testing.assert_frame_equal(made.retriever(20)(QUERIES), exact)
+    monkeypatch.setattr(nearest, "MIN_CANDIDATES", PASSAGES)
+    monkeypatch.setattr(nearest, "SEARCHED", nearest.LISTS)
+    pd.testing.assert_frame_equal(index(tmp_path / "all lists").retriever(20)(QUERIES), exact)
     assert repr(made.retriever(20, exact=True)).endswith("retriever(20, exact=True)")
+
+
+def test_all_passages_are_found_if_all_are_asked_for(tmp_path: Path) -> None:
+    made, one = index(tmp_path), QUERIES.head(1)
+    exact = made.retriever(PASSAGES, exact=True)
+    pd.testing.assert_frame_equal(made.retriever(PASSAGES)(one), exact(one))
 
 
 def test_a_large_graph_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,8 +87,7 @@ def test_an_ordinary_index(base: FlexIndex, tmp_path: Path) -> None:
 def test_wrong_vectors(base: FlexIndex, tmp_path: Path) -> None:
     """Nothing appears at the path."""
     for wrong, message in [
-        (lambda vectors: vectors[:-1], r"must .* \(40, 8\).*float32 .* \(39, 8\)"),
-        (lambda vectors: vectors.astype(int), "must be floating point .* int64"),
+        (lambda vectors: vectors[:-1], r"of shape \(40, 8\), got \(39, 8\)"),
         (lambda vectors: vectors * np.nan, "is not finite"),
     ]:
         with pytest.raises(ValueError, match=message):

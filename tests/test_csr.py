@@ -51,7 +51,7 @@ def test_rows(kind, lists, data):
     position, elements = csr.select(numbers(rows, kind))
     expected = [(place, element) for place, row in enumerate(rows) for element in lists[row]]
     assert [*zip(position.tolist(), elements.tolist(), strict=True)] == expected
-    _, place = csr.places(numbers(rows, kind))
+    _, place = csr.positions(numbers(rows, kind))
     assert csr.indices[place].tolist() == elements.tolist()
     kept = csr.filter(csr.indices % 2 == 0)
     assert rows_of(kept) == [[element for element in row if element % 2 == 0] for row in lists]
@@ -95,18 +95,6 @@ def test_conversion():
     moved = there.to("cpu", copy=True)
     assert rows_of(moved) == rows_of(csr)
     assert moved.data["scores"].data_ptr() != there.data["scores"].data_ptr()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((np.array([0, 2]), np.array([1])), "from 0 to 1 elements, it goes from 0 to 2"),
-        ((np.array([1, 2]), np.array([1])), "it goes from 1 to 2"),
-    ],
-)
-def test_arrays_that_do_not_fit(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        CSR(*arguments)
 
 
 @pytest.mark.parametrize("rows", [[-1], [0, 3]])

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pyterrier_graph.documents.document import (
@@ -23,7 +23,7 @@ from pyterrier_graph.documents.document import (
     StructuredDocument,
     split_passage_id,
 )
-from pyterrier_graph.graphs import builder, passages
+from pyterrier_graph.graphs import builder
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.graphs.hetero_graph import (
     HeteroGraph,
@@ -31,7 +31,6 @@ from pyterrier_graph.graphs.hetero_graph import (
     check_relations,
     paper_relations,
 )
-from pyterrier_graph.graphs.passages import ExpandContext
 
 PAPER = tuple(
     f"{name}{end}" for name in ("order", "structural", "internal", "external") for end in ("", "_i")
@@ -157,6 +156,7 @@ def corpora(draw) -> list[StructuredDocument]:
                 tuple(draw(codes)),
             )
         )
+    assume(any(document.passages() for document in documents))
     return documents
 
 
@@ -378,7 +378,7 @@ def test_plain_documents_are_split(tmp_path):
         ),
         ([], "the corpus has none"),
         ([{"docno": "a", "text": "x"}, {"docno": "a", "text": "y"}], "'a' comes twice"),
-        ([{"docno": "a", "text": float("nan")}], "document 'a' has neither"),
+        ([{"docno": "a", "text": float("nan")}], "document 'a': text cannot be read"),
         ([{"docno": "a\0", "text": "x"}], "NUL"),
         (["docno"], "not of 'docno'"),
         (
@@ -473,9 +473,6 @@ def test_passages(graph):
     )
 
 
-# --- other libraries
-
-
 def test_corpus_graph_over_passages(graph, tmp_path):
     corpus = graph.corpus_graph(["example", "order", "order_i"], 2, tmp_path / "corpus")
     passages = [record["docno"] for record in graph.get_corpus_iter()]
@@ -491,94 +488,3 @@ def test_corpus_graph_over_passages(graph, tmp_path):
     }
     assert corpus.neighbours(0).tolist() == [1, 0]
     assert isinstance(pt.Artifact.load(str(tmp_path / "corpus")), type(corpus))
-
-
-# --- texts of neighbors
-
-FOUND = pd.DataFrame(
-    {"qid": "1", "docno": ["numpy.dot%p1", "numpy.vdot%p0"], "score": [1.0, 2.0]}, index=[7, 3]
-)
-TestWiden = pt.testing.transformer_test_class(lambda: a_graph().widen("order", 10))
-
-
-def test_bad_input():
-    with pytest.raises(
-        ValueError, match="no relation 'next' of the path 'order/next'; it has order"
-    ):
-        a_graph().widen(["titles", "order/next"], 9)
-    with pytest.raises(KeyError, match=r"put graph.passages\(\) before"):
-        a_graph().widen("titles", 9)(FOUND.assign(docno="numpy.dot"))
-
-
-def widened(
-    graph: HeteroGraph, ranking: list[str], relations: list[str], most: int
-) -> list[tuple[str, list[str]]]:
-    """Text and ids of each result of a query, the best first."""
-    targets = graph.nodes_of(ranking).tolist()
-    seen, made = {*targets}, []
-    for target in targets:
-        tried, part = {graph.texts([target])[0]}, [target]
-        for relation in relations:
-            reached = graph.neighbors(np.array([target]), relation)[1].tolist()
-            for node in sorted(reached, key=lambda node: (abs(node - target), node))[:3]:
-                text, used = graph.texts([node])[0], len(" ".join(graph.texts(part)).split())
-                if (
-                    text.split()
-                    and text not in tried
-                    and node not in seen
-                    and used + len(text.split()) <= most
-                ):
-                    part.append(node)
-                tried.add(text)
-        seen |= {*part}
-        part.sort(key=lambda node: (graph.document[node] != graph.document[target], node))
-        made.append(("\n".join(graph.texts(part)), graph.ids_of(part)))
-    return made
-
-
-PATHS = [
-    "titles",
-    "order",
-    "order_i",
-    "structural/structural_i",
-    "structural_i",
-    "structural_i/order",
-    "external",
-]
-
-
-@given(
-    corpora(),
-    st.lists(st.sampled_from(PATHS), max_size=4),
-    st.integers(1, 9),
-    st.booleans(),
-    st.data(),
-)
-def test_widened_texts_are_the_literal_ones(documents, relations, max_words, ranked, data):
-    texts = st.sampled_from(["", " ", "a", "b", "c d", "e f", "g h i", "j k l m"])
-    new = [
-        replace(one, nodes=[node._replace(text=data.draw(texts)) for node in one.nodes])
-        for one in documents
-    ]
-    graph = MemoryGraph.from_documents(new)
-    ids = st.lists(
-        st.sampled_from(graph.ids_of(np.arange(graph.num_nodes))), unique=True, max_size=3
-    )
-    rankings = {qid: data.draw(ids) for qid in "21"}
-    results = [
-        (qid, docno, rank, -rank)
-        for qid, ranking in rankings.items()
-        for rank, docno in enumerate(ranking)
-    ]
-    run = pd.DataFrame(results, columns=["qid", "docno", "rank", "score"]).sample(
-        frac=1, random_state=len(results)
-    )
-    with mock.patch.object(passages, "MOST", 3):
-        out = ExpandContext(graph, relations, max_words)(
-            run.drop(columns="score" if ranked else "rank")
-        )
-    for qid, ranking in rankings.items():
-        rows = out[out["qid"] == qid].set_index("docno").loc[ranking]
-        assert [*zip(rows["text"], rows["nodes"], strict=True)] == widened(
-            graph, ranking, relations, max_words
-        )

@@ -183,8 +183,6 @@ def test_code_runs(page: Path, home: Path, tmp_path: Path, monkeypatch: pytest.M
     )  # joblib's processes of an earlier test are in another folder
     namespace = what_a_reader_has(page, monkeypatch) if code else {}
     for block in code:
-        if "pyterrier_rag" in block:
-            continue  # it is not a dependency
         exec(compile(block, page, "exec"), namespace)
 
 

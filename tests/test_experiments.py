@@ -27,6 +27,7 @@ from experiments import (
     gpu_check,
     papers,
     scale,
+    search_at_scale,
     text_rerankers,
 )
 from experiments.collections.ir_datasets import read_questions
@@ -43,45 +44,42 @@ ENCODER = ["--encoder", tiny.checkpoint(positions=256)]
 
 
 class Run(NamedTuple):
-    """An experiment's arguments, the collection that it opens, and the systems of its table."""
+    """An experiment, its arguments after those of the paper's table, its collection and its systems.
 
-    arguments: str
+    ``systems`` are those of the arguments, which replace the table's.
+    """
+
+    module: Any
     collection: Any
-    systems: str
+    arguments: str
+    systems: str = ""
 
 
 PAIR = (
     "--negatives 1 --depth 6 --epochs 1 --batch 4 --max-tokens 8 "
     "--teacher-pairs 4 --teacher-epochs 1 --dev-queries 4"
 )
-LGRE = (
-    f"--encoder {cross_encoder()} --depth 6 --queries 6 --folds 3 --max-tokens 32 --epochs 1 --pairs 2 --batch 2 "
-    "--init identity --learning-rate 0.01 --encoder-learning-rate 0.01"
-)
-GNN_SIZES = "--epochs 1 --batch 8 --negatives 1 --heads 2 --max-tokens 8 --dev-queries 4"
-GNN = f"{GNN_SIZES} --unmasked-epochs 1 --measures RR@10 R@5"
+GNN = "--epochs 1 --batch 8 --negatives 1 --max-tokens 8 --dev-queries 4"
 RUNS = {
-    "text_rerankers": Run(
-        f"texts {LGRE} --systems off-the-shelf cross-encoder max-passage lgre --layers 1 all",
+    "pair table3": Run(dual_encoders, texts, f"{PAIR} --unlabeled-share 0.5 --hide 0.1"),
+    "lgre table4": Run(
+        text_rerankers,
         texts,
-        "BM25; off the shelf; cross-encoder; cross-encoder, max passage; LGRe, layers 1; LGRe, layers all",
+        "--depth 6 --queries 6 --folds 3 --max-tokens 32 --epochs 1 --pairs 2 --batch 2 --layers 1 --init identity "
+        "--learning-rate 0.01 --encoder-learning-rate 0.01 "
+        "--systems off-the-shelf cross-encoder max-passage lgre",
+        "BM25; off the shelf; cross-encoder; cross-encoder, max passage",
     ),
-    "dual_encoders": Run(
-        f"texts {PAIR} --unlabeled-share 0.5 --hide 0.1 --systems in-batch-negatives pair --alpha 0.1 0.3 "
-        "--thresholds 0.9/0.1 0.8/0.2",
-        texts,
-        "BM25; off the shelf; in-batch negatives; PAIR; PAIR, alpha = 0.3; PAIR, 0.8/0.2; "
-        "PAIR, 0.8/0.2, alpha = 0.3",
-    ),
-    "contextual_indexes": Run(
-        f"texts {GNN} --k 3 25 --folds 0 --cross-encoder {cross_encoder()} "
-        "--systems bm25 dual-encoder graphmean gnnencoder papers-network papers-network-average-0-5",
+    "gnn-encoder table4": Run(
+        contextual_indexes,
         lambda: texts(4),
-        "BM25; papers' network, average 0.5; papers' network, average 0.5, k = 3; "
-        "dual-encoder; GraphMean; GraphMean, k = 3; GNNEncoder; GNNEncoder, k = 3; papers' network; "
-        "papers' network, k = 3",
+        f"{GNN} --unmasked-epochs 1 --k 3 25 --folds 0 --cross-encoder {cross_encoder()} --measures RR@10 R@5 "
+        "--systems bm25 dual-encoder graphmean gnnencoder papers-network papers-network-average-0-5",
+        "BM25; dual-encoder; papers' network, average 0.5; papers' network, average 0.5, k = 3; GraphMean; "
+        "GraphMean, k = 3; GNNEncoder; GNNEncoder, k = 3; papers' network; papers' network, k = 3",
     ),
-}  # fmt: skip
+    "gnn-encoder-preprint table4": Run(contextual_indexes, texts, f"{GNN} --passage-batch 8"),
+}
 
 
 def patched(module: Any, collection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,37 +95,43 @@ def patched(module: Any, collection: Any, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", RUNS)
-def test_an_experiment(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    module: Any = importlib.import_module(f"experiments.{name}")
-    run = RUNS[name]
-    patched(module, run.collection, monkeypatch)
-    if name == "dual_encoders":
-        assert module.Bench(
-            texts(1), options(module, tmp_path / "teacher", f"texts {PAIR}")
-        ).teacher.probabilities
-        monkeypatch.setattr(module.Bench, "teacher", TEACHER)
-    arguments = [*ENCODER, *run.arguments.split(), "--output", str(tmp_path)]
-    table = module.main(arguments)
-    shown = table.drop(columns="queries", errors="ignore")
-    assert shown.notna().all(axis=None) and len(table)
-    found = set(
-        table.index
-        if table.index.name == "system" or not table.columns.isin(["system"]).any()
-        else table["system"]
+@pytest.mark.parametrize("table", RUNS)
+def test_a_table(table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The published values stand beside ours, and a second call trains nothing."""
+    module, collection, arguments, systems = RUNS[table]
+    patched(module, collection, monkeypatch)
+    monkeypatch.setattr(dual_encoders.Bench, "teacher", TEACHER)
+    encoder = cross_encoder() if module is text_rerankers else tiny.checkpoint(positions=256)
+    given = (
+        f"{table} --collection texts --output {tmp_path} --encoder {encoder} {arguments}".split()
     )
-    assert found == set(run.systems.split("; "))
+    ours = papers.main(given)
+    assert ours is not None and ours.notna().all(axis=None)
+    paper, name = table.split()
+    published = pd.read_csv(io.StringIO(papers.tables()[paper][name]["published"]), dtype=str)
+    values = [column for column in ours if column.endswith(" (published)")]
+    assert ours[values].to_numpy().tolist() == published.iloc[:, 1:].to_numpy().tolist()
+    assert len(values) == published.shape[1] - 1 == (ours.shape[1] - 1) / 2
+    assert ours.iloc[:, 0].tolist() == published.iloc[:, 0].tolist()
+    found = pd.read_csv(tmp_path / "results.csv")
+    assert found.notna().all(axis=None)
+    assert {*systems.split("; ")} - {""} <= {*found["system"]}
     for model, method in (
-        (ptg.HGATReranker, "fit"),
         (ptg.LGReReranker, "fit"),
         (ptg.CrossEncoderReranker, "fit"),
         (ptg.GNNEncoder, "fit"),
         (ptg.DualEncoder, "fit_examples"),
     ):
         monkeypatch.setattr(model, method, lambda *_, **__: pytest.fail("trained again"))
-    pd.testing.assert_frame_equal(module.main(arguments), table)
-    with pytest.raises(SystemExit, match="runs made with other options"):
-        module.main([*arguments, "--dev-queries", "3"])
+    pd.testing.assert_frame_equal(papers.main(given), ours)
+
+
+@pytest.mark.slow
+def test_the_teacher_of_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    patched(dual_encoders, texts, monkeypatch)
+    given = [*ENCODER, "texts", *PAIR.split(), "--output", str(tmp_path)]
+    options = dual_encoders.command_line().parse_args(given)
+    assert dual_encoders.Bench(texts(1), options).teacher.probabilities
 
 
 @pytest.mark.slow
@@ -154,6 +158,14 @@ def test_scale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> 
 
     monkeypatch.setattr(scale, "in_process", in_process)
     assert len(scale.main(["--passages", "60", "--folder", str(tmp_path)])) == len(scale.STEPS)
+
+
+@pytest.mark.slow
+def test_search_at_scale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("faiss")
+    patched(search_at_scale, texts, monkeypatch)
+    table = search_at_scale.main(f"texts --output {tmp_path} --vectors 2000 --queries 3".split())
+    assert (table["recall"].loc[:, 1000] > 0.9).all() and (table["codes, ms"] > 0).all()
 
 
 @pytest.mark.slow
@@ -244,41 +256,6 @@ def test_the_page_of_a_paper_has_its_tables(paper: str) -> None:
     assert papers.page(paper) in file.read_text("utf-8")
 
 
-COMPUTED = {
-    "pair table3": (dual_encoders, texts, f"{PAIR} --unlabeled-share 0.5"),
-    "lgre table4": (text_rerankers, texts, LGRE.replace(f"--encoder {cross_encoder()} ", "")),
-    "gnn-encoder table3": (
-        contextual_indexes,
-        texts,
-        f"{GNN_SIZES} --cross-encoder {cross_encoder()}",
-    ),
-    "gnn-encoder table4": (contextual_indexes, texts, f"{GNN_SIZES}"),
-    "gnn-encoder-preprint table4": (contextual_indexes, texts, f"{GNN_SIZES} --passage-batch 8"),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("table", COMPUTED)
-def test_published_values_stand_beside_ours(
-    table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A table has the paper's rows and columns on other collections, too."""
-    module, collection, sizes = COMPUTED[table]
-    patched(module, collection, monkeypatch)
-    monkeypatch.setattr(dual_encoders.Bench, "teacher", TEACHER)
-    encoder = ["--encoder", cross_encoder()] if module is text_rerankers else ENCODER
-    given = [*table.split(), "--collection", "texts", "--output", str(tmp_path), *encoder]
-    ours = papers.main([*given, *sizes.split()])
-    assert ours is not None and ours.notna().all(axis=None)
-    paper, name = table.split()
-    published = pd.read_csv(io.StringIO(papers.tables()[paper][name]["published"]), dtype=str)
-    values = [column for column in ours if column.endswith(" (published)")]
-    assert ours[values].to_numpy().tolist() == published.iloc[:, 1:].to_numpy().tolist()
-    assert len(values) == published.shape[1] - 1 == (ours.shape[1] - 1) / 2
-    assert ours.iloc[:, 0].tolist() == published.iloc[:, 0].tolist()
-    assert (tmp_path / "published.csv").exists()
-
-
 # --- HGAT on patents
 
 
@@ -328,10 +305,3 @@ def test_patents(
         run = pd.read_csv(file, dtype=str)
         assert {*run["qid"]} == tested
         assert run.groupby(["qid", run["docno"].str.partition("%p")[0]]).size().max() == 3
-
-
-# --- what each system learns from
-
-
-def options(module: Any, folder: Path, arguments: str) -> Any:
-    return module.command_line().parse_args([*ENCODER, *arguments.split(), "--output", str(folder)])

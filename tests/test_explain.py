@@ -1,4 +1,4 @@
-"""Explanations: their parts add up to scores, their words are those of the texts, and no text becomes HTML."""
+"""Explanations: their contributions add up to scores."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 import tiny
+from html_reader import HOSTILE, Reader
 
 import pyterrier_graph as ptg
 from pyterrier_graph.html import in_words
@@ -61,12 +62,12 @@ def product(model: Any) -> float:
 @pytest.mark.parametrize("make", [maxsim, hgat, lambda: maxsim(titles=True)])
 def test_parts_of_rerankers_add_up_to_the_score(make: Any) -> None:
     model = make()
-    found = ptg.explain(model, QUERY, DOCNO)
-    assert found.frame["score"].sum() == pytest.approx(found.score, abs=1e-5)
-    assert found.score == pytest.approx(score_of(model), abs=1e-4)
-    assert found.frame["relation"][0] == "own" and found.frame["source"][0] == DOCNO
-    assert len({*found.frame["relation"]}) > 1
-    assert found.titles == "alpha - lambda"
+    explanation = ptg.explain(model, QUERY, DOCNO)
+    assert explanation.frame["score"].sum() == pytest.approx(explanation.score, abs=1e-5)
+    assert explanation.score == pytest.approx(score_of(model), abs=1e-4)
+    assert explanation.frame["relation"][0] == "own" and explanation.frame["source"][0] == DOCNO
+    assert len({*explanation.frame["relation"]}) > 1
+    assert explanation.titles == "alpha - lambda"
 
 
 @pytest.mark.parametrize(
@@ -81,22 +82,19 @@ def test_parts_of_rerankers_add_up_to_the_score(make: Any) -> None:
 )
 def test_parts_of_dense_models_add_up_to_the_score(make: Any) -> None:
     model = make()
-    found = ptg.explain(model, QUERY, DOCNO)
-    assert found.frame["score"].sum() == pytest.approx(product(model), abs=1e-5)
-    assert found.frame["relation"][0] == "own"
-    assert sum(part for _, _, part in found.words[0]) == pytest.approx(
-        found.frame["score"][0], abs=1e-5
-    )
+    explanation = ptg.explain(model, QUERY, DOCNO)
+    assert explanation.frame["score"].sum() == pytest.approx(product(model), abs=1e-5)
+    assert explanation.frame["relation"][0] == "own"
 
 
 def test_parts_of_models_with_queries(tmp_path: Path) -> None:
     queries = pd.DataFrame({"qid": ["k0", "k1"], "query": ["mu iota", "lambda beta"]})
     qrels = pd.DataFrame({"qid": ["k0", "k1"], "docno": ["d0%p0", DOCNO], "label": [1, 1]})
-    found = queries.merge(
+    run = queries.merge(
         pd.DataFrame({"docno": [DOCNO, "d0%p0"], "score": [2.0, 1.0], "rank": [0, 1]}), how="cross"
     )
     graph = ptg.QueryPassageGraph(tmp_path / "queries")
-    graph.build(queries, tiny.graph(), pt.Transformer.from_df(found), qrels=qrels)
+    graph.build(queries, tiny.graph(), pt.Transformer.from_df(run), qrels=qrels)
     paper = ptg.GNNEncoderConfig.paper(heads=2)
     models = [
         (mean(query_graph=graph), "relevant", "lambda beta"),
@@ -115,10 +113,12 @@ def test_parts_of_models_with_queries(tmp_path: Path) -> None:
 def test_a_hybrid_shows_the_share_of_each_pipeline(tmp_path: Path) -> None:
     dense = mean().index(tmp_path / "flex").retriever()
     hybrid = ptg.Hybrid(dense >> maxsim(), dense)
-    found = ptg.explain(hybrid, QUERY, DOCNO)
-    assert found.frame["relation"].tolist() == ["GraphMean >> GraphMaxSim", "GraphMean"]
-    assert found.score == pytest.approx(hybrid.search(QUERY).set_index("docno")["score"][DOCNO])
-    assert [one.model for one in found.inner] == ["GraphMaxSim", "GraphMean"]
+    explanation = ptg.explain(hybrid, QUERY, DOCNO)
+    assert explanation.frame["relation"].tolist() == ["GraphMean >> GraphMaxSim", "GraphMean"]
+    assert explanation.score == pytest.approx(
+        hybrid.search(QUERY).set_index("docno")["score"][DOCNO]
+    )
+    assert [one.model for one in explanation.components] == ["GraphMaxSim", "GraphMean"]
     by_document = ptg.Hybrid(
         dense >> pt.text.max_passage(), dense >> maxsim() >> pt.text.max_passage()
     )
@@ -127,8 +127,8 @@ def test_a_hybrid_shows_the_share_of_each_pipeline(tmp_path: Path) -> None:
         pd.DataFrame({"qid": ["1"], "query": [QUERY], "docno": ["d0"], "score": [1.0]})
     )
     mixed = ptg.Hybrid(lexical, dense >> pt.text.max_passage(), num_results=1000)
-    found = ptg.explain(mixed, QUERY, "d0")
-    assert len(found.inner) == 1
+    explanation = ptg.explain(mixed, QUERY, "d0")
+    assert len(explanation.components) == 1
     with pytest.raises(KeyError, match="'nowhere' is not among the 6 results"):
         ptg.explain(mixed, QUERY, "nowhere")
 
@@ -148,3 +148,12 @@ def test_what_cannot_be_explained_is_named() -> None:
     assert ptg.explain(maxsim(graph=None), QUERY, DOCNO, graph=tiny.graph()).docno == DOCNO
     with pytest.raises(ValueError, match="the question is empty"):
         ptg.explain(maxsim(), " ", DOCNO)
+
+
+def test_an_explanation_is_shown_as_text_and_as_escaped_html() -> None:
+    explanation = ptg.explain(maxsim(), HOSTILE, DOCNO)
+    read = Reader(explanation.html)
+    assert "script" not in read.seen and HOSTILE in read.text
+    for text in (read.text, repr(explanation)):
+        assert f"{explanation.score:.3f}" in text and "the passage itself" in text
+        assert explanation.frame["text"][0] in text

@@ -16,7 +16,6 @@ import torch
 from tiny import cross_encoder
 from transformers import BertForSequenceClassification, BertTokenizerFast
 
-from pyterrier_graph import plots
 from pyterrier_graph.lgre.equations import LGReConfig, word_graph
 from pyterrier_graph.lgre.reranker import LGReReranker
 from pyterrier_graph.lgre.training import LGReTraining, QueryPairs
@@ -295,11 +294,3 @@ def test_representations() -> None:
     run = RUN[RUN["qid"] == "t0"]
     queries, documents = reranker.representations(run)
     assert queries.shape == documents.shape == (len(run), queries.shape[1])
-    axes = plots.representations(reranker, run, QRELS)
-    legend = axes.get_legend()
-    assert legend is not None
-    names = [text.get_text() for text in legend.get_texts()]
-    assert names == ["query (6)", "relevant (2)", "other (4)"]
-    assert len(axes.collections) == 6  # the points of each group and their center
-    with pytest.raises(ValueError, match="t-SNE needs three documents, got 2"):
-        plots.representations(reranker, run[:2], QRELS)

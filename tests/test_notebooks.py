@@ -43,23 +43,30 @@ ABSOLUTE = re.compile(
     r"(?<![\w.~/])/(tmp|root|home|Users|usr|opt|var|mnt|[a-z]+/[^ ]*site-packages)/|[A-Z]:\\\\?\w"
 )
 
+START = "import shortcuts; shortcuts.in_notebook()"
+
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
-def execute(path: Path, folder: Path) -> NotebookNode:
+def execute(path: Path, folder: Path, *modules: Path, start: str = "") -> NotebookNode:
     """Runs a notebook in a folder, and keeps what a user of Jupyter sees: tables, pictures, progress, warnings.
 
     Progress bars are widgets, which need a running kernel: they are kept as text, as they were at the end. A figure is
-    kept once. Where packages are installed is left out.
+    kept once. Where packages are installed is left out. Modules are looked for in folders ``modules`` first, and
+    the program ``start`` is run before the cells.
     """
     notebook = nbformat.read(path, as_version=4)
+    ipython = folder / ".ipython"
+    startup = ipython / "profile_default" / "startup"
+    startup.mkdir(parents=True)
+    (startup / "start.py").write_text(start, "utf-8")
     environment = os.environ | {
-        "IPYTHONDIR": str(folder / ".ipython"),
+        "IPYTHONDIR": str(ipython),
         "JPY_SESSION_NAME": path.name,  # as Jupyter sets it: PyTerrier sees that it is in a notebook
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",
         "PYTHONPATH": os.pathsep.join(
-            [str(ROOT), str(TESTS)]
-        ),  # the miniature of CLEF-IP is among the tests
+            map(str, [*modules, ROOT, TESTS])
+        ),  # TESTS: clef_ip_miniature
     }
     client = NotebookClient(
         notebook,
@@ -162,11 +169,14 @@ def kinds(notebook: NotebookNode) -> list[list[list[str]]]:
 
 @pytest.mark.slow
 @each_notebook
-def test_runs_and_shows_what_is_stored(path: Path, tmp_path: Path) -> None:
+def test_runs_and_shows_what_is_stored(path: Path, tmp_path: Path, short_encoder: Path) -> None:
+    """With shortcuts, so with other numbers."""
     pytest.importorskip(
         "pyterrier_pisa", reason="the notebooks' first stage is PISA, for x86-64 Linux"
     )
-    assert kinds(execute(path, tmp_path)) == kinds(nbformat.read(path, as_version=4))
+    assert kinds(execute(path, tmp_path, short_encoder.parent, start=START)) == kinds(
+        nbformat.read(path, as_version=4)
+    )
 
 
 @each_notebook

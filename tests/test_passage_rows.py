@@ -10,17 +10,16 @@ from unittest import mock
 
 import numpy as np
 import pandas as pd
-import pyterrier as pt
 import pytest
 import tiny
 from hypothesis import given
 from hypothesis import strategies as st
 
-import pyterrier_graph as ptg
 from pyterrier_graph.documents.document import PASSAGE, SECTION, Node, StructuredDocument
 from pyterrier_graph.graphs import builder
 from pyterrier_graph.graphs.document_graph import DocumentGraph
-from pyterrier_graph.graphs.hetero_graph import MemoryGraph, documents_of, judged_ids
+from pyterrier_graph.graphs.hetero_graph import MemoryGraph
+from pyterrier_graph.graphs.judgments import documents_of, judged_ids
 
 ROWS = [
     {"docno": "1", "title": "Ants", "text": "Ants live in colonies."},
@@ -44,7 +43,7 @@ def build(folder: Path, rows: Any, **options: Any) -> DocumentGraph:
 
 
 def test_rows_keep_their_ids(graph):
-    assert graph.has_own_ids and graph.summary()["documents"] == 3
+    assert graph.summary()["documents"] == 3
     assert graph.ids_of(graph.passage_nodes) == ["1", "2", "3", "Bees"]
     assert graph.texts(graph.nodes_of(["Bees", "2", "Ants%s0"])) == [
         "A band from Sydney.",
@@ -86,9 +85,9 @@ def test_rows_keep_their_ids(graph):
         (
             [{"docno": 1, "text": "a", "title": "A"}],
             {},
-            "a passage needs a string as 'docno', got 1",
+            "a row needs strings as 'docno' and 'text', got {'docno': 1",
         ),
-        (["1"], {}, "a corpus consists of rows with 'docno' and 'text', not of '1'"),
+        (["1"], {}, "a row needs strings as 'docno' and 'text', got '1'"),
     ],
 )
 def test_bad_rows_leave_nothing(tmp_path, rows, options, message):
@@ -97,16 +96,14 @@ def test_bad_rows_leave_nothing(tmp_path, rows, options, message):
     assert not any(tmp_path.iterdir())
 
 
-def test_passage_ids_of_all_documents_or_of_none(tmp_path):
+def test_documents_with_and_without_own_ids(tmp_path):
     nodes = (Node(SECTION, "", -1), Node(PASSAGE, "a", 0))
     documents = [StructuredDocument("d", nodes, passage_ids=("x",)), StructuredDocument("e", nodes)]
-    for number, batch in enumerate([1, 100]):
-        for order in (documents, documents[::-1]):
-            with (
-                pytest.raises(ValueError, match="passage_ids"),
-                mock.patch.object(builder, "BATCH", batch),
-            ):
-                build(tmp_path / str(number), order)
+    mixed = build(tmp_path / "mixed", documents)
+    assert mixed.ids_of(np.arange(4)) == ["d%s0", "x", "e%s0", "e%p0"]
+    taken = StructuredDocument("d", nodes, passage_ids=("e%p0",))
+    with pytest.raises(ValueError, match="passage 'e%p0' comes twice"):
+        build(tmp_path / "taken", [taken, documents[1]])
     with pytest.raises(ValueError, match="has 1 passages, but 2 passage_ids"):
         StructuredDocument("d", nodes, passage_ids=("x", "y"))
     with pytest.raises(ValueError, match="two passages have the same id"):
@@ -182,19 +179,3 @@ def test_judgments_of_documents_and_of_passages(tiny_graph):
         ["qid", "docno"]
     )
     assert judged_ids(run["docno"], of_documents, tiny_graph).tolist() == documents.tolist()
-
-
-def test_rerankers_score_as_with_numbered_ids(tiny_graph):
-    run = tiny.run().assign(score=1.0)
-    results = []
-    for graph, rows in (tiny.graph(), run), (tiny_graph, run.assign(docno=own(run["docno"]))):
-        maxsim = ptg.GraphMaxSim(graph, tiny.encoder(), verbose=False)
-        evidence = ptg.DocumentEvidence(0.5, graph=graph)
-        results.append(
-            (graph.passages() if graph is tiny_graph else pt.Transformer.identity())
-            >> maxsim
-            >> evidence
-        )
-        results[-1] = results[-1](rows).sort_values(["qid", "docno"]).reset_index(drop=True)
-    assert own(results[0]["docno"]).tolist() == results[1]["docno"].tolist()
-    np.testing.assert_allclose(results[0]["score"], results[1]["score"], rtol=1e-5)

@@ -10,12 +10,10 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import pyterrier as pt
 import pytest
 import tiny
-from html_reader import HOSTILE, Reader
 from matplotlib.axes import Axes
-from matplotlib.colors import to_hex, to_rgba
+from matplotlib.colors import to_rgba
 from matplotlib.text import Text
 from scipy import stats
 
@@ -58,13 +56,13 @@ RESULTS = pd.DataFrame(
     ]
 )
 
-PICTURES: dict[str, Callable[..., Any]] = {
-    "document_graph": lambda **to: plots.document_graph(tiny.graph(), "d0", **to),
-    "relation_weights": lambda **to: plots.relation_weights(RELATIONS, **to),
-    "word_graph": lambda **to: plots.word_graph(WORDS, **to),
-    "results": lambda **to: plots.results(RESULTS, title="$a$", **to)[0],
+MODEL = SimpleNamespace(relation_weights=lambda: RELATIONS)
+PICTURES: dict[str, Callable[[], Any]] = {
+    "document_graph": lambda: plots.document_graph(tiny.graph(), "d0"),
+    "relation_weights": lambda: plots.relation_weights(MODEL),
+    "word_graph": lambda: plots.word_graph(WORDS),
+    "results": lambda: plots.results(RESULTS, title="$a$")[0],
 }
-ELSEWHERE = {"representations"}  # drawn in test_lgre_reranker
 
 
 @pytest.fixture(autouse=True)
@@ -74,22 +72,9 @@ def closed_figures() -> Iterator[None]:
     plt.close("all")
 
 
-HTML = {"compare"}  # what draws no axes
-
-
 def texts(ax: Axes) -> list[str]:
     """The texts in the axes; arrows have no text."""
     return [text.get_text() for text in ax.texts if text.get_text()]
-
-
-def names(ax: Axes) -> list[str]:
-    legend = ax.get_legend()
-    assert legend is not None
-    return [text.get_text() for text in legend.get_texts()]
-
-
-def colors(ax: Axes) -> list[str]:
-    return [to_hex(patch.get_facecolor()).upper() for patch in ax.patches]
 
 
 @pytest.mark.parametrize("style", ["default", "dark_background"])
@@ -99,28 +84,20 @@ def test_each_picture_can_be_saved_and_has_the_colors_of_the_style(name: str, st
         ax = PICTURES[name]()
         figure = ax.figure
         figure.savefig(io.BytesIO())
-        sizes = [
-            text.get_fontsize()
-            for text in figure.findobj(Text)
-            if text.get_text() and text.get_visible()
-        ]
-        assert min(sizes) >= TEXT and figure.get_size_inches()[0] <= WIDEST and figure.dpi >= 110
+        drawn = [text for text in figure.findobj(Text) if text.get_text() and text.get_visible()]
+        assert min(text.get_fontsize() for text in drawn) >= TEXT
+        assert figure.get_size_inches()[0] <= WIDEST and figure.dpi >= 110
+        legend = ax.get_legend().get_texts() if ax.get_legend() else []
         expected = to_rgba(plt.rcParams["text.color"])
-        for text in (
-            [*ax.texts, ax.title, *ax.get_legend().get_texts()] if ax.get_legend() else ax.texts
-        ):
-            assert to_rgba(text.get_color()) == expected
-        other = plt.subplots()[1]
-        if name != "results":
-            assert PICTURES[name](ax=other) is other
-            assert len(plt.get_fignums()) == 2
-    assert set(plots.__all__) == {
-        *PICTURES,
-        "training_curves",
-        "similarity_shift",
-        *HTML,
-        *ELSEWHERE,
-    }
+        assert {to_rgba(text.get_color()) for text in [*ax.texts, ax.title, *legend]} == {expected}
+    assert {*plots.__all__} == {*PICTURES, "training_curves", "similarity_shift"}
+
+
+def test_relations_and_texts_of_a_document() -> None:
+    ax = plots.document_graph(tiny.graph(), "d0", most=4)
+    legend = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert {"next passage (order)", "section", "passage"} <= {*legend}
+    assert ax.get_title("left") == "d0, first 4 of 5 nodes"
 
 
 def test_curves_of_one_training() -> None:
@@ -176,66 +153,19 @@ def test_means_intervals_and_differences() -> None:
         RESULTS.sort_values("name", ascending=False), names=["the same", "BM25"]
     )[0]
     assert [label.get_text() for label in by_name.get_yticklabels()] == ["the same", "BM25"]
-    assert plots.results(RESULTS, baseline=1)[1].get_xlabel() == other[1].get_xlabel()
-
-
-def ranking(*docnos: str, **columns: Any) -> pt.Transformer:
-    """A pipeline that finds these passages for any query."""
-    found = pd.DataFrame({"docno": [*docnos]}).assign(
-        score=range(len(docnos), 0, -1), rank=range(len(docnos))
-    )
-    return pt.apply.generic(lambda topics: topics.merge(found.assign(**columns), how="cross"))
-
-
-TWO = pd.DataFrame({"qid": ["a", "b"], "docno": "d", "label": 1})
-
-
-def test_rankings_side_by_side() -> None:
-    pipelines = [
-        ranking("d0%p0", "d1%p0", text="it raises ValueError"),
-        ranking("d1%p0", "d2%p0", "d0%p0"),
-        ranking(),
-    ]
-    qrels = pd.DataFrame(
-        {"qid": ["7", "7", "8"], "docno": ["d0", "d1%p0", "d2%p0"], "label": [2, 0, 1]}
-    )
-    topics = pd.DataFrame({"qid": ["7"], "query": ["does it raise"]})
-    shown = plots.compare(topics.iloc[0], pipelines, names=["one", "two", HOSTILE], qrels=qrels)
-    read = Reader(shown._repr_html_())
-    assert (
-        "script" not in read.seen
-        and read.text.count("also one ") == 2
-        and read.text.count("also two ") == 2
-    )
-    assert (
-        read.text.count("relevant (2)") == read.text.count("not relevant") == 2
-        and "also two 3" in read.text
-    )
-    assert "only here" in read.text and "no results" in read.text and read.seen.count("mark") == 4
-    assert repr(shown).splitlines()[:2] == [
-        "query: does it raise",
-        "one: 1 d0%p0 ✓ relevant (2); 2 d1%p0 ✗ not relevant",
-    ]
-    plain = repr(plots.compare("raise", pipelines, num_results=1))
-    assert plain.count("1 d") == 2 and "relevant" not in plain
 
 
 @pytest.mark.parametrize(
     ("draw", "message"),
     [
-        (lambda: plots.compare("q", [ranking("a")]), "two pipelines or more"),
-        (
-            lambda: plots.compare("q", [ranking("a")] * 2, qrels=TWO),
-            "give the query as a row of topics",
-        ),
-        (lambda: plots.relation_weights(RELATIONS[:0]), "no weights: give a graph model"),
+        (lambda: plots.relation_weights(SimpleNamespace(weights={})), "has no relations"),
         (lambda: plots.training_curves({"a": LOG, "b": SimpleNamespace()}), "was not trained"),
         (lambda: plots.results(RESULTS, "AP"), r"measure must be one of \['nDCG@10'\], got 'AP'"),
         (
             lambda: plots.results(RESULTS, baseline="PL2"),
             "baseline must be one of .*'BM25', .*got 'PL2'",
         ),
-        (lambda: plots.results(RESULTS[1:]), "'BM25' has no value for query '0'"),
+        (lambda: plots.results(RESULTS[1:]), "'BM25' has no nDCG@10 of some queries"),
     ],
 )
 def test_what_cannot_be_drawn_is_named(draw: Callable[[], Any], message: str) -> None:

@@ -1,14 +1,10 @@
-"""Requirements of a release: one version, a changelog in form, workflows with few rights, and files that exist."""
+"""Requirements of a release: one version, a changelog in form, and versions that fit."""
 
 from __future__ import annotations
 
 import datetime
 import re
-from pathlib import Path
-from typing import Any
 
-import pytest
-import yaml
 from packaging.requirements import Requirement
 from packaging.version import Version
 from release_notes import KINDS, ROOT, sections, version_of_package
@@ -16,17 +12,11 @@ from release_notes import KINDS, ROOT, sections, version_of_package
 import pyterrier_graph as ptg
 
 CHANGELOG = (ROOT / "CHANGELOG.md").read_text("utf-8")
-WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
-workflows = pytest.mark.parametrize("file", WORKFLOWS, ids=lambda file: file.stem)
-
-
-def read(file: Path) -> Any:
-    return yaml.load(file.read_text("utf-8"), Loader=yaml.BaseLoader)  # `on` is a word, not True
 
 
 def test_version_is_written_once() -> None:
     assert version_of_package() == ptg.__version__
-    assert "version" not in read(ROOT / "CITATION.cff")
+    assert "\nversion" not in (ROOT / "CITATION.cff").read_text("utf-8")
 
 
 def test_changelog_is_in_form() -> None:
@@ -40,21 +30,6 @@ def test_changelog_is_in_form() -> None:
         kinds = re.findall(r"^### (.*)$", text, re.MULTILINE)
         assert {*kinds} <= {*KINDS} and len({*kinds}) == len(kinds)
     assert ptg.__version__ in released or found["Unreleased"][1]
-
-
-@workflows
-def test_workflows_have_no_more_rights_than_they_need(file: Path) -> None:
-    workflow = read(file)
-    assert workflow["permissions"] == {"contents": "read"}
-    for name, job in workflow["jobs"].items():
-        assert "timeout-minutes" in job or "uses" in job, name
-        for step in job.get("steps", []):
-            if "uses" in step:
-                assert re.fullmatch(r"[\w-]+/[\w-]+@(v\d+|release/v\d+)", step["uses"]), step
-            for named in re.findall(
-                r"(?:tests|docs|\.ci|pyterrier_graph)/[\w./]+", step.get("run", "")
-            ):
-                assert (ROOT / named).exists(), named
 
 
 def test_constraints_are_allowed() -> None:

@@ -26,13 +26,11 @@ class Literal:
 
     verbose = False
 
-    def __init__(self, name: str = "literal", fail_at: int | None = None) -> None:
-        self.model_name, self.fail_at = name, fail_at
+    def __init__(self, name: str = "literal") -> None:
+        self.model_name = name
         self.asked: list[list[str]] = []
 
     def encode_docs(self, texts: list[str]) -> np.ndarray:
-        if len(self.asked) == self.fail_at:
-            raise KeyboardInterrupt
         self.asked.append([*texts])
         digests = [hashlib.sha256(f"{self.model_name} {text}".encode()).digest() for text in texts]
         return np.array([[*digest[:8]] for digest in digests], dtype=np.float32).reshape(-1, 8)
@@ -75,7 +73,7 @@ def files(index: FlexIndex) -> dict[str, bytes]:
 def test_only_new_texts_are_encoded(
     tmp_path: Path, changed: Corpus, new: list[str], at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stored_vectors, "PASSAGES_AT_ONCE", at_once)
+    monkeypatch.setattr(stored_vectors, "TEXTS_PER_SHARD", at_once)
     once = [*dict.fromkeys(text for texts in CORPUS.values() for text in texts)]
     assert written(tmp_path / "shared", CORPUS)[1] == once
     index, encoded = written(tmp_path / "shared", changed)
@@ -125,7 +123,7 @@ MODEL = {"model": "m@1", "texts": "sha-4"}
 
 
 def encoded(folder: Path, encoder: Any, count: int = 50, **options: Any) -> np.ndarray:
-    options = {"batch_size": 8, "verbose": False} | options
+    options = {"verbose": False} | options
     return encode_once(
         folder, "queries", options.pop("identity", MODEL), count, texts, encoder, **options
     )
@@ -154,17 +152,18 @@ def test_texts_of_another_file_are_copied(tmp_path: Path, other: dict[str, Any])
     assert len([*tmp_path.iterdir()]) == 2
 
 
-def test_wrong_encoders(tmp_path: Path) -> None:
+def test_wrong_encoders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored_vectors, "TEXTS_PER_SHARD", 10)
+
     def infinite(given: list[str]) -> np.ndarray:
         return np.array([[math.inf if text[-2:] == "17" else 1.0] for text in given])
 
     for encode, message in [
         (lambda given: np.ones((len(given), 3 if "10" in given[0] else 2)), r"of shape \(10, 3\)"),
         (infinite, "vector 17 is not finite"),
-        (lambda given: np.ones(len(given)), "must be floating point"),
-        (lambda given: given, "must be floating point"),
+        (lambda given: np.ones(len(given)), "must return vectors of shape"),
     ]:
         folder = tmp_path / str(len([*tmp_path.iterdir()]))
         with pytest.raises(ValueError, match=message):
-            encode_once(folder, "q", {}, 50, texts, encode, batch_size=10, verbose=False)
+            encode_once(folder, "q", {}, 50, texts, encode, verbose=False)
         assert not [*folder.rglob(META)]

@@ -2,9 +2,9 @@
 
     python -m build && python tests/wheel_check.py dist -c constraints.txt
 
-The wheel must contain every file of the package and nothing else. It is installed with ``[demo]`` into a new
-virtual environment; then, in an empty folder, its public names and entry points are loaded, a folder is searched, and
-the demo runs. Needs the standard library only.
+The wheel must contain every file of the package and nothing else. It is installed with ``[demo]`` into a new virtual
+environment, or with ``--no-deps`` beside the packages of this one; then, in an empty folder, its public names and entry
+points are loaded, a folder is searched, and the demo's options are shown, or with ``--demo`` it runs.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import subprocess
+import sys
 import tempfile
 import time
 import venv
@@ -27,7 +28,7 @@ NAMES = """
 import importlib.metadata, sys
 from pathlib import Path
 import pyterrier as pt, pyterrier_graph as ptg
-assert Path(ptg.__file__).is_relative_to(sys.prefix), f"{ptg.__file__} is not that of the wheel"
+assert Path(ptg.__file__).is_relative_to(sys.argv[1]), f"{ptg.__file__} is not that of the wheel"
 assert importlib.metadata.version("pyterrier_graph") == ptg.__version__
 for name in (*ptg.__all__, "measures", "clef_ip", "plots"):
     getattr(ptg, name)
@@ -88,11 +89,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     made.add_argument("folder", type=Path, help="what `python -m build` wrote to")
     made.add_argument("-c", "--constraint", type=Path, help="versions to install")
-    made.add_argument(
-        "--demo",
-        action="store_true",
-        help="the whole demo, which takes minutes, not only its options",
-    )
+    made.add_argument("--no-deps", action="store_true", help="use the packages that are installed")
+    made.add_argument("--demo", action="store_true", help="run the demo, which takes minutes")
     options = made.parse_args(arguments)
     wheel = the_wheel(options.folder)
     with zipfile.ZipFile(wheel) as opened:
@@ -104,40 +102,37 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
         folder = Path(temporary)
-        venv.create(folder / "environment", with_pip=True)
-        python = str(
-            folder / "environment" / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+        python, install = (
+            sys.executable,
+            ["--no-deps", "--target", str(folder / "packages"), str(wheel)],
         )
-        empty = folder / "empty"
+        if not options.no_deps:
+            venv.create(folder / "environment", with_pip=True)
+            scripts = folder / "environment" / ("Scripts" if os.name == "nt" else "bin")
+            python, install = str(scripts / "python"), [f"{wheel}[demo]"]
+        if options.constraint:
+            install += ["-c", str(options.constraint.resolve())]
+        empty, pages = folder / "empty", folder / "pages"
         empty.mkdir()
-        pages = folder / "pages"
         pages.mkdir()
         for name, text in PAGES.items():
             (pages / name).write_text(text, "utf-8")
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith("PYTHON")
         }
-        environment |= {"HF_HUB_OFFLINE": "1", "PYTERRIER_HOME": str(folder / "home")}
-        constraint = ["-c", str(options.constraint.resolve())] if options.constraint else []
-        module = [python, "-m", PACKAGE]
+        environment |= {
+            "HF_HUB_OFFLINE": "1",
+            "PYTERRIER_HOME": str(folder / "home"),
+            "PYTHONPATH": str(folder / "packages"),  # with --no-deps only
+        }
+        pip, module = [python, "-m", "pip"], [python, "-m", PACKAGE]
         search = [*module, "search", str(pages), "when does the toaster switch itself off"]
         commands = {
-            "install": [
-                python,
-                "-m",
-                "pip",
-                "install",
-                "--quiet",
-                "--no-compile",
-                *constraint,
-                f"{wheel}[demo]",
-            ],
-            "requirements": [python, "-m", "pip", "check"],
-            "names and entry points": [python, "-c", NAMES],
+            "install": [*pip, "install", "--quiet", *install],
+            "requirements": [*pip, "check"],
+            "names and entry points": [python, "-c", NAMES, str(folder)],
             "search": [*search, "-n", "1", "--quiet"],
-            "demo": [*module, "demo", "--output", "demo"]
-            if options.demo
-            else [*module, "demo", "--help"],
+            "demo": [*module, "demo", *(["--output", "demo"] if options.demo else ["--help"])],
         }
         for name, command in commands.items():
             start = time.perf_counter()

@@ -31,7 +31,7 @@ def open_collection(options: argparse.Namespace) -> Collection:
     """The collection that a command line names.
 
     Args:
-        options: ``collection``, ``path``, ``passages``, ``train``, ``dev`` and ``test``: see
+        options: ``collection``, ``path``, ``passages``, ``train`` and ``test``: see
             :func:`experiments.harness.command.parser`.
 
     Raises:
@@ -39,9 +39,7 @@ def open_collection(options: argparse.Namespace) -> Collection:
     """
     name = options.collection
     if name.startswith("irds:"):
-        return read_ir_datasets(
-            *name.split(","), train=options.train, dev=options.dev, test=options.test
-        )
+        return read_ir_datasets(*name.split(","), train=options.train, test=options.test)
     if name in NUMPYDOC:
         read = read_see_also if name.endswith("see-also") else read_numpydoc
         return read("numpy" if "numpy" in name.split("-") else "all")

@@ -16,16 +16,13 @@ from experiments.harness.collection import ALL, Collection, Queries, Record
 from pyterrier_graph.documents.document import StructuredDocument, passage_id, split_passage_id
 
 
-def read_ir_datasets(
-    *ids: str, train: str | None = None, dev: str | None = None, test: str | None = None
-) -> Collection:
+def read_ir_datasets(*ids: str, train: str | None = None, test: str | None = None) -> Collection:
     """A collection from ir_datasets. Structured documents become their passages.
 
     Args:
         ids: Ids of datasets over the same documents, with or without ``irds:``. The documents of the first are
             indexed. Their judged queries are taken together, unless there are splits.
         train: Id of the dataset with the training queries.
-        dev: Likewise for validation; by default some of the training queries.
         test: Likewise for the test, or a file of DPR with questions and their answers, such as ``nq-test.qa.csv``.
 
     Raises:
@@ -37,18 +34,18 @@ def read_ir_datasets(
         raise ValueError("--train and --test need each other")
     names = [name.removeprefix("irds:") for name in ids]
     questions = Path(test) if test is not None and test.endswith(".csv") else None
-    for name in filter(None, (*names, train, dev, None if questions else test)):
+    for name in filter(None, (*names, train, None if questions else test)):
         try:
             ir_datasets.load(name.removeprefix("irds:"))
         except KeyError as error:
             raise ValueError(f"ir_datasets has no dataset {name!r}") from error
     dataset = ir_datasets.load(names[0])
     structured = "nodes" in dataset.docs_cls()._fields
-    splits = {"train": train, "dev": dev, "test": test} if train else dict.fromkeys([ALL])
+    splits = {"train": train, "test": test} if train else dict.fromkeys([ALL])
     queries = {
         split: _queries([name] if name else names)
         for split, name in splits.items()
-        if (name or split == ALL) and not (split == "test" and questions)
+        if not (split == "test" and questions)
     }
     if questions:
         queries["test"] = read_questions(questions)

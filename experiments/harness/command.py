@@ -4,28 +4,13 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Collection as Names
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from experiments.collections import COLLECTIONS, open_collection
 from experiments.harness.collection import Collection
-
-COUNTS = (
-    "runs",
-    "repeats",
-    "queries",
-    "train_queries",
-    "dev_queries",
-    "depth",
-    "epochs",
-    "pairs",
-    "batch",
-    "max_tokens",
-    "against",
-)
-LEAST_FOLDS = 3
 
 
 class Named(NamedTuple):
@@ -74,11 +59,7 @@ def parser(
     add_options(
         command,
         "collection",
-        train=(
-            str,
-            "dataset of ir_datasets with the training queries (three fifths of the collection's)",
-        ),
-        dev=(str, "likewise for validation (a fifth)"),
+        train=(str, "dataset of ir_datasets with the training queries (three fifths of all)"),
         test=(str, "likewise for the test (a fifth)"),
         passages=(17_500, "size of the sample of MedQuAD"),
         queries=(int, "test queries, drawn at random (all)"),
@@ -122,75 +103,27 @@ def add_options(command: argparse.ArgumentParser, title: str, **options: tuple[A
 
 def parse(
     command: argparse.ArgumentParser,
-    presets: Mapping[str, Mapping[str, Any]] | None = None,
+    presets: Mapping[str, Mapping[str, Any]],
     arguments: Sequence[str] | None = None,
-    refuse: Callable[[argparse.Namespace], None] | None = None,
 ) -> tuple[Collection, argparse.Namespace]:
     """The collection and the options; what cannot work ends with a message before anything is read.
 
     Args:
         command: The command line.
-        presets: Defaults by name of the collection; those under ``""`` are for all that have no others.
+        presets: Defaults by name of the collection.
         arguments: Arguments; by default the program's.
-        refuse: Raises ValueError for options that this experiment cannot use.
     """
     show_progress()
-    presets = presets or {}
     name = command.parse_args(arguments).collection
-    command.set_defaults(**presets.get(name, presets.get("", {})))
+    command.set_defaults(**presets.get(name, {}))
     options = command.parse_args(arguments)
+    if (options.train or options.test) and not name.startswith("irds:"):
+        command.error(f"--train and --test are for collections of ir_datasets, {name} has its own")
+    options.output.mkdir(parents=True, exist_ok=True)
     try:
-        check(options)
-        if refuse is not None:
-            refuse(options)
-        options.output.mkdir(parents=True, exist_ok=True)
         return open_collection(options), options
     except (ValueError, FileNotFoundError) as error:
         command.error(str(error))
-
-
-def check(options: argparse.Namespace) -> None:
-    """Raises ValueError for values that no experiment can use."""
-    for name in ("train", "dev", "test"):
-        if (dataset := getattr(options, name)) is None:
-            continue
-        if not dataset.strip():
-            raise ValueError(
-                f"--{name} needs the id of a dataset of ir_datasets: leave it out for the collection's own"
-            )
-        if not options.collection.startswith("irds:"):
-            raise ValueError(
-                f"--{name} is for collections of ir_datasets: {options.collection} has its own queries"
-            )
-    check_counts(options)
-    if (
-        (folds := getattr(options, "folds", None)) is not None
-        and isinstance(folds, int)
-        and folds < LEAST_FOLDS
-    ):
-        raise ValueError(
-            f"--folds {folds}: there are at least {LEAST_FOLDS}, for training, validation and test"
-        )
-
-
-def parse_counts(
-    command: argparse.ArgumentParser, arguments: Sequence[str] | None = None
-) -> argparse.Namespace:
-    """The options of a command line without a single collection; ends with a message as :func:`check_counts` says."""
-    options = command.parse_args(arguments)
-    try:
-        check_counts(options)
-    except ValueError as error:
-        command.error(str(error))
-    return options
-
-
-def check_counts(options: argparse.Namespace) -> None:
-    """Raises ValueError for a number of things that is not at least 1."""
-    for name in COUNTS:
-        value = getattr(options, name, None)
-        if value is not None and value < 1:
-            raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {value}")
 
 
 def show_progress() -> None:

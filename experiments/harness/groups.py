@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from experiments.harness.collection import Queries
-from pyterrier_graph.graphs.hetero_graph import documents_of
+from pyterrier_graph.graphs.judgments import documents_of
 
 OVERLAP = 0.1
 

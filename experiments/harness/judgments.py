@@ -8,7 +8,7 @@ from datasets import Dataset
 
 from experiments.harness.collection import Queries
 from pyterrier_graph import DocumentGraph
-from pyterrier_graph.graphs.hetero_graph import PASSAGE_NUMBER, judged_ids
+from pyterrier_graph.graphs.judgments import PASSAGE_NUMBER, judged_ids
 
 
 def relevant_passages(graph: DocumentGraph, qrels: pd.DataFrame) -> pd.DataFrame:

@@ -1,6 +1,5 @@
 """Transformers that make queries of patent applications and filter their results."""
 
-import warnings
 from collections import Counter
 from typing import Literal, get_args
 
@@ -8,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.checks import DataWarning, check_frame
+from pyterrier_graph.checks import check_frame
 from pyterrier_graph.clef_ip.document_frequencies import DocumentFrequencies
 from pyterrier_graph.documents.document import split_passage_id
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
@@ -120,29 +119,26 @@ class SharedCodes(Step):
         """Removes the documents that share no code."""
         inp = check_frame(inp, self, numbers=("rank",))
         pt.validate.result_frame(inp, extra_columns=["codes"], context=self)
-        _check_lists(inp["codes"], self)
-        topic, _ = pd.factorize(inp["qid"])
-        wanted = inp["codes"].groupby(topic).first().explode().dropna().astype("str")
-        wanted = wanted[wanted.str.contains("/") == (self.level == "group")]
-        names = self.graph.code_names
-        if len(wanted) and not len(names):
-            message = "no document of the graph has codes, so SharedCodes keeps none: index documents with codes"
-            warnings.warn(message, DataWarning, stacklevel=2)
-        number = pd.Index(names, dtype=object).get_indexer(wanted)
+        wanted = {
+            qid: {code for code in codes if ("/" in code) == (self.level == "group")}
+            for qid, codes in inp.drop_duplicates("qid").set_index("qid")["codes"].items()
+        }
         documents = self.graph.document_of(inp["docno"].tolist())
-        row, code = self.graph.document_codes.select(documents)
-        shared = np.isin(
-            topic[row] * len(names) + code, (wanted.index * len(names) + number)[number >= 0]
-        )
-        kept = ~np.isin(topic, wanted.index)
-        kept[row[shared]] = True
-        return _select(inp, kept)
+        codes_of: list[list[str]] = [[] for _ in documents]
+        names = self.graph.code_names
+        for row, code in zip(*self.graph.document_codes.select(documents), strict=True):
+            codes_of[row].append(names[code])
+        mask = [
+            not wanted[qid] or not wanted[qid].isdisjoint(codes)
+            for qid, codes in zip(inp["qid"], codes_of, strict=True)
+        ]
+        return _select(inp, mask)
 
 
 class NotOwnFamily(Step):
     """Removes the application and its family: they are not prior art. The paper does not mention this.
 
-    All publications of a patent with any kind code are removed. The topics of 2012 have no family.
+    All publications of a patent with any kind code are removed. The training topics have no family.
 
     Columns in: ``qid``, ``docno`` (of documents or passages), ``document`` and ``family`` (of the topic's application),
     and any others. Columns out: the same; a column ``rank`` is counted again.
@@ -155,7 +151,6 @@ class NotOwnFamily(Step):
         """Removes the documents of the family."""
         inp = check_frame(inp, self, numbers=("rank",), texts=("document",))
         pt.validate.result_frame(inp, extra_columns=["document", "family"], context=self)
-        _check_lists(inp["family"], self)
         topics = inp.drop_duplicates("qid")
         families = {
             qid: {*map(_patent, (document, *family))}
@@ -163,11 +158,11 @@ class NotOwnFamily(Step):
                 topics["qid"], topics["document"], topics["family"], strict=True
             )
         }
-        kept = [
+        mask = [
             _patent(docno) not in families[qid]
             for qid, docno in zip(inp["qid"], inp["docno"], strict=True)
         ]
-        return _select(inp, np.array(kept, dtype=bool))
+        return _select(inp, mask)
 
 
 class DocumentCutoff(Step):
@@ -191,29 +186,14 @@ class DocumentCutoff(Step):
         """Removes the other passages."""
         inp = check_frame(inp, self, numbers=("rank",))
         pt.validate.result_frame(inp, extra_columns=["rank"], context=self)
-        order = np.argsort(inp["rank"].to_numpy(), kind="stable")
-        names = [split_passage_id(docno)[0] for docno in inp["docno"]]
-        ranked = pd.DataFrame({"qid": inp["qid"].to_numpy(), "document": names}, dtype=object).iloc[
-            order
-        ]
-        is_first = ~ranked.duplicated(["qid", "document"])
-        ranked["better"] = is_first.groupby(ranked["qid"]).cumsum() - 1
+        documents = [split_passage_id(docno)[0] for docno in inp["docno"]]
+        ranked = inp[["qid", "rank"]].assign(document=documents).sort_values("rank", kind="stable")
         by_document = ranked.groupby(["qid", "document"])
-        kept = by_document["better"].transform("first") < self.documents
+        best = by_document["rank"].transform("min")  # of each passage's document
+        mask = best.groupby(ranked["qid"]).rank(method="dense") <= self.documents
         if self.passages is not None:
-            kept &= by_document.cumcount() < self.passages
-        return _select(inp, kept.sort_index().to_numpy(dtype=bool))
-
-
-def _check_lists(column: pd.Series, context: pt.Transformer) -> None:
-    """Raises ValueError unless each value is a list of texts."""
-    for value in column:
-        if not isinstance(value, list | tuple | np.ndarray) or not all(
-            isinstance(text, str) for text in value
-        ):
-            raise ValueError(
-                f"{context!r}: {column.name} must be a list of texts, got {value!r:.80}"
-            )
+            mask &= by_document.cumcount() < self.passages
+        return _select(inp, mask.reindex(inp.index).tolist())
 
 
 def _patent(docno: str) -> str:
@@ -221,8 +201,9 @@ def _patent(docno: str) -> str:
     return docno.rpartition("-")[0]
 
 
-def _select(results: pd.DataFrame, kept: np.ndarray) -> pd.DataFrame:
-    out = results[kept].reset_index(drop=True)
+def _select(results: pd.DataFrame, mask: list[bool]) -> pd.DataFrame:
+    """Rows of ``mask``, with new ranks."""
+    out = results[np.array(mask, dtype=bool)].reset_index(drop=True)
     if "rank" in out.columns:
         out["rank"] = out.groupby("qid")["rank"].rank(method="first").astype("int64") - 1
     return out

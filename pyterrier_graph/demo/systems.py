@@ -20,7 +20,7 @@ from pyterrier_graph.gnn_encoder.network import GNNEncoderConfig
 from pyterrier_graph.graph_maxsim.reranker import GraphMaxSim
 from pyterrier_graph.graph_mean.graph_mean import GraphMean
 from pyterrier_graph.graphs.document_graph import DocumentGraph
-from pyterrier_graph.graphs.hetero_graph import documents_of
+from pyterrier_graph.graphs.judgments import documents_of
 from pyterrier_graph.hgat.reranker import HGATReranker
 from pyterrier_graph.lgre.reranker import LGReReranker
 from pyterrier_graph.lgre.training import LGReTraining

@@ -159,8 +159,10 @@ def _check_parts(folder: Path) -> None:
             raise ValueError(f"{str(file)!r} is damaged: {error!r}") from error
         if foreign:
             raise ValueError(f"{str(file)!r} names {foreign[0]!r}, whose code would be run")
-    for part in map(folder.joinpath, paths):
-        if (pickled := next(part.glob(PICKLES), None)) and not any(part.glob(WEIGHTS)):
+    for module_folder in map(folder.joinpath, paths):
+        if (pickled := next(module_folder.glob(PICKLES), None)) and not any(
+            module_folder.glob(WEIGHTS)
+        ):
             raise ValueError(
                 f"{str(pickled)!r} holds pickled weights, which are not read; {CONVERT}"
             )
@@ -227,9 +229,8 @@ def at_least_float32(tensor: Tensor) -> Tensor:
 
 def score_in_full_precision(network: nn.Module) -> None:
     """Makes the last linear layer of a network, which gives the score, compute in float32 in any :func:`precision`."""
-    keep_full_precision(
-        [module for module in network.modules() if isinstance(module, nn.Linear)][-1]
-    )
+    linear = [module for module in network.modules() if isinstance(module, nn.Linear)]
+    keep_full_precision(linear[-1])
 
 
 def keep_full_precision(linear: nn.Linear) -> None:

@@ -30,14 +30,10 @@ class Flex:
 
     @cached_property
     def flex(self) -> Any:
-        """The ``FlexIndex`` itself, which worker processes open again, too."""
+        """The ``FlexIndex`` itself."""
         from pyterrier_dr import FlexIndex
 
-        class MappedFlexIndex(FlexIndex):
-            def __reduce__(self) -> tuple[Any, ...]:
-                return _open_flex, (self.index_path,)
-
-        index = MappedFlexIndex(str(self.index_path), verbose=False)
+        index = FlexIndex(str(self.index_path), verbose=False)
         index._meta = self._meta  # it refuses other types than its own
         return index
 
@@ -55,7 +51,3 @@ class Flex:
         if not (file := self.index_path / DOCNOS).is_file():
             raise FileNotFoundError(f"{str(file)!r} was removed after it had been opened")
         return Lookup(file)
-
-
-def _open_flex(path: Path) -> Any:
-    return Flex(path).flex

@@ -1,8 +1,6 @@
 """SentenceEncoder: one vector per query or passage, by a ``SentenceTransformer``; a bi-encoder of pyterrier_dr."""
 
-import hashlib
 import os
-import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, cast
 
@@ -38,10 +36,11 @@ from pyterrier_graph.encoders.checkpoints import (
 )
 from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name, resolve
 from pyterrier_graph.html import HtmlCard, HtmlDisplay
+from pyterrier_graph.storage.artifact import weights_sha256
 
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 NORMALIZED_SCALE = 20.0
-PART = 64  # batches that are encoded between two updates of the progress bar
+SHOWN = 2048  # texts from which on encoding shows a progress bar
 
 
 class SentenceEncoder(HtmlDisplay, WithSignature, BiEncoder):
@@ -106,8 +105,8 @@ class SentenceEncoder(HtmlDisplay, WithSignature, BiEncoder):
         modules = share(self.network)
         longest = [
             limit
-            for part in modules
-            for limit in (part.max_seq_length, positions_of(part.model.config))
+            for module in modules
+            for limit in (module.max_seq_length, positions_of(module.model.config))
         ]
         self.max_query_tokens = token_limit(
             "max_query_tokens", self.max_query_tokens, MAX_QUERY_TOKENS, longest
@@ -143,24 +142,13 @@ class SentenceEncoder(HtmlDisplay, WithSignature, BiEncoder):
 
         pyterrier_dr distinguishes encoders by this name, and files of vectors are found by it.
         """
-        # weights may have changed, and torch does not count all changes in place; CRC-32 of them takes 15 ms
-        about: list[Any] = [
-            self.max_query_tokens,
-            self.max_passage_tokens,
-            self.similarity,
-            prompts_of(self.network),
-        ]
-        bits = {
-            n: value.detach().cpu().flatten().view(torch.uint8)
-            for n, value in self.network.state_dict().items()
-        }
-        checksums = {name: zlib.crc32(value.numpy()) for name, value in sorted(bits.items())}
         pooling = [
-            part.pooling_mode for part in self.network.modules() if isinstance(part, Pooling)
+            module.pooling_mode for module in self.network.modules() if isinstance(module, Pooling)
         ]
-        about += [checksums, *filter(None, [self.network.truncate_dim])]
-        about += [mode for mode in pooling if mode != "mean"]
-        return f"{checkpoint_name(self.encoder)}@{hashlib.sha256(repr(about).encode()).hexdigest()[:16]}"
+        about = [self.max_query_tokens, self.max_passage_tokens, self.similarity]
+        about += [prompts_of(self.network), pooling, self.network.truncate_dim]
+        digest = weights_sha256(self.network, after=repr(about))
+        return f"{checkpoint_name(self.encoder)}@{digest[:16]}"
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Encodes queries or passages, or scores pairs of them, depending on the columns of the frame."""
@@ -196,32 +184,25 @@ class SentenceEncoder(HtmlDisplay, WithSignature, BiEncoder):
         texts = check_texts(texts)
         warn_of_rewritten(texts if what == "queries" else [])
         self._limit()
-        size = batch_size or self.batch_size
-        bar = pt.tqdm(
-            total=len(texts), desc=f"encoding {what}", delay=1, leave=None, disable=not self.verbose
-        )
-        vectors = [np.empty((0, self._dimension), dtype=np.float32)]
-        with bar, precision(self.dtype, self.network.device):
-            for start in range(0, len(texts), PART * size):
-                part = texts[start : start + PART * size]
-                found = np.asarray(encode(part, batch_size=size), dtype=np.float32)
-                if (
-                    self.network.truncate_dim and self.similarity == "cosine"
-                ):  # the first dimensions are shorter
-                    found /= np.maximum(
-                        np.linalg.norm(found, axis=1, keepdims=True), np.finfo(np.float32).tiny
-                    )
-                vectors.append(found)
-                bar.update(len(part))
-        return np.concatenate(vectors)
+        options = {
+            "batch_size": batch_size or self.batch_size,
+            "show_progress_bar": self.verbose and len(texts) > SHOWN,
+        }
+        with precision(self.dtype, self.network.device):
+            vectors = np.asarray(encode(texts, **options), dtype=np.float32)
+        if self.network.truncate_dim and self.similarity == "cosine":  # shorter than 1
+            lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+            vectors /= np.maximum(lengths, np.finfo(np.float32).tiny)
+        return vectors.reshape(len(texts), self._dimension)
 
 
 def load_sentence_transformer(checkpoint: str, device: str | None) -> SentenceTransformer:
     """Loads a checkpoint; weights that it lacks are drawn with seed 0."""
-    place = str(device_of(device))
     with torch.random.fork_rng(), loading(checkpoint):
         torch.manual_seed(0)
-        network = SentenceTransformer(checkpoint, device=place, model_kwargs=SAFE_WEIGHTS)
+        network = SentenceTransformer(
+            checkpoint, device=str(device_of(device)), model_kwargs=SAFE_WEIGHTS
+        )
     network.similarity_fn_name = "cosine" if is_normalized(network) else "dot"
     for module in network.modules():
         if isinstance(

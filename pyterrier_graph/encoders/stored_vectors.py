@@ -14,14 +14,13 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from hashlib import blake2b, sha256
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pyterrier_graph.encoders.flex import Flex
-from pyterrier_graph.storage.arrays import DOCNOS, blocks, write_ids
+from pyterrier_graph.storage.arrays import DOCNOS, blocks
 from pyterrier_graph.storage.artifact import META, atomic_folder, json_sha256, read_meta
 from pyterrier_graph.storage.shards import ShardWriter, Workers
 
@@ -30,10 +29,9 @@ if TYPE_CHECKING:
 
     from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 
-VECTORS, NEW_VECTORS, DIGESTS = "vecs.f4", "new.f4", "digests.u8"
+VECTORS, DIGESTS = "vecs.f4", "digests.u8"
 FLOAT, DIGEST = np.dtype("<f4"), np.dtype("<u8")  # the digest of a text is two numbers
-SOURCE, ROW = np.dtype("<i2"), np.dtype("<i8")
-PASSAGES_AT_ONCE, TEXTS_AT_ONCE = 256, 8192
+TEXTS_PER_SHARD, TEXTS_AT_ONCE = 256, 8192
 FLEX = {"type": "dense_index", "format": "flex"}
 HINT = {"package_hint": "pyterrier_dr"}
 # in the identity of vectors, what only tells which texts they are of
@@ -46,17 +44,13 @@ def checked_vectors(vectors: Any, numbers: np.ndarray, dimension: int | None) ->
     """The output of an encoder for some texts, as ``FLOAT``; without a dimension, any is allowed.
 
     Raises:
-        ValueError: If the vectors are not finite floating point numbers of shape (numbers, dimension).
+        ValueError: If the vectors are not finite, or not of shape (numbers, dimension).
     """
-    vectors = np.asarray(vectors)
-    shape = len(numbers), dimension or (vectors.shape[1] if vectors.ndim == 2 else "d")
-    if vectors.shape != shape or not vectors.shape[1] or vectors.dtype.kind != "f":
-        raise ValueError(
-            f"vectors must be floating point numbers of shape {shape}, but they are {vectors.dtype} of shape "
-            f"{vectors.shape}"
-        )
     with np.errstate(over="ignore"):
-        vectors = vectors.astype(FLOAT, copy=False)
+        vectors = np.asarray(vectors, dtype=FLOAT)
+    if vectors.ndim != 2 or vectors.shape != (len(numbers), dimension or vectors.shape[1]):
+        shape = f"({len(numbers)}, {dimension or 'd'})"
+        raise ValueError(f"an encoder must return vectors of shape {shape}, got {vectors.shape}")
     finite = np.isfinite(vectors).all(axis=1)
     if not finite.all():
         raise ValueError(f"vector {numbers[finite.argmin()]} is not finite")
@@ -84,7 +78,6 @@ def encode_once(
     texts: Callable[[np.ndarray], list[str]],
     encode: Callable[[list[str]], Any],
     *,
-    batch_size: int = 1024,
     workers: Workers = 1,
     verbose: bool = True,
 ) -> np.ndarray:
@@ -104,17 +97,7 @@ def encode_once(
         "base": identity,
     }
     path = folder / f"{name}-{json_sha256(about)[:16]}"
-    progress = {"desc": name, "unit": "text", "delay": 1, "disable": not verbose}
-    _write(
-        path,
-        about,
-        texts,
-        encode,
-        f"{name}-*",
-        at_once=batch_size,
-        workers=workers,
-        progress=progress,
-    )
+    _write(path, about, texts, encode, desc=name, workers=workers, verbose=verbose)
     shape = (count, read_meta(path, about)["vec_size"])
     if not count:  # an empty file cannot be mapped
         return np.broadcast_to(FLOAT.type(0), shape)
@@ -139,26 +122,22 @@ def base_vectors(
     identity |= {"titles": True} if titles else {}
     path = folder / f"passages-{json_sha256(identity)[:16]}.flex"
     nodes = graph.passage_nodes
-    quiet = without_bars(encoder)
     if not len(nodes):
         raise ValueError(f"{graph!r} has no passages: none of its documents has a text")
 
     def texts(numbers: np.ndarray) -> list[str]:
         return graph.texts(nodes[numbers], titles=titles)
 
-    parts = (graph.ids_of(nodes[numbers]) for numbers in blocks(len(nodes), PASSAGES_AT_ONCE))
     about = FLEX | HINT | {"doc_count": len(nodes), "base": identity}
-    desc = f"encoding passages{' with titles' * titles}"
     _write(
         path,
         about,
         texts,
-        quiet.encode_docs,
-        "passages-*.flex",
-        write_more=lambda files: write_ids(files / DOCNOS, chain.from_iterable(parts)),
-        at_once=PASSAGES_AT_ONCE,
+        without_bars(encoder).encode_docs,
+        desc=f"encoding passages{' with titles' * titles}",
         workers=workers,
-        progress={"desc": desc, "unit": "passage", "delay": 1, "disable": not verbose},
+        verbose=verbose,
+        write_more=lambda files: graph.write_passage_ids(files / DOCNOS),
     )
     return Flex(path)
 
@@ -174,16 +153,15 @@ def _write(
     about: dict[str, Any],
     texts: Callable[[np.ndarray], list[str]],
     encode: Callable[[list[str]], Any],
-    pattern: str,
     *,
-    write_more: Callable[[Path], None] = lambda files: None,
-    at_once: int,
+    desc: str,
     workers: Workers,
-    progress: dict[str, Any],
+    verbose: bool,
+    write_more: Callable[[Path], None] = lambda files: None,
 ) -> None:
     """Writes vectors of what is read for each number, and the digests of their texts, unless they are there.
 
-    Vectors are copied from folders of the same pattern whose vectors depend on the same, the texts aside.
+    Vectors are copied from folders with the same prefix whose vectors depend on the same, the texts aside.
     """
     if os.path.isfile(path / META):
         return
@@ -195,29 +173,30 @@ def _write(
         with open(folder / DIGESTS, "wb") as out:
             for numbers in blocks(count, TEXTS_AT_ONCE):
                 digests_of(texts(numbers)).tofile(out)
-        own, others = _read_digests(folder), _copyable(path.parent, pattern, meta)
-        source, row = _copies(own, [*map(_read_digests, others)])
-        new = np.flatnonzero(source < 0)
-        first = np.sort(new[np.unique(own[new], axis=0, return_index=True)[1]])  # of equal texts
-        digest = sha256(own[first].tobytes()).hexdigest()
-        shards = ShardWriter(folder.parent, len(first), at_once, meta | {"new texts": digest})
+        digests, vectors = _read_digests(folder), _new_vectors(folder / VECTORS, count, dimension)
+        new = _copy(vectors, digests, _copyable(path, meta))
+        first = np.sort(new[np.unique(digests[new], axis=0, return_index=True)[1]])
+        identity = meta | {"new texts": sha256(digests[first].tobytes()).hexdigest()}
+        shards = ShardWriter(folder.parent, len(first), TEXTS_PER_SHARD, identity)
         shards.compute(
             partial(_encoded, encode, dimension),
             read=lambda numbers: (first[numbers], texts(first[numbers])),
             workers=workers,
-            **progress,
+            desc=desc,
+            unit="text",
+            delay=1,
+            disable=not verbose,
         )
-        shards.concatenate(folder, [VECTORS])
-        if len(first) < count:
-            encoded = (folder / VECTORS).rename(folder / NEW_VECTORS)
-            vectors = [_read_vectors(other / VECTORS, dimension) for other in others]
-            vectors.append(_read_vectors(encoded, dimension))
-            source[new], row[new] = len(others), _copies(own[new], [own[first]])[1]
-            with open(folder / VECTORS, "wb") as out:
-                for numbers in blocks(count, TEXTS_AT_ONCE):
-                    _copied(vectors, source[numbers], row[numbers]).tofile(out)
-            del vectors  # Windows does not remove files that are mapped
-            encoded.unlink()
+        end = 0
+        for arrays in shards.read():
+            start, end = end, end + len(arrays[VECTORS])
+            vectors[first[start:end]] = arrays[VECTORS]
+        rows_of = _finder(digests[first])
+        repeated = np.setdiff1d(new, first)
+        for block in blocks(len(repeated), TEXTS_AT_ONCE):
+            numbers = repeated[block]
+            vectors[numbers] = vectors[first[rows_of(digests[numbers])]]
+        del vectors  # Windows does not rename folders of files that are mapped
 
 
 def _encoded(
@@ -228,26 +207,38 @@ def _encoded(
     return {VECTORS: checked_vectors(encode(texts), numbers, dimension)}
 
 
-def _copied(vectors: list[np.ndarray], source: np.ndarray, row: np.ndarray) -> np.ndarray:
-    """Vectors from several arrays, shape (texts, d)."""
-    out = np.empty((len(row), vectors[0].shape[1]), dtype=FLOAT)
-    for number in np.unique(source):
-        out[source == number] = vectors[number][row[source == number]]
-    return out
-
-
-def _copies(digests: np.ndarray, stored: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Per text which of the stored files has its vector, -1 for none, and in which row; takes 24 bytes per text."""
-    source, row = np.full(len(digests), -1, dtype=SOURCE), np.zeros(len(digests), dtype=ROW)
-    for number, theirs in enumerate(stored):
-        order = np.argsort(theirs[:, 0], kind="stable")
-        keys = theirs[order, 0]
+def _copy(vectors: np.ndarray, digests: np.ndarray, folders: list[Path]) -> np.ndarray:
+    """Copies the vectors of equal texts from other folders; returns the numbers of texts that none of them has."""
+    new = np.ones(len(digests), dtype=bool)
+    for folder in folders:
+        rows_of = _finder(_read_digests(folder))
+        stored = _read_vectors(folder / VECTORS, vectors.shape[1])
         for block in blocks(len(digests), TEXTS_AT_ONCE):
-            mine = digests[block]  # (texts, 2)
-            place = order[np.minimum(np.searchsorted(keys, mine[:, 0]), len(keys) - 1)]
-            new = (theirs[place] == mine).all(axis=1) & (source[block] < 0)
-            source[block[new]], row[block[new]] = number, place[new]
-    return source, row
+            numbers = block[new[block]]
+            rows = rows_of(digests[numbers])
+            numbers, rows = numbers[rows >= 0], rows[rows >= 0]
+            vectors[numbers], new[numbers] = stored[rows], False
+    return np.flatnonzero(new)
+
+
+def _finder(stored: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """A function from digests, shape (texts, 2), to their rows in ``stored``, -1 for unknown ones."""
+    order = np.argsort(stored[:, 0], kind="stable")
+    keys = stored[order, 0]
+
+    def rows_of(digests: np.ndarray) -> np.ndarray:
+        rows = order[np.minimum(np.searchsorted(keys, digests[:, 0]), len(keys) - 1)]
+        return np.where((stored[rows] == digests).all(axis=1), rows, -1)
+
+    return rows_of
+
+
+def _new_vectors(file: Path, count: int, dimension: int) -> np.ndarray:
+    """Creates a file of vectors, memory-mapped, shape (count, dimension)."""
+    file.touch()
+    if not count:  # an empty file cannot be mapped
+        return np.empty((0, dimension), dtype=FLOAT)
+    return np.memmap(file, FLOAT, "w+", shape=(count, dimension))
 
 
 def _read_digests(folder: Path) -> np.ndarray:
@@ -262,9 +253,10 @@ def _read_vectors(file: Path, dimension: int, dtype: np.dtype[Any] = FLOAT) -> n
     return np.memmap(file, dtype=dtype, mode="r").reshape(-1, dimension)
 
 
-def _copyable(folder: Path, pattern: str, meta: dict[str, Any]) -> list[Path]:
+def _copyable(path: Path, meta: dict[str, Any]) -> list[Path]:
     """Folders of complete files with vectors that depend on the same, the texts aside; the newest first."""
-    metas = [path / META for path in folder.glob(pattern) if (path / META).is_file()]
+    prefix = path.name.partition("-")[0]
+    metas = [file for file in path.parent.glob(f"{prefix}-*/{META}") if file.is_file()]
     metas.sort(key=lambda file: (-file.stat().st_mtime_ns, file.parent.name))
     copyable = []
     for file in metas:

@@ -38,7 +38,6 @@ from pyterrier_graph.graphs.csr import offsets, ranges
 from pyterrier_graph.storage.artifact import weights_sha256
 
 LENGTHS = ("max_passage_tokens", "max_query_tokens", "expanded_query_tokens")
-MANY_TEXTS = 256  # texts whose encoding is worth a warning
 EXPECTED = "the name or folder of a checkpoint, or a MultiVectorEncoder"
 
 
@@ -61,20 +60,6 @@ class TokenStates:
             [len(matrix) for matrix in matrices], dtype=torch.long, device=empty.device
         )
         return cls(torch.cat([empty, *matrices]), offsets(lengths))
-
-    @classmethod
-    def from_arrays(
-        cls, matrices: Sequence[np.ndarray], width: int, device: torch.device | str = "cpu"
-    ) -> TokenStates:
-        """Packs what :meth:`arrays` returns, in its precision."""
-        values = np.concatenate([np.empty((0, width), np.float16), *matrices])
-        bounds = offsets(torch.tensor([len(matrix) for matrix in matrices], dtype=torch.long))
-        return cls(torch.from_numpy(values).to(device), bounds.to(device))
-
-    def arrays(self, dtype: np.dtype) -> list[np.ndarray]:
-        """The matrices, for files."""
-        values = self.values.detach().float().cpu().numpy().astype(dtype)
-        return np.split(values, self.offsets[1:-1].cpu().numpy())
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -213,11 +198,12 @@ class TokenEncoder:
         return self._forward(texts, "query")
 
     def token_ids(self, text: str, *, query: bool = False) -> np.ndarray:
-        """Returns the numbers of the word pieces whose token vectors a text has, shape (tokens,); encodes nothing."""
+        """Returns the numbers of the word pieces whose token vectors a text has, shape (tokens,)."""
         if not text.strip():
             return np.zeros(0, dtype=np.int64)
-        features, kept = self._features([text], "query" if query else "document")
-        return features["input_ids"][0][kept[0]].numpy()
+        with torch.inference_mode():
+            output, mask = self._output([text], "query" if query else "document")
+        return output["input_ids"][mask].cpu().numpy()
 
     def tokens(self, text: str, *, query: bool = False) -> list[str]:
         """Returns the word pieces whose token vectors a text has."""
@@ -257,19 +243,14 @@ class TokenEncoder:
 
     def _matrices(self, texts: list[str], task: str) -> list[Tensor]:
         """The token vectors of a batch of texts, of which none is empty."""
-        features = self.network.preprocess(texts, prompt=self.network.prompts.get(task), task=task)
-        output = self.network(batch_to_device(features, self.empty.device), task=task)
-        masks = output["attention_mask"].bool()
+        output, masks = self._output(texts, task)
         return [m[mask].float() for m, mask in zip(output["token_embeddings"], masks, strict=True)]
 
-    def _features(self, texts: list[str], task: str) -> tuple[dict[str, Tensor], Tensor]:
-        """The network's input for texts, and a mask of the tokens that have vectors, shape (texts, tokens)."""
+    def _output(self, texts: list[str], task: str) -> tuple[dict[str, Tensor], Tensor]:
+        """The network's output for texts, and a mask of the tokens that have vectors, shape (texts, tokens)."""
         features = self.network.preprocess(texts, prompt=self.network.prompts.get(task), task=task)
-        kept = dict(features)
-        for module in self.network:  # only the module that leaves tokens out: no vectors are needed
-            if isinstance(module, MultiVectorMask):
-                kept = module(kept, task=task)
-        return features, kept["attention_mask"].bool()
+        output = self.network(batch_to_device(features, self.empty.device), task=task)
+        return output, output["attention_mask"].bool()
 
     def _pack(self, texts: Sequence[str], matrices: Iterable[Tensor]) -> TokenStates:
         """Packs the matrices of the texts that are not empty, at unit length, which not every model gives them."""
@@ -313,8 +294,10 @@ class TokenEncoder:
             module_input_name="token_embeddings",
         )
         modules = [module for module in self.network if not isinstance(module, Normalize)]
-        given = {name: getattr(self, name) for name in (*LENGTHS, "batch_size", "device", "dtype")}
-        encoder = TokenEncoder(_multi_vector_encoder([*modules, head], self.network), **given)
+        options = {
+            name: getattr(self, name) for name in (*LENGTHS, "batch_size", "device", "dtype")
+        }
+        encoder = TokenEncoder(_multi_vector_encoder([*modules, head], self.network), **options)
         encoder.name = f"{self.name} ({dimension} principal directions)"
         return encoder
 
@@ -350,10 +333,9 @@ def load_multi_vector_encoder(name: str, device: str | None = None) -> MultiVect
     sentence-transformers would add a random projection to 128 dimensions to a checkpoint that has none, and the
     encoder would be of no use before training. So only the transformer of such a checkpoint is taken.
     """
-    place = str(device_of(device))
     with loading(name):
         kind: Any = MultiVectorEncoder if _is_late_interaction(name) else SentenceTransformer
-        network = kind(name, device=place, model_kwargs=SAFE_WEIGHTS)
+        network = kind(name, device=str(device_of(device)), model_kwargs=SAFE_WEIGHTS)
     if kind is MultiVectorEncoder:
         return network
     transformer = next((module for module in network if isinstance(module, Transformer)), None)

@@ -1,30 +1,32 @@
-"""Token vectors of all nodes of a graph, on disk, in float16."""
+"""Token vectors of a graph's nodes in float16: all of them on disk, or those that were needed so far in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import cached_property
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, lru_cache
 from typing import Any, Self
 
 import numpy as np
+import pyterrier as pt
 import torch
 
-from pyterrier_graph.checks import WithSignature
+from pyterrier_graph.checks import SpeedWarning, WithSignature
 from pyterrier_graph.encoders.checkpoints import dtype_name
 from pyterrier_graph.encoders.names import DEFAULT
-from pyterrier_graph.encoders.token_cache import cached_states, token_cache
 from pyterrier_graph.encoders.token_encoder import (
     TokenEncoder,
     TokenStates,
     open_encoder,
 )
-from pyterrier_graph.graphs.csr import ranges
-from pyterrier_graph.graphs.hetero_graph import HeteroGraph, vectors_folder
-from pyterrier_graph.storage.arrays import read_array
+from pyterrier_graph.graphs.csr import offsets, ranges
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph
+from pyterrier_graph.storage.arrays import blocks, read_array
 from pyterrier_graph.storage.artifact import BuiltArtifact, atomic_folder, kind_of
 from pyterrier_graph.storage.shards import ShardWriter, Workers
 
 NODES_AT_ONCE = 512
+MANY_TEXTS = 256  # texts whose encoding is worth a warning
 TOKENS, OFFSETS = "tokens.f2", "offsets.i8"
 
 
@@ -62,7 +64,6 @@ class TokenStore(WithSignature, BuiltArtifact):
             FileExistsError: If there is something at the path.
         """
         encoder = open_encoder(encoder)
-        cache = token_cache(encoder, vectors_folder(graph))
         origin = {"encoder": encoder.name, "encoder_sha256": encoder.fingerprint()}
         origin |= {"graph_sha256": graph.fingerprint(), "titles": titles}
         origin["dtype"] = dtype_name(encoder.dtype, encoder.network.device)
@@ -70,11 +71,8 @@ class TokenStore(WithSignature, BuiltArtifact):
         def texts(nodes: np.ndarray) -> list[str]:
             return graph.texts(nodes, titles=titles)
 
-        def states(texts: list[str]) -> TokenStates:
-            return cached_states(encoder, texts, cache, write=False, verbose=False)
-
         return self.write(
-            states,
+            encoder.encode_passages,
             graph.num_nodes,
             encoder.dimension,
             origin,
@@ -110,10 +108,8 @@ class TokenStore(WithSignature, BuiltArtifact):
         meta = kind_of(self) | {"nodes": nodes, "dimension": dimension} | origin
         inputs = meta | dict(identity or {})
 
-        def arrays(given: Any) -> dict[str, np.ndarray]:
-            packed = states(given)
-            if len(packed) != len(given):
-                raise ValueError(f"{len(given)} nodes were expected, got {len(packed)}")
+        def arrays(batch: Any) -> dict[str, np.ndarray]:
+            packed = states(batch)
             values = packed.values.detach().to("cpu", torch.float16).numpy()
             return {TOKENS: values, OFFSETS: packed.lengths.cpu().numpy()}
 
@@ -147,14 +143,14 @@ class TokenStore(WithSignature, BuiltArtifact):
 
     def states(self, nodes: np.ndarray, device: torch.device | str = "cpu") -> TokenStates:
         """Token vectors of some nodes, in float32."""
-        return self._as_stored(nodes, device).to(torch.float32)
+        return self.stored_states(nodes, device).to(torch.float32)
 
-    def _as_stored(self, nodes: np.ndarray, device: torch.device | str) -> TokenStates:
+    def stored_states(self, nodes: np.ndarray, device: torch.device | str) -> TokenStates:
         """As :meth:`states`, in float16."""
         starts = self._offsets[nodes]
-        offsets, rows = ranges(starts, self._offsets[np.asarray(nodes) + 1] - starts)
+        bounds, rows = ranges(starts, self._offsets[np.asarray(nodes) + 1] - starts)
         values = torch.from_numpy(np.take(self._tokens, rows, axis=0)).to(device)
-        return TokenStates(values, torch.from_numpy(offsets).to(device))
+        return TokenStates(values, torch.from_numpy(bounds).to(device))
 
     @cached_property
     def _tokens(self) -> np.ndarray:
@@ -171,3 +167,76 @@ class TokenStore(WithSignature, BuiltArtifact):
     @cached_property
     def _offsets(self) -> np.ndarray:
         return self._open(lambda folder: read_array(folder, "offsets"))
+
+
+class GraphTokens:
+    """Token vectors of a graph's nodes, encoded on first use and kept in memory, in float16.
+
+    Encoders with the same weights, lengths and precision share them until the process ends.
+
+    Args:
+        graph: The graph.
+        encoder: The encoder.
+        titles: Whether a passage is preceded by the titles of its sections.
+        shared: Whether other objects use the same vectors; not while the encoder learns.
+        verbose: Whether to show progress.
+    """
+
+    def __init__(
+        self,
+        graph: HeteroGraph,
+        encoder: TokenEncoder,
+        *,
+        titles: bool,
+        shared: bool = True,
+        verbose: bool = True,
+    ) -> None:
+        self.graph, self.encoder = graph, encoder
+        self.titles, self.verbose = titles, verbose
+        self._matrices: dict[str, np.ndarray] = {}  # by text, shape (tokens, d)
+        if shared:
+            dtype = dtype_name(encoder.dtype, encoder.network.device)
+            self._matrices = _shared_matrices(encoder.fingerprint(), dtype)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_matrices": {}}  # worker processes encode what they need
+
+    def states(self, nodes: np.ndarray, device: torch.device | str = "cpu") -> TokenStates:
+        """Token vectors of some nodes, in float32."""
+        return self.stored_states(nodes, device).to(torch.float32)
+
+    def stored_states(self, nodes: np.ndarray, device: torch.device | str) -> TokenStates:
+        """As :meth:`states`, in float16."""
+        texts = self.texts(nodes)
+        self._encode([text for text in dict.fromkeys(texts) if text not in self._matrices])
+        matrices = [self._matrices[text] for text in texts]
+        values = np.concatenate([np.empty((0, self.encoder.dimension), np.float16), *matrices])
+        bounds = offsets(torch.tensor([*map(len, matrices)], dtype=torch.long))
+        return TokenStates(torch.from_numpy(values), bounds).to(device)
+
+    def texts(self, nodes: np.ndarray) -> list[str]:
+        """The texts that are encoded."""
+        return self.graph.texts(nodes, titles=self.titles)
+
+    def _encode(self, texts: Sequence[str]) -> None:
+        """Adds the token vectors of texts; warns if there are many."""
+        if len(texts) > MANY_TEXTS:
+            advice = "TokenStore(path).build(graph, encoder, workers=2) stores those of a corpus"
+            message = (
+                f"encoding {len(texts):,} texts, which takes long; their vectors stay in memory"
+            )
+            warnings.warn(f"{message}. {advice}", SpeedWarning, stacklevel=4)
+        progress = {"desc": "encoding", "unit": "text", "delay": 1, "leave": None}
+        with pt.tqdm(total=len(texts), disable=not self.verbose, **progress) as bar:
+            for numbers in blocks(len(texts), NODES_AT_ONCE):
+                batch = [texts[number] for number in numbers]
+                states = self.encoder.encode_passages(batch).to("cpu", torch.float16)
+                matrices = np.split(states.values.numpy(), states.offsets[1:-1].numpy())
+                self._matrices.update(zip(batch, matrices, strict=True))
+                bar.update(len(batch))
+
+
+@lru_cache(maxsize=4)
+def _shared_matrices(encoder_sha256: str, dtype: str) -> dict[str, np.ndarray]:
+    """The token vectors of texts by encoders that are equal."""
+    return {}

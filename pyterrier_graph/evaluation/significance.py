@@ -1,4 +1,4 @@
-"""One table for several seeds."""
+"""Tables of experiments with several seeds, with significance tests."""
 
 import numpy as np
 import pandas as pd
@@ -36,14 +36,10 @@ def summarize(per_query: pd.DataFrame, baseline: str) -> pd.DataFrame:
     table: dict[str, dict[str, str]] = {}
     for measure in per_query["measure"].unique():
         values = values_of(per_query, measure)
-        if baseline not in values.index:
-            raise ValueError(
-                f"per_query: the baseline {baseline!r} has no value of {measure}, which others have"
-            )
         marks = significance_marks(values, baseline)
         for name, mean in values.mean(axis=1).items():
-            spread = deviation.get((name, measure))
-            cell = f"{mean:.3f}" + ("" if spread is None or pd.isna(spread) else f" ± {spread:.3f}")
+            spread = deviation[name, measure]
+            cell = f"{mean:.3f}" if pd.isna(spread) else f"{mean:.3f} ± {spread:.3f}"
             table.setdefault(str(name), {})[str(measure)] = cell + marks[name]
     return pd.DataFrame(table).T.rename_axis("system")
 
@@ -51,7 +47,7 @@ def summarize(per_query: pd.DataFrame, baseline: str) -> pd.DataFrame:
 def values_of(per_query: pd.DataFrame, measure: str) -> pd.DataFrame:
     """A measure of each system (row) and query (column), the mean over seeds; systems in order of appearance."""
     rows = per_query[per_query["measure"].astype(str) == str(measure)]
-    # rounding: a mean of equal values differs from them by the same tiny number for all queries, which is significant
+    # Means of equal values differ by the same tiny number for all queries, which would be significant.
     by_query = rows.groupby(["name", "qid"], sort=False)["value"].mean().round(12)
     return by_query.unstack("qid").loc[rows["name"].unique()]
 
@@ -61,14 +57,13 @@ def significance_marks(values: pd.DataFrame, baseline: str) -> dict[str, str]:
     from scipy.stats import ttest_rel
     from statsmodels.stats.multitest import multipletests
 
-    others = [name for name in values.index if name != baseline]
-    tests = [ttest_rel(values.loc[name], values.loc[baseline]).pvalue for name in others]
-    decided = (
-        multipletests(np.nan_to_num(tests, nan=1.0), method="holm")[0] if tests else []
-    )  # nan: equal
+    marks = dict.fromkeys(values.index, "")
+    systems = [name for name in values.index if name != baseline]
+    if not systems:
+        return marks
+    p_values = [ttest_rel(values.loc[name], values.loc[baseline]).pvalue for name in systems]
+    rejected = multipletests(np.nan_to_num(p_values, nan=1.0), method="holm")[0]  # nan: equal
     better = values.mean(axis=1) > values.loc[baseline].mean()
-    marks = {
-        name: ("+" if better[name] else "-") * int(found)
-        for name, found in zip(others, decided, strict=True)
-    }
-    return {baseline: ""} | marks
+    for name in np.array(systems)[rejected]:
+        marks[name] = "+" if better[name] else "-"
+    return marks

@@ -22,10 +22,9 @@ from torch import Tensor
 
 from pyterrier_graph.checks import check_frame, progress, query_texts
 from pyterrier_graph.encoders.checkpoints import DType, full_precision
-from pyterrier_graph.encoders.token_cache import TokenCache, cached_states, token_cache
 from pyterrier_graph.encoders.token_encoder import LENGTHS, TokenEncoder, TokenStates, open_encoder
-from pyterrier_graph.encoders.token_store import TokenStore
-from pyterrier_graph.graphs.hetero_graph import HeteroGraph, vectors_folder
+from pyterrier_graph.encoders.token_store import GraphTokens, TokenStore
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.html import HtmlCard
 from pyterrier_graph.training.model import Reranker
 
@@ -134,29 +133,6 @@ class QueryPassages(NamedTuple):
     rows: np.ndarray  # position of the row in the run
 
 
-class GraphTokens(NamedTuple):
-    """Token vectors of a graph's nodes, encoded on first use and kept next to the graph."""
-
-    graph: HeteroGraph
-    encoder: TokenEncoder
-    titles: bool
-    cache: TokenCache
-    verbose: bool = True
-
-    def states(self, nodes: np.ndarray, device: torch.device | str = "cpu") -> TokenStates:
-        """Returns the token vectors of some nodes, in float32."""
-        return self._as_stored(nodes, device).to(torch.float32)
-
-    def _as_stored(self, nodes: np.ndarray, device: torch.device | str) -> TokenStates:
-        return cached_states(
-            self.encoder, self.texts(nodes), self.cache, device, verbose=self.verbose
-        )
-
-    def texts(self, nodes: np.ndarray) -> list[str]:
-        """Returns the texts that are encoded."""
-        return self.graph.texts(nodes, titles=self.titles)
-
-
 def best_matches(
     work: QueryPassages,
     vectors: Tensor,
@@ -175,7 +151,7 @@ def best_matches(
     nodes, rows = np.unique(np.concatenate(groups), return_inverse=True)
     index = torch.from_numpy(rows).to(vectors.device)
     own_rows, *neighbors = index.split([*map(len, groups)])
-    states = work.tokens._as_stored(nodes, vectors.device)
+    states = work.tokens.stored_states(nodes, vectors.device)
     maxima = token_maxima(vectors, states)  # (nodes, query tokens)
     targets = [torch.from_numpy(target).to(vectors.device) for target, _ in edges]
     pairs = [*zip(targets, neighbors, strict=True)]
@@ -281,13 +257,8 @@ class GraphReranker(Reranker):
         return self._graph_tokens(graph) if self.tokens is None else self.tokens
 
     def _graph_tokens(self, graph: HeteroGraph) -> GraphTokens:
-        folder = vectors_folder(graph)
-        cache = (
-            token_cache(self.encoder, folder)
-            if self._keep_tokens
-            else TokenCache(None, self.encoder.dimension)
-        )
-        return GraphTokens(graph, self.encoder, self._with_titles, cache, self.verbose)
+        options = {"shared": self._keep_tokens, "verbose": self.verbose}
+        return GraphTokens(graph, self.encoder, titles=self._with_titles, **options)
 
     def _checked(self, run: pd.DataFrame) -> pd.DataFrame:
         run = check_frame(run, self)

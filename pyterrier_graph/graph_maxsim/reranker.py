@@ -60,8 +60,7 @@ class GraphMaxSim(GraphReranker):
         weights: Weight per relation, or per path of relations (``'title/title'``: the title above the nearest title).
             ``{}`` is plain MaxSim. By default titles have weight 1, the next and previous passage 0.5.
         tokens: Stored token vectors of the graph's nodes. Without them, texts are encoded when they are first scored,
-            and their vectors are kept in ``<graph path>.vectors`` (or ``graph.vectors_folder``) for all models with the
-            same encoder: 2 bytes per dimension and token. The folder can be deleted at any time.
+            and their vectors stay in memory for all models with the same encoder: 2 bytes per dimension and token.
         titles: Whether passages are encoded with the titles of their sections in front. With ``tokens`` the store
             decides.
         training: Options of :meth:`fit`.

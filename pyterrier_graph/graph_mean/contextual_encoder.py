@@ -6,9 +6,11 @@ import copy
 import json
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 import pandas as pd
@@ -17,21 +19,59 @@ import torch
 from pyterrier_dr import BiEncoder, FlexIndex
 
 from pyterrier_graph.checks import check_frame
-from pyterrier_graph.encoders.checkpoints import DType, dtype_name
+from pyterrier_graph.encoders.checkpoints import DType, dtype_name, precision
 from pyterrier_graph.encoders.stored_vectors import VECTORS, base_vectors, encoder_name
 from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, encoder_of, write_index
 from pyterrier_graph.graph_mean.equations import PassageNetwork
 from pyterrier_graph.graph_mean.neighbors import NeighborSampler
-from pyterrier_graph.graph_mean.vectorizer import ContextualVectorizer
 from pyterrier_graph.graphs.context import check_graphs
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph, vectors_folder
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.graphs.relations import OWN, QUERY_RELATIONS
+from pyterrier_graph.storage.arrays import blocks
 from pyterrier_graph.storage.artifact import META, stored_sha256, weights_sha256
 from pyterrier_graph.storage.shards import Workers, check_workers
 from pyterrier_graph.training.model import LearnedModel
 
+if TYPE_CHECKING:
+    from torch_geometric.data import HeteroData
+
 ENCODER, INITIAL_ENCODER = "encoder", "initial_encoder"  # folders in a saved model
+QUERIES_AT_ONCE = 4096
+
+
+@dataclass
+class ContextualVectorizer:
+    """Computes contextual vectors of passages, given their numbers. Query states are computed once and cached."""
+
+    network: PassageNetwork
+    sampler: NeighborSampler
+    device: torch.device
+    dtype: DType
+
+    @cached_property
+    @torch.inference_mode()
+    def query_states(self) -> np.ndarray | None:
+        """States of all queries, shape (queries, d); None if queries do not aggregate."""
+        sampler = self.sampler
+        if not self.network.two_hops or not sampler.query_relations:
+            return None
+        states = sampler.query_vectors.copy()
+        for queries in blocks(len(states), QUERIES_AT_ONCE):
+            batch = sampler.sample_queries(queries).to(self.device)
+            states[queries] = self.network.query_states(batch).float().cpu().numpy()
+        return states
+
+    @torch.inference_mode()
+    def apply(self, function: Callable[[HeteroData], Any], passages: np.ndarray) -> Any:
+        """Calls a function of the network with the neighborhood of passages."""
+        batch = self.sampler.sample(passages, states=self.query_states)
+        with precision(self.dtype, self.device):
+            return function(batch.to(self.device))
+
+    def __call__(self, passages: np.ndarray) -> np.ndarray:
+        """Contextual vectors, float32 of shape (passages, d)."""
+        return self.apply(self.network.forward, passages).float().cpu().numpy()
 
 
 class ContextualEncoder(LearnedModel):
@@ -72,7 +112,10 @@ class ContextualEncoder(LearnedModel):
         self.graph, self.query_graph = graph, query_graph
         self.vectors, self.folder = vectors, folder
         self.device, self.dtype, self.verbose = device, dtype, verbose
-        self._check_graph()
+        if graph is not None and not isinstance(graph, HeteroGraph):
+            raise TypeError(
+                f"graph must be a DocumentGraph, such as ptg.DocumentGraph(path), got {graph!r:.60}"
+            )
         self._checkpoint = os.fspath(encoder) if isinstance(encoder, (str, os.PathLike)) else None
         self.encoder: BiEncoder = encoder_of(encoder, device=device, dtype=dtype)
         self._dimension = int(np.asarray(self.encoder.encode_queries(["dimension"])).shape[1])  # d
@@ -81,21 +124,12 @@ class ContextualEncoder(LearnedModel):
         state = {
             name: value for name, value in vars(self).items() if name not in self._of_this_process
         }
-        if (
-            self.vectors is not None
-        ):  # a FlexIndex would be pickled with the vectors that it has read
+        if self.vectors is not None:  # else pickled with the vectors that it has read
             state["vectors"] = FlexIndex(str(self.vectors.index_path), verbose=False)
         return state
 
-    def _check_graph(self) -> None:
-        if self.graph is not None and not isinstance(self.graph, HeteroGraph):
-            raise TypeError(
-                f"graph must be a DocumentGraph, such as ptg.DocumentGraph(path), got {self.graph!r:.60}"
-            )
-
     def _check(self) -> None:
         super()._check()
-        self._check_graph()
         if self.graph is None and self.query_graph is None and self.vectors is None:
             return  # enough to encode queries
         check_graphs(self.relations, self.graph, self.query_graph)
@@ -201,44 +235,44 @@ class ContextualEncoder(LearnedModel):
         inputs = self.vectors, self.query_graph, self.graph, self.initial_encoder
         key = encoder_name(self.encoder), *self.relations, str(self.folder), *map(id, inputs)
         if self._cached_sampler is None or key != self._cached_sampler[0]:
-            self._cached_sampler = key, self._new_sampler(workers)
+            initial = None
+            if self.initial_encoder is not None and self._keeps_vectors():
+                initial = self._new_sampler(self.initial_encoder, None, workers)
+            sampler = self._new_sampler(self.encoder, self.vectors, workers, initial)
+            self._cached_sampler = key, sampler
         return self._cached_sampler[1]
 
-    def _new_sampler(self, workers: Workers) -> NeighborSampler:
-        network, initial = self.network, self.initial_encoder
-        if self.vectors is None and self.graph is None:
-            raise ValueError(
-                "passages need vectors: give graph=DocumentGraph(path) or vectors=FlexIndex(path)"
-            )
+    def _keeps_vectors(self) -> bool:
+        """Whether something aggregates from passages, whose vectors joint training keeps."""
+        return self.network.two_hops or not {*self.relations} <= {*QUERY_RELATIONS}
 
-        def sampler(encoder: BiEncoder, vectors: Any, **options: Any) -> NeighborSampler:
-            return NeighborSampler(
-                self._base_vectors(encoder, workers) if vectors is None else vectors,
-                encoder,
-                self.relations,
-                self.graph,
-                self.query_graph,
-                two_hops=network.two_hops,
-                edge_features=network.edge_features,
-                folder=self._vectors_folder,
-                verbose=self.verbose,
-                **options,
-            )
-
-        keeps_vectors = network.two_hops or {*self.relations} - {*QUERY_RELATIONS}
-        if initial is None or not keeps_vectors:
-            return sampler(self.encoder, self.vectors)
-        return sampler(self.encoder, self.vectors, initial=sampler(initial, None))
-
-    def _base_vectors(self, encoder: BiEncoder, workers: Workers) -> Any:
-        """An encoder's own vectors of the graph's passages, with titles in front of their texts."""
-        if self.graph is None:
-            raise ValueError(
-                "a jointly trained model needs the vectors of the encoder before: give graph="
-            )
+    def _new_sampler(
+        self,
+        encoder: BiEncoder,
+        vectors: Any,
+        workers: Workers,
+        initial: NeighborSampler | None = None,
+    ) -> NeighborSampler:
         folder, verbose = self._vectors_folder, self.verbose
-        return base_vectors(
-            folder, self.graph, encoder, titles=True, workers=workers, verbose=verbose
+        if vectors is None:
+            if self.graph is None:
+                raise ValueError(
+                    "passages need vectors: give graph=DocumentGraph(path) or vectors=FlexIndex(path)"
+                )
+            vectors = base_vectors(
+                folder, self.graph, encoder, titles=True, workers=workers, verbose=verbose
+            )
+        return NeighborSampler(
+            vectors,
+            encoder,
+            self.relations,
+            self.graph,
+            self.query_graph,
+            two_hops=self.network.two_hops,
+            edge_features=self.network.edge_features,
+            initial=initial,
+            folder=folder,
+            verbose=verbose,
         )
 
     @property

@@ -28,7 +28,7 @@ from pyterrier_graph.encoders.stored_vectors import (
     checked_vectors,
     encoder_name,
 )
-from pyterrier_graph.graph_mean.nearest import largest, nearest
+from pyterrier_graph.graph_mean.nearest import best_of_candidates, nearest, read_codes, write_codes
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.relations import OWN
 from pyterrier_graph.html import HtmlCard, HtmlDisplay
@@ -131,8 +131,6 @@ class ContextualIndex(HtmlDisplay, WithSignature):
         """Finds candidates in a large index; None in a small one."""
         if not (self.path / CODES).is_file():
             return None
-        from pyterrier_graph.graph_mean.codes import read_codes
-
         return read_codes(self.path / CODES)
 
     def verify(self) -> Self:
@@ -147,8 +145,8 @@ class ContextualIndex(HtmlDisplay, WithSignature):
     def retriever(self, num_results: int = 1000, *, exact: bool = False) -> pt.Transformer:
         """Finds passages; the columns are those of :class:`ContextualRetriever`.
 
-        A query is compared with all vectors. In an index of a million passages or more, it is compared with their
-        codes instead, and exact scores are computed for the best 2,000, or ten per result.
+        A query is compared with all vectors. In an index of a million passages or more, it is compared with the codes
+        of a quarter of them instead, and exact scores are computed for the best 5,000, or ten per result.
 
         Args:
             num_results: Passages per query.
@@ -184,13 +182,7 @@ class ContextualIndex(HtmlDisplay, WithSignature):
         vectors, _ = self.files.payload(return_docnos=False)
         if exact or self._codes is None:
             return nearest(queries, vectors, num_results)
-        shape = len(queries), min(num_results, len(vectors))
-        scores, passages = np.empty(shape, np.float32), np.empty(shape, np.int64)
-        for row, candidates in enumerate(self._codes(queries, shape[1])):
-            products = vectors[candidates] @ queries[row]
-            best = largest(products, shape[1])
-            scores[row], passages[row] = products[best], candidates[best]
-        return scores, passages
+        return best_of_candidates(queries, vectors, self._codes, num_results)
 
 
 class ContextualRetriever(WithSignature, pt.Transformer):
@@ -297,8 +289,6 @@ def write_index(
                 checked_vectors(vectors_of(numbers), numbers, dimension).tofile(out)
                 bar.update(len(numbers))
         if count >= LARGE:
-            from pyterrier_graph.graph_mean.codes import write_codes
-
             vectors = np.memmap(folder / VECTORS, FLOAT, "r").reshape(-1, dimension)
             write_codes(folder / CODES, vectors)
 

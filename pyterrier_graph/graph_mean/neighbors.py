@@ -321,7 +321,7 @@ def isolated_share(queries: np.ndarray) -> float:
 def _distinct(lists: Sequence[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
     """The distinct numbers of some lists, ascending, and the lists as rows among them."""
     numbers, rows = np.unique(np.concatenate(lists), return_inverse=True)
-    return numbers, np.split(rows.reshape(-1), np.cumsum([len(part) for part in lists])[:-1])
+    return numbers, np.split(rows.reshape(-1), np.cumsum([len(row) for row in lists])[:-1])
 
 
 def _edge_index(rows: CSR, sources: np.ndarray) -> Tensor:

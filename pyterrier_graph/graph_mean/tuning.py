@@ -14,7 +14,7 @@ from pyterrier_graph.graph_mean.contextual_encoder import ContextualEncoder
 from pyterrier_graph.graph_mean.equations import RelationNetwork, Terms
 from pyterrier_graph.graph_mean.nearest import nearest
 from pyterrier_graph.graph_mean.neighbors import NeighborSampler
-from pyterrier_graph.graphs.hetero_graph import passage_qrels
+from pyterrier_graph.graphs.judgments import passage_qrels
 from pyterrier_graph.storage.arrays import numbers_of
 from pyterrier_graph.training.grid_search import WEIGHTS, Numbers, coordinate_search
 from pyterrier_graph.training.validation import JudgedRun, Validation, checked_topics
@@ -50,9 +50,9 @@ class PassageValidation:
         _warn_of_known_queries(self.sampler, [*texts.index])
         self.queries = texts.tolist()
         self.query_vectors = np.asarray(model.encoder.encode_queries(self.queries), np.float32)
-        found = nearest(self.query_vectors, self.sampler.index.payload()[1], CANDIDATES)[1]
+        retrieved = nearest(self.query_vectors, self.sampler.index.payload()[1], CANDIDATES)[1]
         relevant = relevant_passages(self.sampler, qrels)[0]["docno"].tolist()
-        self.candidates = np.union1d(found, self.sampler.numbers_of(relevant))
+        self.candidates = np.union1d(retrieved, self.sampler.numbers_of(relevant))
         self._docnos = np.array(self.sampler.docnos_of(self.candidates), dtype=object)
         self._depth = min(CANDIDATES, len(self.candidates))
         self._qids = np.repeat(texts.index.to_numpy(), self._depth)

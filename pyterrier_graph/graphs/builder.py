@@ -8,11 +8,10 @@ from __future__ import annotations
 import json
 import logging
 import sys
-import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain, groupby
 from numbers import Integral
 from pathlib import Path
@@ -20,16 +19,14 @@ from typing import Any
 
 import numpy as np
 import pyterrier as pt
-from npids.builder import FwdLookupBuilder
 
-from pyterrier_graph.checks import DataWarning
 from pyterrier_graph.documents.document import (
     NO_PARENT,
     PASSAGE,
-    PASSAGE_SEPARATOR,
     SECTION,
     Node,
     StructuredDocument,
+    passage_id,
     split_passage_id,
 )
 from pyterrier_graph.graphs.csr import CSR
@@ -51,10 +48,9 @@ from pyterrier_graph.storage.arrays import (
 )
 
 BATCH = 1 << 14  # nodes that are added at once
-MAX_NODES = (1 << 32) - 1
 WHOLE_DOCUMENT = -1  # the number of a passage, in a reference to the root section
 CODES = "codes.json"
-PASSAGES = "passages.npids"  # where passages have ids of their own
+PASSAGES = "passages.npids"
 
 LocateArrays = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Root sections, passage offsets, and passage nodes of a graph."""
@@ -86,15 +82,11 @@ def documents_of_rows(
 
 
 def _checked(row: Any) -> Mapping[str, Any]:
-    if not isinstance(row, Mapping):
+    values = [row.get(name) for name in ("docno", "text")] if isinstance(row, Mapping) else [None]
+    if not all(isinstance(value, str) for value in values):
         raise ValueError(
-            f"with document=, a corpus consists of rows with 'docno' and 'text', not of {row!r:.80}"
+            f"with document=, a row needs strings as 'docno' and 'text', got {row!r:.80}"
         )
-    for name in ("docno", "text"):
-        if not isinstance(row.get(name), str):
-            raise ValueError(
-                f"a passage needs a string as {name!r}, got {row.get(name)!r} (row: {dict(row)!r:.80})"
-            )
     return row
 
 
@@ -152,7 +144,7 @@ class Parts:
     texts: list[str]  # per node
     edges: dict[str, list[np.ndarray]]  # pairs i, j of edges i -> j by relation, (edges, 2)
     references: dict[str, list[References]]  # by relation
-    passage_ids: list[str] = field(default_factory=list)  # of all passages, if they have own ids
+    passage_ids: list[str]  # per passage
 
     def arrays(
         self, documents: int = 0, nodes: int = 0, passages: int = 0
@@ -178,8 +170,7 @@ class Parts:
 def extract(documents: Sequence[StructuredDocument], first_node: int = 0) -> Parts:
     """Numbers the nodes of documents and collects their edges.
 
-    Raises ValueError if the name of a link or reference cannot be a relation, or if only some documents have own ids
-    for their passages.
+    Raises ValueError if the name of a link or reference cannot be a relation.
     """
     nodes = [node for document in documents for node in document.nodes]
     node_counts = np.array([len(document.nodes) for document in documents], dtype=np.int64)
@@ -190,11 +181,6 @@ def extract(documents: Sequence[StructuredDocument], first_node: int = 0) -> Par
     inner = parent != NO_PARENT  # all but root sections
     parent[inner] += starts[document[inner]]
     links, references = _relations(documents, starts)
-    passage_ids = [identifier for one in documents for identifier in one.passage_ids]
-    if passage_ids and len(passage_ids) < is_passage.sum():
-        without = next(one.docno for one in documents if not one.passage_ids and one.passages())
-        raise ValueError(f"document {without!r} has no passage_ids, but other documents have")
-
     number = first_node + np.arange(len(nodes))
     titled = ~is_passage & np.array([bool(text.strip()) for _, text, _ in nodes], dtype=bool)
     title = nearest_titled(np.where(inner, parent - first_node, NO_PARENT), titled)
@@ -216,8 +202,14 @@ def extract(documents: Sequence[StructuredDocument], first_node: int = 0) -> Par
         edges={relation: [np.stack(pairs, axis=1)] for relation, pairs in structure.items()}
         | {relation: [np.array(pairs, dtype=np.int64)] for relation, pairs in links.items()},
         references=references,
-        passage_ids=passage_ids,
+        passage_ids=[identifier for one in documents for identifier in _passage_ids(one)],
     )
+
+
+def _passage_ids(document: StructuredDocument) -> Sequence[str]:
+    if document.passage_ids:
+        return document.passage_ids
+    return [passage_id(document.docno, number) for number in range(len(document.passages()))]
 
 
 def _relations(
@@ -313,17 +305,12 @@ def build(
         )
         for batch in _batches(documents):
             writer.add(batch)
-        if not writer.docnos:
-            raise ValueError("a graph needs documents, the corpus has none")
-    has_own_ids = writer.passage_ids is not None
-    if has_own_ids:
+        if not writer.num_passages:
+            raise ValueError("a graph needs documents with passages, the corpus has none")
+    if writer.has_own_ids:
         check_unique(folder / PASSAGES)
-    elif docno := next((docno for docno in writer.docnos if PASSAGE_SEPARATOR in docno), None):
-        message = f"pt.text.max_passage() cannot read '{docno}%p0': use graph.fold('document'), or other docnos"
-        warnings.warn(message, DataWarning, stacklevel=3)
-    roots, offsets, passages = (
-        read_array(folder, name) for name in ("roots", "passage_offsets", "passage_nodes")
-    )
+    names = "roots", "passage_offsets", "passage_nodes"
+    roots, offsets, passages = (read_array(folder, name) for name in names)
     edges, unresolved = resolve(
         writer.edges, writer.references, writer.docnos, (roots, offsets, passages)
     )
@@ -347,7 +334,6 @@ def build(
         "relations": relations,
         "edges": {relation: counts[relation] for relation in relations},
         "unresolved": unresolved,
-        "own_ids": has_own_ids,
     }
 
 
@@ -378,7 +364,8 @@ class _DocumentWriter(ExitStack):
         self.references: dict[str, list[References]] = defaultdict(list)
         self._arrays = self.enter_context(ArrayWriter(folder))
         self._ids = self.enter_context(writing_ids(folder / DOCNOS))
-        self.passage_ids: FwdLookupBuilder | None = None
+        self._passage_ids = self.enter_context(writing_ids(folder / PASSAGES))
+        self.has_own_ids = False  # whether a document names its passages
         for name in ("node_offsets", "passage_offsets"):
             self._arrays.append(name, np.zeros(1))
 
@@ -389,11 +376,9 @@ class _DocumentWriter(ExitStack):
             self._add_docno(document)
         parts = extract(documents, self.num_nodes)
         arrays = parts.arrays(first_document, self.num_nodes, self.num_passages)
-        if len(arrays["passage_nodes"]):
-            self._add_passage_ids(parts)
-        if self.num_nodes + len(parts.texts) > MAX_NODES:
-            raise ValueError(f"a graph can have at most {MAX_NODES:,} nodes: split the corpus")
         self._arrays.append_texts(parts.texts)
+        for identifier in parts.passage_ids:
+            self._passage_ids.add(identifier)
         for name, values in arrays.items():
             self._arrays.append(name, values)
         self.codes += parts.codes
@@ -414,14 +399,4 @@ class _DocumentWriter(ExitStack):
             raise ValueError(f"document {docno!r}: a docno must not contain NUL characters")
         self.docnos[docno] = len(self.docnos)
         self._ids.add(docno)
-
-    def _add_passage_ids(self, parts: Parts) -> None:
-        if parts.passage_ids and not self.num_passages:
-            self.passage_ids = self.enter_context(writing_ids(self.folder / PASSAGES))
-        if bool(parts.passage_ids) != (self.passage_ids is not None):
-            raise ValueError(
-                f"documents {parts.docnos[0]!r} and following have other ids of passages than documents before: "
-                "give all passage_ids, or none"
-            )
-        for identifier in parts.passage_ids:
-            self.passage_ids.add(identifier)  # type: ignore[union-attr]
+        self.has_own_ids |= bool(document.passage_ids)

@@ -29,13 +29,6 @@ class CSR:
     indices: Array
     data: Mapping[str, Array] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        first, last = int(self.indptr[0]), int(self.indptr[-1])
-        if first != 0 or last != len(self.indices):
-            raise ValueError(
-                f"indptr must go from 0 to {len(self.indices)} elements, it goes from {first} to {last}"
-            )
-
     @classmethod
     def empty(cls, rows: int, device: Any) -> CSR:
         """Rows without elements, of tensors on a device."""
@@ -82,7 +75,7 @@ class CSR:
         """The row of each element, shape (elements,)."""
         return _repeated(self.lengths, len(self.indices))
 
-    def places(self, rows: Array) -> tuple[Array, Array]:
+    def positions(self, rows: Array) -> tuple[Array, Array]:
         """As :meth:`select`, with positions in :attr:`indices` instead of elements."""
         if isinstance(self.indptr, np.ndarray):
             rows = checked(rows, len(self))
@@ -96,7 +89,7 @@ class CSR:
 
         Returns the position of each element's row in ``rows``, and the elements; two arrays of int64.
         """
-        row, positions = self.places(rows)
+        row, positions = self.positions(rows)
         elements = self.indices[positions]
         is_numpy = isinstance(elements, np.ndarray)
         return row, elements.astype(np.int64) if is_numpy else elements.long()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-import numpy as np
 import pandas as pd
 import pyterrier as pt
 from npids.lookup import Lookup
@@ -24,10 +24,11 @@ from pyterrier_graph.graphs.builder import (
     documents_of_rows,
 )
 from pyterrier_graph.graphs.context import records
-from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph, Kind, check_relations
-from pyterrier_graph.graphs.passages import ExpandContext, Fold, GraphTextLoader, Passages
+from pyterrier_graph.graphs.corpus_graph import corpus_graph
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph, Kind, check_relations
+from pyterrier_graph.graphs.passages import Fold, GraphTextLoader, Passages
 from pyterrier_graph.html import HtmlCard
-from pyterrier_graph.storage.arrays import DOCNOS, StoredGraph, write_ids
+from pyterrier_graph.storage.arrays import StoredGraph
 from pyterrier_graph.storage.artifact import META, atomic_folder, content_sha256, kind_of
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
 
     ARTIFACT_TYPE = "passage_graph"
     ARTIFACT_FORMAT = "csr"
-    FORMAT_VERSION = 3  # 3: texts that are not compressed
+    FORMAT_VERSION = 4
 
     vectors_folder: Path | None = None  # where models keep vectors; by default next to the graph
 
@@ -65,13 +66,9 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         return type(self), (self.path,), state
 
     def _view(self) -> HtmlCard:
-        try:
-            assert self.meta
-            return super()._view()
-        except FileNotFoundError:
+        if not self.built():
             return HtmlCard({"documents": "not built yet"})
-        except (OSError, ValueError) as error:
-            return HtmlCard({"not readable": error})
+        return super()._view()
 
     def index(
         self,
@@ -119,8 +116,8 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         self.__dict__ = reopened.__dict__  # forgets a graph that was there before
         return self
 
-    def fingerprint(self) -> str:
-        """A digest of the graph's files, from the digests in ``pt_meta.json``."""
+    @cached_property
+    def _digest(self) -> str:
         return content_sha256(self.meta)
 
     @cached_property
@@ -139,10 +136,13 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         return json.loads(self._open(lambda folder: (folder / CODES).read_text(encoding="utf-8")))
 
     @cached_property
-    def _passage_ids(self) -> Lookup | None:
-        if not self.meta["own_ids"]:
-            return None
+    def passage_ids(self) -> Lookup:
+        """Ids of passages by position in ``passage_nodes``, and back."""
         return self._open(lambda folder: Lookup(folder / PASSAGES))
+
+    def write_passage_ids(self, file: Path) -> None:
+        """Copies the file with the ids of passages."""
+        self._open(lambda folder: shutil.copyfile(folder / PASSAGES, file))
 
     def summary(self) -> dict[str, Any]:
         """Counts, as for any graph, and under ``source`` the report of the reader of the documents."""
@@ -157,9 +157,24 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         """A transformer from passages to sections or documents: :class:`~pyterrier_graph.graphs.passages.Fold`."""
         return Fold(self, relation)
 
-    def widen(self, relations: Sequence[str] | str, max_words: int) -> ExpandContext:
-        """A transformer that adds related texts: :class:`~pyterrier_graph.graphs.passages.ExpandContext`."""
-        return ExpandContext(self, relations, max_words)
+    def corpus_graph(
+        self, relations: str | Sequence[str], k: int, path: str | os.PathLike[str]
+    ) -> NpTopKCorpusGraph:
+        """Writes relations as a corpus graph, for adaptive retrieval by ``pyterrier_adaptive``.
+
+        Every edge has weight 1. If a passage has fewer than k neighbors, it fills the row itself, with weight 0. If it
+        has more, the first relations win, then the order of the graph.
+
+        Args:
+            relations: Relations or paths, such as ``['order', 'order_i']`` for the next and previous passage.
+            k: Number of neighbors per passage.
+            path: Folder of the corpus graph, which must not exist yet.
+
+        Raises:
+            ImportError: If ``pyterrier_adaptive`` is not installed.
+            ValueError: If the graph has no such relation.
+        """
+        return corpus_graph(self, check_relations(self, relations), k, path)
 
     def text_loader(
         self, fields: Sequence[str] | str | Literal["*"] = "*", *, verbose: bool = False
@@ -210,60 +225,6 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         return iter(
             pt.tqdm(rows, desc=kind, unit=kind[:-1], total=total, delay=1, disable=not self.verbose)
         )
-
-    def corpus_graph(
-        self, relations: str | Sequence[str], k: int, path: str | os.PathLike[str]
-    ) -> NpTopKCorpusGraph:
-        """Writes relations as a corpus graph with k neighbors each, for adaptive retrieval by ``pyterrier_adaptive``.
-
-        Passages are in the order of ``graph.get_corpus_iter()``. Every edge has weight 1. If there are fewer than k
-        neighbors, the passage itself fills the row, with weight 0. If there are more, the first relations win, then the
-        order of the graph.
-
-        Args:
-            relations: Relations or paths, such as ``['order', 'order_i']`` for the next and previous passage.
-            k: Number of neighbors per passage.
-            path: Folder of the corpus graph, which must not exist yet.
-
-        Raises:
-            ImportError: If ``pyterrier_adaptive`` is not installed.
-            FileExistsError: If something exists at ``path``.
-            ValueError: If the graph has no such relation.
-        """
-        from pyterrier_adaptive import NpTopKCorpusGraph
-
-        relations = check_relations(self, relations)
-        neighbors = self._first_neighbors(relations, k)
-        passages = len(self.passage_nodes)
-        table = np.repeat(np.arange(passages, dtype="<u4")[:, None], k, axis=1)  # (passages, k)
-        weights = np.zeros(table.shape, dtype="<f2")
-        position = neighbors.groupby("row").cumcount()
-        table[neighbors["row"], position] = neighbors["neighbor"]
-        weights[neighbors["row"], position] = 1
-        meta = {
-            "type": "corpus_graph",
-            "format": "np_topk",
-            "package_hint": "pyterrier-adaptive",
-            "doc_count": passages,
-            "k": k,
-            "relations": relations,
-        }
-        with atomic_folder(path, meta) as folder:
-            table.tofile(folder / "edges.u32.np")
-            weights.tofile(folder / "weights.f16.np")
-            write_ids(folder / DOCNOS, self.ids_of(self.passage_nodes))
-        return NpTopKCorpusGraph(path)
-
-    def _first_neighbors(self, relations: Sequence[str], k: int) -> pd.DataFrame:
-        """The first k neighbors of each passage, as positions in ``passage_nodes``: ``row, neighbor``."""
-        passages, frames = self.passage_nodes, []
-        for relation in relations:
-            row, node = self.neighbors(passages, relation)
-            frame = pd.DataFrame({"row": row, "neighbor": np.searchsorted(passages, node)})
-            frame = frame[self.node_type[node] == PASSAGE_TYPE]
-            frames.append(frame.sort_values(["row", "neighbor"]))
-        distinct = pd.concat(frames).drop_duplicates()  # the first relation decides the order
-        return distinct.groupby("row").head(k)
 
 
 def structured_documents(

@@ -1,4 +1,4 @@
-"""The interface of all graphs over passages, graphs in memory, and judgments of passages or documents."""
+"""The interface of all graphs over passages, and graphs in memory."""
 
 from __future__ import annotations
 
@@ -12,22 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import pandas as pd
-from npids.lookup import Lookup
 
 from pyterrier_graph.checks import DataWarning, check_frame
 from pyterrier_graph.documents.document import (
-    PASSAGE_SEPARATOR,
     SECTION_SEPARATOR,
     StructuredDocument,
     parse_id,
-    passage_id,
     split_passage_id,
 )
 from pyterrier_graph.graphs.builder import Parts, compress, extract, locate, resolve
 from pyterrier_graph.graphs.csr import CSR
+from pyterrier_graph.graphs.judgments import passage_qrels
 from pyterrier_graph.graphs.relations import (
-    DOCUMENT,
     INVERSE,
     STEP,
     TITLE,
@@ -37,13 +33,13 @@ from pyterrier_graph.graphs.relations import (
     relation_names,
 )
 from pyterrier_graph.html import HtmlCard, HtmlDisplay
-from pyterrier_graph.storage.arrays import IDS_AT_ONCE, blocks, ids_of, numbers_of, some
+from pyterrier_graph.storage.arrays import ids_of, numbers_of, some, write_ids
 
 if TYPE_CHECKING:
+    import pandas as pd
     from torch_geometric.data import HeteroData
 
 NODE_TYPES = ("passage", "section")
-PASSAGE_NUMBER = rf"{PASSAGE_SEPARATOR}[0-9]+$"
 PASSAGE_TYPE = NODE_TYPES.index("passage")
 SECTION_TYPE = NODE_TYPES.index("section")
 TITLE_SEPARATOR = " - "
@@ -88,8 +84,8 @@ class HeteroGraph(HtmlDisplay, ABC):
     docnos: Any
     """Docnos by document number (``.fwd``) and back (``.inv``, -1 for unknown ones)."""
 
-    _passage_ids: Any
-    """Ids of passages by position in ``passage_nodes``, and back, as ``docnos``; None if the ids are ``docno%pN``."""
+    passage_ids: Any
+    """Ids of passages by position in ``passage_nodes``, and back, as ``docnos``."""
 
     node_type = _stored_array("node_type", "0 for each passage and 1 for each section; uint8.")
     parent = _stored_array(
@@ -114,9 +110,14 @@ class HeteroGraph(HtmlDisplay, ABC):
     def _texts(self, nodes: np.ndarray) -> list[str]:
         """Texts of nodes."""
 
+    @property
     @abstractmethod
+    def _digest(self) -> str:
+        """A digest of all texts, ids and relations, which is computed once."""
+
     def fingerprint(self) -> str:
-        """A digest of all texts, ids and relations, which no other graph has."""
+        """A digest of all texts, ids and relations. The same graph in memory and on disk has two."""
+        return self._digest
 
     def __len__(self) -> int:
         return len(self.roots)
@@ -256,18 +257,7 @@ class HeteroGraph(HtmlDisplay, ABC):
             for path in paths
         ]
 
-    def text_columns(self, fields: Iterable[str], ids: Sequence[str]) -> dict[str, Any]:
-        """Columns ``text`` and ``title`` of passages by id; ``fields`` names the columns."""
-        nodes = self.nodes_of(ids)
-        load = {"text": self.texts, "title": self.titles}
-        return {field: pd.array(load[field](nodes), dtype="str") for field in fields}
-
     # --- ids
-
-    @property
-    def has_own_ids(self) -> bool:
-        """Whether passages have ids of their own instead of ``docno%pN``."""
-        return self._passage_ids is not None
 
     def nodes_of(self, identifiers: Sequence[str]) -> np.ndarray:
         """Nodes of passages (``docno%pN``, or own ids) and sections (``docno%sN``); shape (n,), int64.
@@ -287,21 +277,16 @@ class HeteroGraph(HtmlDisplay, ABC):
     def find(self, identifiers: Sequence[str]) -> np.ndarray:
         """Nodes by id, as :meth:`nodes_of`, with -1 for unknown ids."""
         nodes = np.full(len(identifiers), -1, dtype=np.int64)
-        if self.has_own_ids:
-            position = numbers_of(self._passage_ids, identifiers)
-            nodes[position >= 0] = self.passage_nodes[position[position >= 0]]
-        rest = np.flatnonzero(nodes < 0)
+        position = numbers_of(self.passage_ids, identifiers)
+        nodes[position >= 0] = self.passage_nodes[position[position >= 0]]
+        rest = np.flatnonzero(position < 0)
         parsed = [parse_id(identifiers[row]) for row in rest.tolist()]
-        documents = self.find_documents([docno for docno, _, _ in parsed])
-        number = np.array([number for _, number, _ in parsed], dtype=np.int64)
         is_section = np.array([is_section for _, _, is_section in parsed], dtype=bool)
-        if not self.has_own_ids:
-            arrays = self.roots, self.passage_offsets, self.passage_nodes
-            rows = np.flatnonzero(~is_section & (number >= 0))
-            nodes[rest[rows]] = locate(documents[rows], number[rows], arrays)
         if is_section.any():
+            numbers = np.array([number for _, number, _ in parsed])[is_section]
+            documents = self.find_documents([docno for docno, _, _ in parsed])[is_section]
             arrays = self.roots, self.node_offsets - self.passage_offsets, self._section_nodes
-            nodes[rest[is_section]] = locate(documents[is_section], number[is_section], arrays)
+            nodes[rest[is_section]] = locate(documents, numbers, arrays)
         return nodes
 
     @cached_property
@@ -317,17 +302,19 @@ class HeteroGraph(HtmlDisplay, ABC):
         is_passage = self.node_type[nodes] == PASSAGE_TYPE
         position = np.searchsorted(self.passage_nodes, nodes)
         ids = np.empty(len(nodes), dtype=object)
-        numbered = np.arange(len(nodes))
-        if self.has_own_ids:
-            ids[is_passage] = ids_of(self._passage_ids, position[is_passage])
-            numbered = np.flatnonzero(~is_passage)
-        document = self.document[nodes[numbered]]
-        passage = position[numbered] - self.passage_offsets[document]
-        section = nodes[numbered] - self.node_offsets[document] - passage
-        columns = numbered, ids_of(self.docnos, document), passage.tolist(), section.tolist()
-        for row, docno, n, m in zip(*columns, strict=True):
-            ids[row] = passage_id(docno, n) if is_passage[row] else f"{docno}{SECTION_SEPARATOR}{m}"
+        ids[is_passage] = ids_of(self.passage_ids, position[is_passage])
+        sections = np.flatnonzero(~is_passage)
+        document = self.document[nodes[sections]]
+        passages_before = position[sections] - self.passage_offsets[document]
+        number = nodes[sections] - self.node_offsets[document] - passages_before
+        docnos = self.docnos_of(document)
+        for section, docno, n in zip(sections, docnos, number.tolist(), strict=True):
+            ids[section] = f"{docno}{SECTION_SEPARATOR}{n}"
         return ids.tolist()
+
+    def write_passage_ids(self, file: Path) -> None:
+        """Writes the ids of passages, in the order of ``passage_nodes``, as an ``npids.Lookup``."""
+        write_ids(file, self.ids_of(self.passage_nodes))
 
     def document_of(self, docnos: Sequence[str]) -> np.ndarray:
         """Document numbers by docno, shape (n,), int64; raises KeyError, which names up to three unknown docnos."""
@@ -359,10 +346,7 @@ class HeteroGraph(HtmlDisplay, ABC):
         Judgments ``qid, docno, label`` of unknown docnos are left out with a warning. Raises KeyError if the graph has
         no judged docno.
         """
-        qrels = check_frame(qrels, self)
-        if "docno" not in qrels.columns:
-            raise ValueError(f"judgments need a column docno, got {', '.join(qrels.columns)}")
-        return passage_qrels(qrels, self)
+        return passage_qrels(check_frame(qrels, self), self)
 
     # --- the whole graph
 
@@ -474,104 +458,10 @@ def _steps(path: str) -> list[str]:
     return [TITLE] if path == TITLES else path.split(STEP)
 
 
-def documents_of(docnos: pd.Series, graph: HeteroGraph | None = None) -> pd.Series:
-    """Document ids of passages (``docno%pN``, or own ids of the graph's passages). Other ids stay unchanged."""
-    if graph is not None and graph.has_own_ids:
-        documents = fold(graph, docnos.tolist(), DOCUMENT)[1]
-        return pd.Series(documents, index=docnos.index, dtype=object)
-    return docnos.str.replace(PASSAGE_NUMBER, "", regex=True)
-
-
-def fold(
-    graph: HeteroGraph, identifiers: list[str], relation: str, *, strict: bool = False
-) -> tuple[np.ndarray, list[str]]:
-    """Nodes or documents that passages lead to along ``relation``, as in ``DocumentGraph.fold``.
-
-    An id stays unchanged if it is not a passage, or if the passage leads nowhere. With ``strict``, unknown ids raise
-    KeyError.
-
-    Returns:
-        The position in ``identifiers``, ascending, and the id of the node, for each pair of a passage and a node.
-    """
-    nodes = graph.find(identifiers)
-    if strict:
-        unknown = [identifiers[row] for row in np.flatnonzero(nodes < 0)]
-        if relation == DOCUMENT:
-            unknown = [unknown[row] for row in np.flatnonzero(graph.find_documents(unknown) < 0)]
-        graph.nodes_of(unknown)  # raises KeyError with advice
-    rows = np.flatnonzero(nodes >= 0)
-    if relation == DOCUMENT:
-        names = graph.docnos_of(graph.document[nodes[rows]])
-    else:
-        rows = rows[graph.node_type[nodes[rows]] == PASSAGE_TYPE]
-        position, reached = graph.neighbors(nodes[rows], relation)
-        rows, names = rows[position], graph.ids_of(reached)
-    unchanged = np.setdiff1d(np.arange(len(nodes)), rows)
-    names += [identifiers[row] for row in unchanged]
-    rows = np.concatenate([rows, unchanged])
-    order = np.argsort(rows, kind="stable")
-    return rows[order], [names[row] for row in order]
-
-
 def vectors_folder(graph: Any) -> Path | None:
     """The folder where models keep vectors of a graph: ``<path>.vectors`` by default; None for a graph in memory."""
     path, folder = getattr(graph, "path", None), getattr(graph, "vectors_folder", None)
     return Path(folder or f"{path}.vectors") if folder or path else None
-
-
-def judged_ids(
-    docnos: pd.Series, qrels: pd.DataFrame, graph: HeteroGraph | None = None
-) -> pd.Series:
-    """The id that judgments use for each passage: its own if passages are judged, else that of its document."""
-    return docnos if passages_are_judged(qrels, graph) else documents_of(docnos, graph)
-
-
-def passages_are_judged(qrels: pd.DataFrame, graph: HeteroGraph | None = None) -> bool:
-    """Whether judgments are of passages. With own ids, the majority of judged ids decides."""
-    if graph is None or not graph.has_own_ids:
-        return bool(qrels["docno"].str.contains(PASSAGE_NUMBER).any())
-    docnos = qrels["docno"].unique().tolist()
-    return (graph.find(docnos) >= 0).sum() >= (graph.find_documents(docnos) >= 0).sum()
-
-
-def passage_qrels(qrels: pd.DataFrame, passages: HeteroGraph | Lookup) -> pd.DataFrame:
-    """Judgments of passages, as :meth:`HeteroGraph.passage_qrels`, given a graph or the ids of all passages."""
-    docnos = qrels["docno"].tolist()
-    if not isinstance(passages, HeteroGraph):
-        known = numbers_of(passages, docnos) >= 0
-        judgments = qrels[known]
-        if not known.any():
-            table = _passages_of(passages, docnos)
-            judgments = qrels.merge(table, on="docno")
-            known = qrels["docno"].isin(table["docno"]).to_numpy()
-            judgments = judgments.assign(docno=judgments.pop("passage"))
-    elif passages_are_judged(qrels, passages):
-        known = passages.find(docnos) >= 0
-        judgments = qrels[known]
-    else:
-        documents = passages.find_documents(docnos)
-        known = documents >= 0
-        position, nodes = passages.passages_of_documents(documents[known])
-        judgments = qrels[known].iloc[position].assign(docno=passages.ids_of(nodes))
-    if not known.any():
-        corpus = passages if isinstance(passages, HeteroGraph) else "the index"
-        raise KeyError(
-            f"nothing judged is in {corpus}, got {docnos[:3]}: are the judgments of another corpus?"
-        )
-    if not known.all():
-        message = f"{some(qrels['docno'][~known].tolist(), 'judged docno')} not in the graph: these judgments are"
-        warnings.warn(f"{message} ignored; are they of another corpus?", DataWarning, stacklevel=3)
-    return judgments
-
-
-def _passages_of(ids: Lookup, docnos: Sequence[str]) -> pd.DataFrame:
-    """Passages of ``docnos`` among the ids of all passages: ``docno, passage``."""
-    tables = [pd.DataFrame({"docno": [], "passage": []}, dtype=object)]
-    for numbers in blocks(len(ids), IDS_AT_ONCE):
-        passages = pd.Series(ids_of(ids, numbers), dtype=object)
-        table = pd.DataFrame({"docno": documents_of(passages), "passage": passages})
-        tables.append(table[table["docno"].isin(docnos)])
-    return pd.concat(tables)
 
 
 class _MemoryIds:
@@ -595,7 +485,7 @@ class MemoryGraph(HeteroGraph):
         if len({*parts.passage_ids}) < len(parts.passage_ids):
             raise ValueError("two passages have the same id")
         self.docnos = _MemoryIds(parts.docnos)
-        self._passage_ids = _MemoryIds(parts.passage_ids) if parts.passage_ids else None
+        self.passage_ids = _MemoryIds(parts.passage_ids)
         self._arrays = parts.arrays()
         for name in ("node_offsets", "passage_offsets"):
             self._arrays[name] = np.append(0, self._arrays[name])
@@ -615,10 +505,6 @@ class MemoryGraph(HeteroGraph):
     def from_documents(cls, documents: Sequence[StructuredDocument]) -> MemoryGraph:
         """The graph of documents; raises ValueError if two have the same docno, or a relation has a bad name."""
         return cls(extract(documents))
-
-    def fingerprint(self) -> str:
-        """A digest of all texts, ids and relations. The same graph on disk has another one."""
-        return self._digest
 
     @cached_property
     def _digest(self) -> str:
@@ -667,12 +553,9 @@ class GraphView(HeteroGraph):
         return self.graph.docnos
 
     @property
-    def _passage_ids(self) -> Any:
-        return self.graph._passage_ids
-
-    def fingerprint(self) -> str:
-        """A digest of the graph and of all edges."""
-        return self._digest
+    def passage_ids(self) -> Any:
+        """Ids of passages: those of the graph."""
+        return self.graph.passage_ids
 
     @cached_property
     def _digest(self) -> str:
@@ -682,9 +565,9 @@ class GraphView(HeteroGraph):
         return total.hexdigest()
 
     def _array(self, name: str) -> np.ndarray:
-        relation, _, part = name.rpartition(".")
+        relation, _, array = name.rpartition(".")
         if relation in self._edges:
-            return getattr(self._edges[relation], part)
+            return getattr(self._edges[relation], array)
         return self.graph._array(name)
 
     def _texts(self, nodes: np.ndarray) -> list[str]:

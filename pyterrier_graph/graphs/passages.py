@@ -9,13 +9,10 @@ import pyterrier as pt
 import pyterrier_alpha as pta
 
 from pyterrier_graph.checks import WithSignature, check_frame
-from pyterrier_graph.graphs.context import MOST
-from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import (
     PASSAGE_TYPE,
     HeteroGraph,
     check_relations,
-    fold,
     warn_of_missing_edges,
 )
 from pyterrier_graph.graphs.relations import DOCUMENT
@@ -103,88 +100,14 @@ class GraphTextLoader(Step):
         """Adds the fields."""
         inp = check_frame(inp, self).reset_index(drop=True)
         pt.validate.columns(inp, includes=["docno"], context=self)
-        return inp.assign(**self.graph.text_columns(self.fields, inp["docno"].tolist()))
+        nodes = self.graph.nodes_of(inp["docno"].tolist())
+        load = {"text": self.graph.texts, "title": self.graph.titles}
+        columns = {field: pd.array(load[field](nodes), dtype="str") for field in self.fields}
+        return inp.assign(**columns)
 
     def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
         """Loads texts of the first ``k`` passages only."""
         return pt.RankCutoff(k) >> self
-
-
-class ExpandContext(Step):
-    """Adds related texts to the texts of results, for language models that need more than a passage.
-
-    ::
-
-        index.hybrid() % 10 >> graph.widen(["titles", "order"], 300)
-
-    Texts are in document order, one per line: a title precedes its passages. Texts of other documents come last. A
-    result's own text is always complete. Neighbors along the first relation are tried first, and within a relation the
-    nearest first (at most 100). A text that does not fit is left out. So is a text that another result of the query
-    shows: results with better ranks come first, and a result's own text is never repeated.
-
-    Columns in: ``qid, docno`` (of passages or sections), and any others. Columns out: the same, plus ``text``, and
-    ``nodes``, a list of the ids of the passages and sections that make up the text.
-
-    Args:
-        graph: The graph that contains the results.
-        relations: Relations or paths of the graph, the most important first. ``'structural/structural_i'`` leads to the
-            rest of a passage's section, ``'structural_i'`` from a section to its passages.
-        max_words: Maximum number of words per result.
-    """
-
-    def __init__(self, graph: HeteroGraph, relations: Sequence[str] | str, max_words: int) -> None:
-        self.graph = graph
-        self.relations = check_relations(graph, relations)
-        self.max_words = max_words
-        warn_of_missing_edges(graph, self.relations)
-
-    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Expands the texts of results."""
-        inp = check_frame(inp, self, numbers=("score", "rank"))
-        pt.validate.result_frame(inp, context=self)
-        targets = self.graph.nodes_of(inp["docno"].tolist())
-        neighbors = self._neighbors(targets)
-        nodes = np.unique(np.concatenate([targets, neighbors.indices]))
-        texts = dict(zip(nodes.tolist(), self.graph.texts(nodes), strict=True))
-        qids = inp["qid"].tolist()
-        shown = {qid: {*targets[rows].tolist()} for qid, rows in inp.groupby("qid").indices.items()}
-        priority = inp["rank"] if "rank" in inp else -inp["score"] if "score" in inp else inp.index
-        expanded: list[list[int]] = [[] for _ in qids]
-        for row in np.argsort(priority, kind="stable").tolist():
-            own, related = int(targets[row]), neighbors[row].tolist()
-            expanded[row] = self._fitting(own, related, texts, shown[qids[row]])
-            shown[qids[row]].update(expanded[row])
-        lines = ["\n".join(texts[node] for node in chosen) for chosen in expanded]
-        ids = [self.graph.ids_of(np.array(chosen)) for chosen in expanded]
-        return inp.assign(
-            text=pd.Series(lines, inp.index, dtype="str"), nodes=pd.Series(ids, inp.index, object)
-        )
-
-    def _fitting(
-        self, own: int, neighbors: list[int], texts: dict[int, str], shown: set[int]
-    ) -> list[int]:
-        """A result and the neighbors that fit, in document order; neighbors in ``shown`` are left out."""
-        chosen, tried = [own], {texts[own]}
-        budget = self.max_words - len(texts[own].split())
-        for node in neighbors:
-            text, words = texts[node], len(texts[node].split())
-            if node not in shown and text not in tried and 0 < words <= budget:
-                chosen.append(node)
-                budget -= words
-            tried.add(text)
-        document = self.graph.document
-        return sorted(chosen, key=lambda node: (document[node] != document[own], node))
-
-    def _neighbors(self, targets: np.ndarray) -> CSR:
-        """The neighbors of each target in the order of trial."""
-        frames = [pd.DataFrame({"row": [], "node": []}, dtype=np.int64)]
-        for relation in self.relations:
-            row, node = self.graph.neighbors(targets, relation)
-            nearest = np.lexsort((node, abs(node - targets[row]), row))
-            frame = pd.DataFrame({"row": row[nearest], "node": node[nearest]})
-            frames.append(frame.groupby("row").head(MOST))
-        rows = pd.concat(frames)
-        return CSR.group(rows["row"].to_numpy(), rows["node"].to_numpy(), len(targets))
 
 
 class Fold(Step):
@@ -221,7 +144,28 @@ class Fold(Step):
         pt.validate.result_frame(inp, extra_columns=["score"], context=self)
         before = inp["rank"].to_numpy() if "rank" in inp.columns else np.arange(len(inp))
         run = inp.iloc[np.lexsort((before, -inp["score"].to_numpy(), pd.factorize(inp["qid"])[0]))]
-        rows, names = fold(self.graph, run["docno"].tolist(), self.relation, strict=True)
+        rows, ids = self._targets(run["docno"].tolist())
         out = run.drop(columns=["rank", "docid"], errors="ignore").iloc[rows]
-        out = out.assign(passage=out["docno"], docno=pd.Series(names, dtype="str", index=out.index))
+        out = out.assign(passage=out["docno"], docno=pd.Series(ids, dtype="str", index=out.index))
         return pt.model.add_ranks(out.drop_duplicates(["qid", "docno"]).reset_index(drop=True))
+
+    def _targets(self, ids: list[str]) -> tuple[np.ndarray, list[str]]:
+        """The position in ``ids``, ascending, and the id of each node that it leads to."""
+        graph = self.graph
+        if self.relation == DOCUMENT:
+            return np.arange(len(ids)), graph.docnos_of(self._documents(ids))
+        nodes = graph.nodes_of(ids)
+        passages = np.flatnonzero(graph.node_type[nodes] == PASSAGE_TYPE)
+        row, reached = graph.neighbors(nodes[passages], self.relation)
+        rows = passages[row]
+        unchanged = np.setdiff1d(np.arange(len(nodes)), rows)
+        rows, reached = np.append(rows, unchanged), np.append(reached, nodes[unchanged])
+        order = np.argsort(rows, kind="stable")
+        return rows[order], graph.ids_of(reached[order])
+
+    def _documents(self, ids: list[str]) -> np.ndarray:
+        """The documents of passages, sections and documents."""
+        nodes = self.graph.find(ids)
+        documents = np.where(nodes >= 0, self.graph.document[nodes], self.graph.find_documents(ids))
+        self.graph.nodes_of([ids[row] for row in np.flatnonzero(documents < 0)])  # raises KeyError
+        return documents

@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
 from hashlib import sha256
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,7 +17,8 @@ from npids.lookup import Lookup
 
 from pyterrier_graph.checks import WithSignature, check_frame, query_texts
 from pyterrier_graph.graphs.csr import CSR, checked, offsets
-from pyterrier_graph.graphs.hetero_graph import HeteroGraph, passage_qrels
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph
+from pyterrier_graph.graphs.judgments import passage_qrels
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED, inverse
 from pyterrier_graph.html import HtmlCard, HtmlDisplay
 from pyterrier_graph.storage.arrays import (
@@ -26,7 +26,6 @@ from pyterrier_graph.storage.arrays import (
     ArrayWriter,
     StoredGraph,
     array_file,
-    blocks,
     check_unique,
     ids_of,
     numbers_of,
@@ -111,18 +110,16 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
         """Builds the graph from judgments, and by retrieving the best passages of each query.
 
         The graph appears under its path when it is complete. If building is interrupted, a call with the same topics,
-        passages and ``repr(retriever)`` continues with the queries for which nothing has been retrieved. Memory holds
-        the queries and all edges.
+        passages and ``repr(retriever)`` continues. Memory holds the queries and all edges.
 
         Args:
             topics: The queries: ``qid, query``, and other columns that the retriever needs.
             passages: The corpus: a document graph (its passages), an index of passages, or docnos in an index's order.
-            retriever: Finds passages for queries: ``qid, query`` to ``qid, docno, score``. For a stored run, use
-                ``pt.Transformer.from_df(run)``. Without a retriever, there are no ``'retrieved'`` edges.
+            retriever: Finds passages for queries: ``qid, query`` to ``qid, docno, score``. Without a retriever, there
+                are no ``'retrieved'`` edges.
             k: Number of passages per query: those with the highest scores.
             qrels: Judgments ``qid, docno, label`` of passages, or of documents for all their passages. Labels above 0
-                become ``'relevant'`` edges. Judgments of other queries are ignored; judgments of unknown passages are
-                ignored with a warning.
+                become ``'relevant'`` edges. Judgments of unknown passages are ignored with a warning.
             workers: Number of processes that retrieve, or ``'ray'``: see :mod:`~pyterrier_graph.storage.shards`.
 
         Raises:
@@ -136,25 +133,21 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
             raise ValueError("a graph of queries needs a retriever, qrels, or both")
         meta = kind_of(self)
         with atomic_folder(self.path, meta) as folder:
-            file = _write_docnos(folder / DOCNOS, passages, verbose=self.verbose)
+            _write_docnos(folder / DOCNOS, passages, verbose=self.verbose)
             edges: dict[str, CSR] = {}
-            with Lookup(file) as docnos:
+            with Lookup(folder / DOCNOS) as docnos:
                 count = len(docnos)
                 if qrels is not None:
                     edges[RELEVANT] = _judged(topics["qid"], qrels, docnos, passages)
             if retriever is not None:
-                inputs = meta | {
-                    "docnos_sha256": file_sha256(file),
-                    "topics_sha256": frame_sha256(topics),
-                    "retriever": pipeline_identity(retriever),
-                    "k": k,
-                }
+                inputs = meta | _inputs(folder, topics, retriever, k)
                 shards = ShardWriter(folder.parent, len(topics), BATCH, inputs)
                 options = {"workers": workers, "disable": not self.verbose}
-                edges = {RETRIEVED: _retrieved(shards, topics, retriever, k, file, options)} | edges
+                retrieved = _retrieved(shards, topics, retriever, k, folder, options)
+                edges = {RETRIEVED: retrieved} | edges
             _write(folder, topics, edges, count)
-            sizes = {name: len(rows.indices) for name, rows in edges.items()}
-            meta |= {"queries": len(topics), "passages": count, "edges": sizes, "k": k}
+            meta |= {"queries": len(topics), "passages": count, "k": k}
+            meta["edges"] = {name: len(rows.indices) for name, rows in edges.items()}
         return self
 
     def add_edge_features(
@@ -241,19 +234,20 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
 
         This is a view, which costs a boolean per query. ``qids.inv`` has the numbers of qids.
         """
-        masked = (
-            np.zeros(self.num_queries, dtype=bool) if self._masked is None else self._masked.copy()
-        )
+        masked = np.zeros(self.num_queries, dtype=bool)
+        if self._masked is not None:
+            masked |= self._masked
         masked[checked(queries, self.num_queries)] = True
-        view = type(self)(self.path)
-        view.__dict__.update(self.__dict__, _masked=masked)
-        return view
+        return self._view_with(_masked=masked)
 
     def without_edges(self, queries: np.ndarray, passages: np.ndarray) -> Self:
         """A view of the graph without the edges, of all types, between ``queries[i]`` and ``passages[i]``."""
-        view = type(self)(self.path)
         pairs = np.unique(np.asarray(queries, np.int64) * self.num_passages + passages)
-        view.__dict__.update(self.__dict__, _dropped=pairs)
+        return self._view_with(_dropped=pairs)
+
+    def _view_with(self, **attributes: Any) -> Self:
+        view = type(self)(self.path)
+        view.__dict__.update(self.__dict__, **attributes)
         return view
 
     def edges_of_queries(self, queries: np.ndarray, edge_type: str = RETRIEVED) -> CSR:
@@ -268,17 +262,19 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
             KeyError: If there is no such type of edges.
         """
         queries = np.asarray(queries, dtype=np.int64)
-        row, edges = self._rows(edge_type, edge_type).places(queries)
+        row, edges = self._rows(edge_type, edge_type).positions(queries)
         passages = self._array(f"{edge_type}.indices")[edges].astype(np.int64)
-        return self._visible(len(queries), row, queries[row], passages, edges, edge_type)
+        visible = self._visible(queries[row], passages)
+        return self._edges(row[visible], passages[visible], edges[visible], edge_type, len(queries))
 
     def edges_of_passages(self, passages: np.ndarray, edge_type: str = RETRIEVED) -> CSR:
         """The queries of passages, without masked ones: query numbers, with data as in :meth:`edges_of_queries`."""
-        back = inverse(edge_type)
-        row, positions = self._rows(edge_type, back).places(passages)
+        passages, back = np.asarray(passages, dtype=np.int64), inverse(edge_type)
+        row, positions = self._rows(edge_type, back).positions(passages)
         queries = self._array(f"{back}.indices")[positions].astype(np.int64)
         edges = self._array(f"{back}.edges")[positions].astype(np.int64)
-        return self._visible(len(passages), row, queries, queries, edges, edge_type)
+        visible = self._visible(queries, passages[row])
+        return self._edges(row[visible], queries[visible], edges[visible], edge_type, len(passages))
 
     def edge_features(self, edge_type: str = RETRIEVED) -> np.ndarray:
         """Vectors of edges, by number: shape (edges, d), float16, memory-mapped; KeyError if there are none."""
@@ -305,23 +301,18 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
         self._check_type(edge_type)
         return CSR(self._array(f"{direction}.indptr"), self._array(f"{direction}.indices"))
 
-    def _visible(
-        self,
-        rows: int,
-        row: np.ndarray,
-        queries: np.ndarray,
-        ends: np.ndarray,
-        edges: np.ndarray,
-        edge_type: str,
-    ) -> CSR:
-        """Compresses edges, without masked queries."""
+    def _visible(self, queries: np.ndarray, passages: np.ndarray) -> np.ndarray:
+        """Whether this view has the edge between each query and passage, shape (edges,)."""
+        visible = np.ones(len(queries), dtype=bool)
         if self._masked is not None:
-            visible = ~self._masked[queries]
-            row, ends, edges = row[visible], ends[visible], edges[visible]
+            visible &= ~self._masked[queries]
         if self._dropped is not None:
-            query, passage = self._ends(edges, edge_type)
-            visible = ~np.isin(query * self.num_passages + passage, self._dropped)
-            row, ends, edges = row[visible], ends[visible], edges[visible]
+            visible &= ~np.isin(queries * self.num_passages + passages, self._dropped)
+        return visible
+
+    def _edges(
+        self, row: np.ndarray, ends: np.ndarray, edges: np.ndarray, edge_type: str, rows: int
+    ) -> CSR:
         scores = self._array(f"{edge_type}.scores")[edges]
         indptr = offsets(np.bincount(row, minlength=rows))
         return CSR(indptr, ends, {"scores": scores, "edges": edges})
@@ -342,17 +333,15 @@ def _write_features(
         queries, passages = graph._ends(edges, edge_type)
         docnos = graph.docnos_of(passages)
         with np.errstate(over="ignore"):
-            vectors = np.asarray(
-                encode(graph.texts(queries), texts_of_passages(texts, docnos))
-            ).astype("<f2")
+            texts_of_edges = graph.texts(queries), _texts_of_passages(texts, docnos)
+            vectors = np.asarray(encode(*texts_of_edges)).astype("<f2")
         if vectors.ndim != 2 or vectors.shape != (len(edges), dimension or vectors.shape[1]):
             shape = f"({len(edges)}, {dimension or 'd'})"
             raise ValueError(
                 f"{len(edges)} pairs need vectors of shape {shape}, the encoder gave {vectors.shape}"
             )
-        if len(wrong := np.flatnonzero(~np.isfinite(vectors).all(axis=1))):
-            pair = f"query {graph.qids_of(queries[wrong[:1]])[0]!r}, passage {docnos[wrong[0]]!r}"
-            raise ValueError(f"{pair}: the encoder gave a vector that is not finite in 16 bits")
+        if not np.isfinite(vectors).all():
+            raise ValueError("the encoder gave a vector that is not finite in 16 bits")
         return {name: vectors}
 
     total, name = graph.num_edges[edge_type], array_file(graph.path, FEATURES).name
@@ -371,7 +360,7 @@ def _write_features(
         shards.concatenate(folder, [name])
 
 
-def texts_of_passages(texts: pt.Transformer, docnos: list[str]) -> list[str]:
+def _texts_of_passages(texts: pt.Transformer, docnos: list[str]) -> list[str]:
     """Texts of passages, which may repeat, by a transformer that adds ``text`` to ``docno``; each is loaded once."""
     loaded = texts.transform(pd.DataFrame({"docno": [*dict.fromkeys(docnos)]}))
     pt.validate.document_frame(loaded, extra_columns=["text"], context=texts)
@@ -409,12 +398,24 @@ def _judged(qids: pd.Series, qrels: pd.DataFrame, docnos: Lookup, passages: Any)
     return _edges(qids, qrels.rename(columns={"label": "score"}), docnos, "qrels")
 
 
+def _inputs(
+    folder: Path, topics: pd.DataFrame, retriever: pt.Transformer, k: int
+) -> dict[str, Any]:
+    """What the retrieved edges depend on."""
+    return {
+        "docnos_sha256": file_sha256(folder / DOCNOS),
+        "topics_sha256": frame_sha256(topics),
+        "retriever": pipeline_identity(retriever),
+        "k": k,
+    }
+
+
 def _retrieved(
     shards: ShardWriter,
     topics: pd.DataFrame,
     retriever: pt.Transformer,
     k: int,
-    docnos_file: Path,
+    folder: Path,
     options: dict[str, Any],
 ) -> CSR:
     """The k best passages of each query, retrieved for ``BATCH`` queries at a time."""
@@ -424,30 +425,18 @@ def _retrieved(
         return topics.iloc[numbers].reset_index(drop=True)
 
     def edges_of(queries: pd.DataFrame) -> dict[str, np.ndarray]:
-        results = _unwrapped(pipeline.transform(queries))
-        results = check_frame(results, pipeline, numbers=("score",))
+        results = check_frame(pipeline.transform(queries), pipeline, numbers=("score",))
         pt.validate.result_frame(results, extra_columns=["score"])
         results = results.sort_values("score", ascending=False, kind="stable")
-        with Lookup(docnos_file) as docnos:
+        with Lookup(folder / DOCNOS) as docnos:
             edges = _edges(queries["qid"], results.groupby("qid").head(k), docnos, "results")
         return {"lengths": edges.lengths, "indices": edges.indices, "scores": edges.data["scores"]}
 
     shards.compute(edges_of, read=read, desc="retrieving", unit="query", delay=1, **options)
     batches = [*shards.read()]
-    lengths, indices, scores = (
-        np.concatenate([arrays[name] for arrays in batches])
-        for name in ("lengths", "indices", "scores")
-    )
+    names = "lengths", "indices", "scores"
+    lengths, indices, scores = (np.concatenate([each[name] for each in batches]) for name in names)
     return CSR(offsets(lengths), indices, {"scores": scores})
-
-
-def _unwrapped(results: pd.DataFrame) -> pd.DataFrame:
-    """Replaces arrays by their value; pyterrier_dr returns one where a query has a single result."""
-    columns = results.columns.intersection(["docno", "docid", "score", "rank"])
-    arrays = [
-        name for name in columns if len(results) and isinstance(results[name].iloc[0], np.ndarray)
-    ]
-    return results.assign(**{name: np.concatenate([*results[name]]) for name in arrays})
 
 
 def _edges(qids: pd.Series, rows: pd.DataFrame, docnos: Lookup, source: str) -> CSR:
@@ -490,31 +479,22 @@ def _write(folder: Path, topics: pd.DataFrame, edges: Mapping[str, CSR], num_pas
                     arrays.append(f"{direction}.{column}", values)
 
 
-def _write_docnos(file: Path, passages: Any, *, verbose: bool) -> Path:
+def _write_docnos(file: Path, passages: Any, *, verbose: bool) -> None:
     """Writes the ids of passages, in order."""
-    docnos = _docnos(passages)
-    progress = pt.tqdm(docnos, desc="reading docnos", unit="passage", delay=1, disable=not verbose)
-    docno = None
-    with writing_ids(file) as ids:
-        for docno in progress:
-            ids.add(docno)
-        if docno is None:
-            raise ValueError("a graph needs passages, there are none")
-    check_unique(file)
-    return file
-
-
-def _docnos(passages: Any) -> Iterable[str]:
-    """Docnos of passages, in order."""
     if isinstance(passages, HeteroGraph):
-        nodes = passages.passage_nodes
-        return chain.from_iterable(
-            passages.ids_of(nodes[numbers]) for numbers in blocks(len(nodes), BATCH)
-        )
+        passages.write_passage_ids(file)
+        return
     docnos = passages.docnos() if hasattr(passages, "docnos") else passages
     if isinstance(docnos, str | os.PathLike | pd.DataFrame):
         raise TypeError(
             "passages must be a DocumentGraph, a FlexIndex, or docnos in the order of an index, "
             f"got {type(docnos).__name__}"
         )
-    return docnos
+    docno = None
+    with writing_ids(file) as ids:
+        progress = {"desc": "reading docnos", "unit": "passage", "delay": 1}
+        for docno in pt.tqdm(docnos, disable=not verbose, **progress):
+            ids.add(docno)
+        if docno is None:
+            raise ValueError("a graph needs passages, there are none")
+    check_unique(file)

@@ -21,10 +21,9 @@ from pyterrier_graph.checks import progress
 from pyterrier_graph.encoders.checkpoints import DType, dtype_name, precision
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.token_encoder import TokenStates
-from pyterrier_graph.encoders.token_store import TokenStore
+from pyterrier_graph.encoders.token_store import GraphTokens, TokenStore
 from pyterrier_graph.graph_maxsim.graph_reranker import (
     GraphReranker,
-    GraphTokens,
     QueryPassages,
     best_matches,
     rows_of_each,

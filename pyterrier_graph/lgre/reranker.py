@@ -149,7 +149,7 @@ class LGReReranker(TextReranker):
         """Representations of the query and of the document in each row of a run (the paper's Fig. 5).
 
         They are the means of unit-length word states of the last layer. Their dot product is the similarity that the
-        distances of the loss compare (Eq. 13). :func:`~pyterrier_graph.show.plots.representations` draws them.
+        distances of the loss compare (Eq. 13). The paper draws them by t-SNE, as ``sklearn.manifold.TSNE`` does.
 
         Returns:
             The vectors of queries and of documents, both of shape (rows, d).

@@ -29,7 +29,7 @@ from pydantic import NonNegativeInt, PositiveInt
 
 from pyterrier_graph.checks import DataWarning, check_frame
 from pyterrier_graph.configuration import STRICT, Share
-from pyterrier_graph.graphs.hetero_graph import judged_ids
+from pyterrier_graph.graphs.judgments import judged_ids
 from pyterrier_graph.storage.artifact import (
     file_sha256,
     frame_sha256,

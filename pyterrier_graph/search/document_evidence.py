@@ -18,7 +18,8 @@ import pyterrier as pt
 
 from pyterrier_graph.checks import WithSignature, check_frame, check_training
 from pyterrier_graph.configuration import checked_weights
-from pyterrier_graph.graphs.hetero_graph import HeteroGraph, check_relations, documents_of
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph, check_relations
+from pyterrier_graph.graphs.judgments import documents_of
 from pyterrier_graph.graphs.relations import DOCUMENT, inverse_path
 from pyterrier_graph.training.grid_search import Numbers, Tuning, coordinate_search
 from pyterrier_graph.training.validation import JudgedRun, Validation, tuning_set

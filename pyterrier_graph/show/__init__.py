@@ -1,4 +1,4 @@
-"""Explanations, results, comparisons and plots."""
+"""Explanations and plots."""
 
 import lazy_loader
 

@@ -23,11 +23,9 @@ def new_axes(width: float, height: float) -> Axes:
 
 def new_grid(rows: int, columns: int, width: float, height: float, **options: Any) -> list[Axes]:
     """Axes of a new figure, row by row."""
-    options |= {
-        "figsize": (min(width, WIDEST), height),
-        "dpi": max(DPI, plt.rcParams["figure.dpi"]),
-    }
-    return [*plt.subplots(rows, columns, layout="constrained", squeeze=False, **options)[1].flat]
+    size, dpi = (min(width, WIDEST), height), max(DPI, plt.rcParams["figure.dpi"])
+    figure = plt.figure(figsize=size, dpi=dpi, layout="constrained")
+    return [*figure.subplots(rows, columns, squeeze=False, **options).flat]
 
 
 def with_path(relation: str) -> str:
@@ -47,13 +45,11 @@ def right_legend(ax: Axes, colors: Mapping[str, str] | None = None, handles: Any
         text.set_parse_math(False)
 
 
-def label(ax: Axes, text: str, place: tuple[float, float], right: float = 0, **style: Any) -> None:
-    """A text to the right of a place, by ``right`` points."""
-    points: dict[str, Any] = {"xytext": (right, 0), "textcoords": "offset points"}
-    options: dict[str, Any] = (
-        {"va": "center", "fontsize": TEXT, "parse_math": False} | points | style
-    )
-    ax.annotate(text, place, **options)
+def label(ax: Axes, text: str, point: tuple[float, float], right: float = 0, **style: Any) -> None:
+    """A text ``right`` typographic points to the right of a point of the axes."""
+    offset: dict[str, Any] = {"xytext": (right, 0), "textcoords": "offset points"}
+    font: dict[str, Any] = {"va": "center", "fontsize": TEXT, "parse_math": False}
+    ax.annotate(text, point, **offset, **font, **style)
 
 
 def titled(ax: Axes, title: str) -> None:

@@ -23,7 +23,7 @@ def results(
     measure: Any = None,
     *,
     names: Sequence[str] | None = None,
-    baseline: str | int = 0,
+    baseline: str | None = None,
     title: str = "",
 ) -> list[Axes]:
     """Draws the mean of each system, and next to it the differences to the baseline, a point per query.
@@ -38,13 +38,12 @@ def results(
         measure: The measure; it may be left out if there is one.
         names: The systems to draw, in their order, such as the ``names`` of ``pt.Experiment``, which sorts its frame by
             name. By default all systems, as in the frame.
-        baseline: Name of the system that the others are compared with, or its position.
+        baseline: Name of the system that the others are compared with; by default the first.
+        title: Title of the plot.
     """
     values, measure = _values(experiment, measure, names)
-    systems = [*map(str, values.index)]
-    if isinstance(baseline, int) and -len(systems) <= baseline < len(systems):
-        baseline = systems[baseline]
-    baseline = str(baseline)
+    systems = [*values.index]
+    baseline = systems[0] if baseline is None else baseline
     if baseline not in systems:
         raise ValueError(f"baseline must be one of {systems}, got {baseline!r}")
     values = values.loc[[baseline, *(name for name in systems if name != baseline)]]
@@ -60,36 +59,31 @@ def results(
 
 
 def training_curves(trainings: Any, *, title: str = "") -> list[Axes]:
-    """Draws losses and, if there were validation queries, the validation measure; a star marks the kept weights.
+    """Draws losses and, if there were validation queries, the validation measure; a star marks its maximum.
 
     Args:
         trainings: A trained model or its ``training_log``, or several of them by name.
     """
-    logs = {
-        str(name): _log(training)
-        for name, training in (
-            trainings if isinstance(trainings, Mapping) else {"": trainings}
-        ).items()
-    }
+    several = trainings if isinstance(trainings, Mapping) else {"": trainings}
+    logs = {str(name): _log(training) for name, training in several.items()}
     measures = {name: measure for name, log in logs.items() if (measure := _measure_of(log))}
     shortest = 2 if measures else 1  # a single loss is not a curve
     losses = {name: _points(log, "loss") for name, log in logs.items()}
-    losses = {name: curve for name, curve in losses.items() if curve.size >= 2 * shortest}
-    validation = f"validation {' and '.join(dict.fromkeys(measures.values()))}"
-    measured = {name: _points(logs[name], measure) for name, measure in measures.items()}
-    parts = {
-        part: curves for part, curves in {"loss": losses, validation: measured}.items() if curves
-    }
-    if not parts:
+    losses = {name: points for name, points in losses.items() if points.shape[1] >= shortest}
+    validation = {name: _points(logs[name], measure) for name, measure in measures.items()}
+    axes_names = ["loss"] * bool(losses)
+    axes_names += [f"validation {' and '.join(dict.fromkeys(measures.values()))}"] * bool(measures)
+    if not axes_names:
         raise ValueError("there is nothing to draw: the logs have neither losses nor a measure")
-    axes = new_grid(len(parts), 1, 8, 2.6 * len(parts), sharex=True)
+    axes = new_grid(len(axes_names), 1, 8, 2.6 * len(axes_names), sharex=True)
     colors = colors_of(logs)
-    for ax, (part, curves) in zip(axes, parts.items(), strict=True):
-        for name, (x, y) in curves.items():
-            ax.plot(x, y, color=colors[name], marker="." if len(x) < 50 else "")
-            if part == validation:
-                ax.plot(x[y.argmax()], y.max(), "*", color=colors[name], markersize=14)
-        ax.set_ylabel(part)
+    for name, (steps, values) in losses.items():
+        _draw_curve(axes[0], steps, values, colors[name])
+    for name, (steps, values) in validation.items():
+        _draw_curve(axes[-1], steps, values, colors[name])
+        axes[-1].plot(steps[values.argmax()], values.max(), "*", color=colors[name], markersize=14)
+    for ax, name in zip(axes, axes_names, strict=True):
+        ax.set_ylabel(name)
         ax.margins(y=0.1)
     axes[-1].set_xlabel("step")
     if isinstance(trainings, Mapping):
@@ -98,7 +92,11 @@ def training_curves(trainings: Any, *, title: str = "") -> list[Axes]:
     return axes
 
 
-def similarity_shift(before: pd.DataFrame, after: pd.DataFrame, *, title: str = "") -> list[Axes]:
+def _draw_curve(ax: Axes, steps: np.ndarray, values: np.ndarray, color: str) -> None:
+    ax.plot(steps, values, color=color, marker="." if len(steps) < 50 else "")
+
+
+def similarity_shift(before: pd.DataFrame, after: pd.DataFrame) -> list[Axes]:
     """Draws similarities of a relevant passage to its query and to other passages, before and after training.
 
     Training should make s(p+, q) larger than s(p+, p-) (PAIR, Fig. 4). Each title has the share of pairs where it is.
@@ -111,45 +109,38 @@ def similarity_shift(before: pd.DataFrame, after: pd.DataFrame, *, title: str = 
     for ax, name, frame in zip(axes, ("before", "after"), (before, after), strict=True):
         for (column, kind), color in zip(kinds.items(), COLORS, strict=False):
             mean, deviation = frame[column].mean(), frame[column].std(ddof=0)
-            name_and_mean = f"{kind}: {mean:.3g} ± {deviation:.2g}"
-            ax.hist(frame[column], bins, color=color, alpha=0.6, label=name_and_mean)
+            text = f"{kind}: {mean:.3g} ± {deviation:.2g}"
+            ax.hist(frame[column], bins, color=color, alpha=0.6, label=text)
             ax.axvline(mean, color=color, linewidth=2)
         share = (frame["positive_query"] > frame["positive_negative"]).mean()
-        titled(ax, f"{f'{title}, ' if title else ''}{name}: s(p+, q) is larger for {share:.0%}")
+        titled(ax, f"{name}: s(p+, q) is larger for {share:.0%}")
         ax.set_ylabel("pairs")
         right_legend(ax)
     axes[-1].set_xlabel("similarity")
     return axes
 
 
-def relation_weights(
-    source: Any, *, ax: Axes | None = None, title: str = "Weights of relations"
-) -> Axes:
+def relation_weights(model: Any) -> Axes:
     """Draws the weight of each relation in a graph model; for HGATReranker, per layer (Table 6 of the paper).
 
-    ``source`` is a GraphMean, GraphMaxSim, GNNEncoder or HGATReranker, a weight per relation, or what
-    ``HGATReranker.relation_weights()`` returns.
+    ``model`` is a GraphMean, GraphMaxSim, GNNEncoder or HGATReranker.
     """
-    if callable(method := getattr(source, "relation_weights", None)):
-        source = method()
-    source = getattr(source, "weights", source)
-    if isinstance(source, Mapping):
-        source = pd.DataFrame({"weight": source}, dtype=float)
-    if not isinstance(source, pd.DataFrame) or not len(source):
-        raise ValueError(
-            f"{source!r} has no weights: give a graph model with relations, or a weight per relation"
-        )
-    if ax is None:
-        ax = new_axes(8, max(2.5, 1 + 0.22 * len(source) * (source.shape[1] + 1)))
-    colors = colors_of(source.columns)
-    table = source.iloc[::-1, ::-1]  # barh draws from bottom to top
-    table = table.rename(index={name: with_path(name) for name in table.index})
-    table.plot.barh(ax=ax, color=[colors[column] for column in table.columns], legend=False)
-    ax.set_yticks(ax.get_yticks(), [*table.index], fontsize=TEXT, parse_math=False)
-    if source.shape[1] > 1:
+    if hasattr(model, "relation_weights"):
+        table = model.relation_weights()
+    else:
+        table = pd.DataFrame({"weight": model.weights}, dtype=float)
+    if not len(table):
+        raise ValueError(f"{model!r} has no relations")
+    ax = new_axes(8, max(2.5, 1 + 0.22 * len(table) * (table.shape[1] + 1)))
+    colors = colors_of(table.columns)
+    bars = table.iloc[::-1, ::-1]  # barh draws from bottom to top
+    bars.plot.barh(ax=ax, color=[colors[column] for column in bars.columns], legend=False)
+    names = [with_path(name) for name in bars.index]
+    ax.set_yticks(ax.get_yticks(), names, fontsize=TEXT, parse_math=False)
+    if table.shape[1] > 1:
         right_legend(ax, colors)
     ax.set(xlabel="weight", ylabel="")
-    titled(ax, title)
+    titled(ax, "Weights of relations")
     return ax
 
 
@@ -159,32 +150,29 @@ def _values(
     """The values of systems (rows) for queries (columns), and the measure; raises ValueError if one is missing."""
     pt.validate.columns(experiment, includes=PER_QUERY)
     measures = [*map(str, experiment["measure"].unique())]
-    if measure is None and len(measures) > 1:
-        raise ValueError(f"there are several measures, give one: {', '.join(measures)}")
-    measure = str(measures[0] if measure is None and measures else measure)
-    if measure not in measures:
+    name = measures[0] if measure is None and len(measures) == 1 else str(measure)
+    if name not in measures:
         raise ValueError(f"measure must be one of {measures}, got {measure!r}")
-    values = values_of(experiment, measure)
-    if unknown := {*(names or ())} - {*values.index}:
-        raise ValueError(f"names must be among {[*values.index]}, got {min(unknown)!r}")
+    values = values_of(experiment, name)
     values = values.loc[[*names]] if names else values
-    if values.isna().any(axis=None):
-        system, query = values.stack(future_stack=True).isna().idxmax()
-        advice = "all systems need the same queries"
-        raise ValueError(f"{system!r} has no value for query {query!r}: {advice}")
-    return values, measure
+    missing = values.isna().any(axis=1)
+    if missing.any():
+        raise ValueError(
+            f"{missing.idxmax()!r} has no {name} of some queries: all systems need the same queries"
+        )
+    return values, name
 
 
 def _draw_means(ax: Axes, values: pd.DataFrame, marks: dict[str, str], baseline: str) -> None:
     """Draws the mean and confidence interval of each system."""
     from scipy.stats import ttest_1samp
 
-    for place, (name, row) in enumerate(values.iterrows()):
+    for y, (name, row) in enumerate(values.iterrows()):
         mean, color = row.mean(), NEUTRAL if name == baseline else PLUS
         low, high = ttest_1samp(row, 0).confidence_interval() if row.nunique() > 1 else (mean, mean)
         error = [[mean - low], [high - mean]]
-        ax.errorbar(mean, place, xerr=error, color=color, fmt="o", capsize=4, lw=2)
-        label(ax, f"{mean:.3f}{marks[str(name)]}", (high, place), 5)
+        ax.errorbar(mean, y, xerr=error, color=color, fmt="o", capsize=4, lw=2)
+        label(ax, f"{mean:.3f}{marks[str(name)]}", (high, y), 5)
     ax.margins(x=0.05)
     ax.locator_params(axis="x", nbins=5)
     low, high = ax.get_xlim()
@@ -195,34 +183,31 @@ def _draw_differences(ax: Axes, values: pd.DataFrame, baseline: str) -> None:
     """Draws the differences of each system to the baseline, and their numbers."""
     ax.axvline(0, color=NEUTRAL, lw=1)
     label(ax, "baseline", (0, 0), 5)
-    differences = values.drop(baseline) - values.loc[baseline]
-    low, high = (
-        min(0.0, differences.to_numpy().min(initial=0)),
-        differences.to_numpy().max(initial=0),
-    )
+    differences = (values.drop(baseline) - values.loc[baseline]).to_numpy()  # (systems, queries)
+    low, high = min(0.0, differences.min(initial=0)), differences.max(initial=0)
     width = max(1e-9, high - low)
-    for place, row in enumerate(np.sort(differences.to_numpy(), axis=1), 1):
-        y = place + np.linspace(SPREAD, -SPREAD, len(row)) * (len(row) > 1)
+    for number, row in enumerate(np.sort(differences, axis=1), start=1):
+        y = number + np.linspace(SPREAD, -SPREAD, len(row)) * (len(row) > 1)
         color = np.select([row > 0, row < 0], [PLUS, MINUS], NEUTRAL)
         ax.scatter(row, y, c=color, s=9, linewidth=0, rasterized=len(row) > 300)
         better, worse = (row > 0).sum(), (row < 0).sum()
         text = f"better {better}\nequal {len(row) - better - worse}\nworse {worse}"
-        label(ax, text, (high + 0.08 * width, place))
+        label(ax, text, (high + 0.08 * width, number))
     ax.set_xlim(low - 0.05 * width, high + 0.45 * width)
     ax.set_xticks([tick for tick in ax.get_xticks() if low <= tick <= high])
     ax.set_xlabel(f"difference to {shortened(baseline, 30)}, per query", parse_math=False)
 
 
-def _log(training: Any) -> list[dict[str, float]]:
+def _log(training: Any) -> Sequence[Mapping[str, float]]:
     log = getattr(training, "training_log", training)
-    if not isinstance(log, Sequence) or not all(isinstance(entry, Mapping) for entry in log):
+    if not isinstance(log, Sequence):
         raise ValueError(
             f"{training!r:.80} was not trained: give a model after fit(), or its training_log"
         )
-    return [dict(entry) for entry in log]
+    return log
 
 
-def _measure_of(log: list[dict[str, float]]) -> str | None:
+def _measure_of(log: Sequence[Mapping[str, float]]) -> str | None:
     """Name of the validation measure in a training log; None if the log has no measure."""
     import ir_measures
 
@@ -233,8 +218,7 @@ def _measure_of(log: list[dict[str, float]]) -> str | None:
     return None
 
 
-def _points(log: list[dict[str, float]], key: str) -> np.ndarray:
-    """The points of a curve, shape (2, points); an empty array if the log has none."""
-    return np.array(
-        [(entry["step"], entry[key]) for entry in log if {"step", key} <= entry.keys()], dtype=float
-    ).T
+def _points(log: Sequence[Mapping[str, float]], key: str) -> np.ndarray:
+    """The steps and values of a curve, shape (2, points)."""
+    points = [(entry["step"], entry[key]) for entry in log if {"step", key} <= entry.keys()]
+    return np.array(points, dtype=float).reshape(-1, 2).T

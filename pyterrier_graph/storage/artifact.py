@@ -347,30 +347,25 @@ def frame_sha256(frame: pd.DataFrame) -> str:
     return digest.hexdigest()
 
 
-_weights_digests: WeakKeyDictionary[nn.Module, tuple[tuple[Any, ...], str]] = WeakKeyDictionary()
+_weights_digests: WeakKeyDictionary[nn.Module, tuple[int, str]] = WeakKeyDictionary()
 
 
 def weights_sha256(module: nn.Module, before: str = "", after: str = "") -> str:
     """SHA-256 of the names and weights of a module, preceded and followed by a string.
 
-    The digest is computed again after a change. Fused optimizers change weights without increasing their version, so
-    up to 64 numbers of each weight are compared, too.
+    Weights are read again only if torch has counted a change of one.
     """
     import torch
 
-    weights = dict(sorted(module.state_dict().items()))
-    versions = [(w.data_ptr(), w.is_inference() or w._version) for w in weights.values()]
-    numbers = [w.flatten()[:: w.numel() // 64 + 1].cpu().double() for w in weights.values()]
-    state = before, after, versions, torch.cat([torch.empty(0), *numbers]).numpy().tobytes()
+    version = sum(w._version for w in module.parameters() if not w.is_inference())
     known = _weights_digests.get(module)
-    if known is None or known[0] != state:
-        digest = hashlib.sha256(before.encode())
-        for name, weight in weights.items():
+    if known is None or known[0] != version:
+        digest = hashlib.sha256()
+        for name, weight in sorted(module.state_dict().items()):
             digest.update(name.encode())
             digest.update(weight.cpu().flatten().view(torch.uint8).numpy().data)
-        digest.update(after.encode())
-        known = _weights_digests[module] = state, digest.hexdigest()
-    return known[1]
+        known = _weights_digests[module] = version, digest.hexdigest()
+    return hashlib.sha256(f"{before}{known[1]}{after}".encode()).hexdigest()
 
 
 def pipeline_identity(pipeline: Any) -> str:

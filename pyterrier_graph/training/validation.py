@@ -11,12 +11,8 @@ import pyterrier as pt
 from ir_measures.measures import Measure
 
 from pyterrier_graph.checks import DataWarning, check_frame, query_texts
-from pyterrier_graph.graphs.hetero_graph import (
-    HeteroGraph,
-    documents_of,
-    passage_qrels,
-    passages_are_judged,
-)
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph
+from pyterrier_graph.graphs.judgments import documents_of, passage_qrels, passages_are_judged
 
 
 def tuning_set(
