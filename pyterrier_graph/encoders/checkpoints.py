@@ -39,12 +39,6 @@ PICKLES, WEIGHTS = "pytorch_model*.bin", "model*.safetensors"
 CONVERT = "if you trust them, convert them: SentenceTransformer(name).save(folder), or model.save_pretrained(folder)"
 
 _TOKENIZING = RLock()
-if hasattr(os, "register_at_fork"):  # a process is not forked while another thread has the lock
-    os.register_at_fork(
-        before=_TOKENIZING.acquire,
-        after_in_parent=_TOKENIZING.release,
-        after_in_child=_TOKENIZING.release,
-    )
 
 
 def tokenized(tokenize: Callable[..., Any], *texts: Any, **options: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,9 +13,7 @@ from pyterrier_graph.checks import DataWarning
 from pyterrier_graph.documents.document import PASSAGE_SEPARATOR
 from pyterrier_graph.storage.arrays import IDS_AT_ONCE, blocks, ids_of, numbers_of, some
 
-if TYPE_CHECKING:
-    from pyterrier_graph.graphs.hetero_graph import HeteroGraph
-
+HeteroGraph = Any  # of graphs.hetero_graph, which imports this module
 PASSAGE_NUMBER = rf"{PASSAGE_SEPARATOR}[0-9]+$"
 
 
