@@ -169,10 +169,10 @@ class PAIRLoss(CachedLossMixin, nn.Module):
         size, first = len(queries), 0
         vectors = [queries, positives, torch.cat([queries[:0], *negatives])]
         if self.gather_across_devices:
-            vectors = [all_gather_with_grad(part) for part in vectors]
+            vectors = [all_gather_with_grad(each) for each in vectors]
             first = get_rank() * size
         # gradients of these are summed up, and sent to the other processes once
-        leaves = [part.detach().requires_grad_() for part in vectors] if with_backward else vectors
+        leaves = [each.detach().requires_grad_() for each in vectors] if with_backward else vectors
         q, positive, negative = leaves
         step = self.mini_batch_size or size
         total = queries.new_zeros(())
