@@ -265,6 +265,8 @@ def _run(trainer: RankingTrainer, options: TrainerOptions, checkpoint: Path | No
     finally:
         for name in ("forward", "_original_forward"):  # where accelerate has fixed the precision
             vars(trainer.model).pop(name, None)
+        # fused optimizers do not count their changes, by which digests of weights are known to be old
+        torch.autograd.graph.increment_version([*trainer.model.parameters()])
     trainer.accelerator.wait_for_everyone()  # a temporary folder is removed next
 
 
