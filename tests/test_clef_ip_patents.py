@@ -264,11 +264,3 @@ def test_dtds_elsewhere_are_not_read(tmp_path: Path) -> None:
     source = f'<!DOCTYPE patent-document SYSTEM "{dtd.as_uri()}"><patent-document><abstract><p>a &x; b</p></abstract>'
     patent = read_patent(write(tmp_path, f"{source}</patent-document>".encode()))
     assert patent.passages == ["a &x; b"] and patent.language == ""
-
-
-@pytest.mark.parametrize(
-    "name", ["EP-1000000.xml", "EP-1000000-A1.txt", "readme.xml", "UN-EP-0968118.xml"]
-)
-def test_other_names_are_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=f"{name}: not the file of a patent"):
-        read_patent(write(tmp_path, FULL.encode(), name))

@@ -137,7 +137,6 @@ def test_the_teacher_of_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.slow
 def test_costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(costs, "read_medquad", lambda *_, **__: pages())
-    monkeypatch.setattr(costs, "rerank", late_interaction)
     monkeypatch.setattr(costs, "DOCUMENTS", ((4, False), (5, True)))
     small = "--passages 8 --indexed 60 --candidates 4 --tokens 32 --nodes 60 --rounds 1"
     tables = costs.main([*costs.PARTS, "--medquad", str(tmp_path), *ENCODER, *small.split()])
@@ -185,19 +184,6 @@ def test_gpu_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_check, "passes", wrong)
     with pytest.raises(SystemExit, match="backward"):
         gpu_check.main([*ENCODER, *arguments])
-
-
-def late_interaction(
-    ids: list[Any], queries: list[Any], passages: list[Any]
-) -> list[list[dict[str, Any]]]:
-    """Stands for PyLate's ``rerank``."""
-    return [
-        [
-            {"id": docno, "score": float((query @ matrix.T).amax(1).sum())}
-            for docno, matrix in zip(*each, strict=True)
-        ]
-        for query, *each in zip(queries, ids, passages, strict=True)
-    ]
 
 
 def test_recall_of_answers(tmp_path: Path) -> None:

@@ -284,13 +284,6 @@ def test_experiment():
     table = pt.Experiment(systems, topics, qrels, measures, **options)
     for measure in measures:
         assert table[str(measure)].tolist() == pytest.approx([1.5 / 4] * 2)
-    with pytest.warns(UserWarning, match="not found in qrels"):
-        listed = pt.Experiment(
-            systems[:1], topics, qrels, measures, perquery=True, batch_size=2, plan="tree"
-        )
-    for measure in measures:
-        values = listed[listed["measure"] == str(measure)].set_index("qid")["value"]
-        assert values.dropna().to_dict() == pytest.approx(TOPIC_VALUES)
 
 
 # --- answers

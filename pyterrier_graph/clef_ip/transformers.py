@@ -79,17 +79,13 @@ class AbstractTerms(Step):
 
     def _best(self, qid: str, text: str, language: str) -> str:
         counts = Counter(self.frequencies.words(text))
-        idf = self.frequencies.idf([*counts], language).tolist()
-        weights = {
-            word: counts[word] * weight
-            for word, weight in zip(counts, idf, strict=True)
-            if np.isfinite(weight)
-        }
-        if best := sorted(weights, key=weights.__getitem__, reverse=True)[: self.terms]:
-            return " ".join(best)
-        raise ValueError(
-            f"topic {qid!r}: no document in the language {language!r} has a word of {text!r:.80}"
-        )
+        weights = pd.Series(counts, dtype=float) * self.frequencies.idf([*counts], language)
+        best = weights[np.isfinite(weights)].nlargest(self.terms)
+        if not len(best):
+            raise ValueError(
+                f"topic {qid!r}: no document in the language {language!r} has a word of {text!r:.80}"
+            )
+        return " ".join(best.index)
 
 
 class SharedCodes(Step):

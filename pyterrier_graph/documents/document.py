@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple
 
@@ -64,28 +63,6 @@ def split_passage_id(identifier: str) -> tuple[str, int | None]:
     """Splits ``docno%pN`` into docno and N. N is None for ids of documents and sections."""
     docno, number, is_section = parse_id(identifier)
     return (identifier, None) if is_section or number < 0 else (docno, number)
-
-
-def level_mismatch(run: Iterable[str], judged: Iterable[str]) -> str | None:
-    """Explains how to evaluate a run of passages by judgments of documents, or the other way round.
-
-    Returns None if the run has a judged id, or if both have ids of the same level.
-    """
-    run, judged = set(run), set(judged)
-    if not run or not judged or run & judged or _has_passages(run) == _has_passages(judged):
-        return None
-    run_level, judged_level = (
-        "passages" if _has_passages(ids) else "documents" for ids in (run, judged)
-    )
-    return (
-        f"no judged docno is in the run, so every measure is 0: the run has {run_level}, such as {min(run)!r}, the "
-        f"judgments have {judged_level}, such as {min(judged)!r}. Add pt.text.max_passage() or graph.fold(relation) to "
-        "the pipeline, or use pyterrier_graph.measures.on_documents(nDCG @ 10)"
-    )
-
-
-def _has_passages(ids: Iterable[str]) -> bool:
-    return any(split_passage_id(identifier)[1] is not None for identifier in ids)
 
 
 def split_text(text: str, words: int = 120) -> Iterator[str]:
@@ -209,16 +186,6 @@ def is_missing(value: Any) -> bool:
     import pandas as pd
 
     return pd.api.types.is_scalar(value) and bool(pd.isna(value))
-
-
-@contextmanager
-def needs_files_extra(purpose: str, extra: str = "files") -> Iterator[None]:
-    """Names the extra to install if an import in this block fails."""
-    try:
-        yield
-    except ImportError as error:
-        message = f"{purpose} needs {error.name!r}: pip install 'pyterrier_graph[{extra}]'"
-        raise ImportError(message, name=error.name) from error
 
 
 def _problems(document: StructuredDocument) -> Iterator[str]:

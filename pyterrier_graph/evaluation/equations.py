@@ -27,7 +27,7 @@ import pandas as pd
 from ir_measures import Measure
 
 from pyterrier_graph.checks import DataWarning
-from pyterrier_graph.documents.document import PASSAGE_SEPARATOR, level_mismatch
+from pyterrier_graph.documents.document import PASSAGE_SEPARATOR, split_passage_id
 
 IDS = ["query_id", "doc_id"]
 
@@ -92,8 +92,25 @@ def _on_documents(measure: Measure, qrels: pd.DataFrame, ranking: pd.DataFrame) 
 
 def _check_level(run: pd.DataFrame, qrels: pd.DataFrame) -> None:
     """Warns about a run of passages and judgments of documents, and the other way round."""
-    if message := level_mismatch(run["doc_id"].unique(), qrels["doc_id"]):
-        warnings.warn(message, DataWarning, stacklevel=2)
+    ids = {"run": set(run["doc_id"]), "judgments": set(qrels["doc_id"])}
+    passages = {name: any(map(_is_passage, names)) for name, names in ids.items()}
+    if not all(ids.values()) or ids["run"] & ids["judgments"] or len({*passages.values()}) == 1:
+        return
+    run_level, judged_level = (
+        f"{'passages' if passages[name] else 'documents'}, such as {min(ids[name])!r}"
+        for name in ids
+    )
+    warnings.warn(
+        f"no judged docno is in the run, so every measure is 0: the run has {run_level}, the judgments have "
+        f"{judged_level}. Add pt.text.max_passage() or graph.fold(relation) to the pipeline, or use "
+        "pyterrier_graph.measures.on_documents(nDCG @ 10)",
+        DataWarning,
+        stacklevel=2,
+    )
+
+
+def _is_passage(identifier: str) -> bool:
+    return split_passage_id(identifier)[1] is not None
 
 
 def _judgments(qrels: pd.DataFrame) -> pd.DataFrame:

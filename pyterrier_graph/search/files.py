@@ -41,13 +41,12 @@ class FolderFiles(DocumentFiles):
 
     def state(self) -> str:
         """Returns a digest of the names, sizes and times of the files, and of the options of the reader."""
-        digest = hashlib.sha256(f"4 {__version__} {self.options}".encode())
+        digest = hashlib.sha256(f"{__version__} {self.options}".encode())
         for path in self.paths:
-            state: tuple[int, ...] = ()
+            digest.update(f"{ascii(path)} ".encode())
             with suppress(OSError):
                 now = (self.root / path).stat()
-                state = (now.st_size, now.st_mtime_ns, now.st_ctime_ns)
-            digest.update(f"{ascii(path)} {state}\n".encode())
+                digest.update(f"{now.st_size} {now.st_mtime_ns} {now.st_ctime_ns}\n".encode())
         return digest.hexdigest()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:

@@ -19,7 +19,6 @@ from pyterrier_graph.checks import DataWarning, is_unicode
 from pyterrier_graph.documents.document import (
     PASSAGE,
     Reference,
-    needs_files_extra,
     split_passage_id,
 )
 from pyterrier_graph.documents.readers.page import Page, ReaderError
@@ -159,8 +158,12 @@ class DocumentFiles:
 
 def converter(format: str) -> ToHtml:
     """Returns the function that converts files of a format to HTML. Raises ImportError if a library is missing."""
-    with needs_files_extra(f"reading {format}", "office" if format == "office" else "files"):
+    try:
         return import_module(f"pyterrier_graph.documents.readers.{format}").to_html
+    except ImportError as error:
+        extra = "office" if format == "office" else "files"
+        message = f"reading {format} needs {error.name!r}: pip install 'pyterrier_graph[{extra}]'"
+        raise ImportError(message, name=error.name) from error
 
 
 def read_file(
