@@ -259,8 +259,9 @@ class ContextualEncoder(LearnedModel):
                 raise ValueError(
                     "passages need vectors: give graph=DocumentGraph(path) or vectors=FlexIndex(path)"
                 )
-            options = {"workers": workers, "verbose": verbose}
-            vectors = base_vectors(folder, self.graph, encoder, titles=True, **options)
+            vectors = base_vectors(
+                folder, self.graph, encoder, titles=True, workers=workers, verbose=verbose
+            )
         return NeighborSampler(
             vectors,
             encoder,

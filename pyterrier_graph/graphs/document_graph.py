@@ -133,7 +133,7 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         return json.loads(self._open(lambda folder: (folder / CODES).read_text(encoding="utf-8")))
 
     @cached_property
-    def passage_ids(self) -> Lookup:  # type: ignore[override]
+    def passage_ids(self) -> Lookup:
         """Ids of passages by position in ``passage_nodes``, and back."""
         return self._open(lambda folder: Lookup(folder / PASSAGES))
 
