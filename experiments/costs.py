@@ -58,6 +58,7 @@ LGRES: dict[str, dict[str, Any]] = {
     "last layer, T = 1": {"layers": (-1,), "steps": 1},
     "all layers, T = 2": {"layers": None, "steps": 2},
 }
+DOCUMENTS = ((64, False), (200, True))  # passages of a document, and whether in one section
 TEXTS, QUERY_TOKENS = 4, 8  # of a batch of pairs
 DIMENSION, HEADS, EDGES = 384, 4, 25  # of graph attention; passages of a query
 
@@ -182,7 +183,7 @@ def reranking(options: argparse.Namespace, folder: Path) -> pd.DataFrame:
 def contextualizing(options: argparse.Namespace, folder: Path) -> pd.DataFrame:
     """Documents of 64 passages of 40 words in sections of eight, or of one section of 200."""
     tasks, counts, paths = dict[str, Programs](), dict[str, int](), itertools.count()
-    for dtype, (length, flat) in itertools.product(DTYPES, ((64, False), (200, True))):
+    for dtype, (length, flat) in itertools.product(DTYPES, DOCUMENTS):
         numbers = range(-(-options.passages // length))
         graph = MemoryGraph.from_documents([document(n, length, 40, flat=flat) for n in numbers])
         encoder = ptg.TokenEncoder(options.encoder, device="cpu", dtype=dtype)

@@ -7,6 +7,7 @@ its parts are in the table as skipped, the CPU's are measured, and the command s
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -21,9 +22,11 @@ from torch_geometric.data import HeteroData
 from transformers import BertConfig, BertForSequenceClassification
 
 import pyterrier_graph as ptg
+from experiments.harness.command import add_options
 from experiments.harness.cost import random_text, random_vectors
 from experiments.harness.synthetic import document
 from pyterrier_graph.encoders.checkpoints import DType, precision
+from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.token_encoder import TokenStates
 from pyterrier_graph.gnn_encoder.equations import PaperGNNEncoderConfig, PaperGNNEncoderNetwork
 from pyterrier_graph.gnn_encoder.network import GNNEncoderConfig, GNNEncoderNetwork
@@ -42,6 +45,13 @@ TOLERANCES: dict[DType, tuple[float, float]] = {
     "bfloat16": (0.03, 0.1),
     "float16": (5e-3, 0.03),
 }
+COMPARED: list[tuple[str, DType]] = [
+    (CPU, "bfloat16"),
+    (GPU, "float32"),
+    (GPU, "bfloat16"),
+    (GPU, "float16"),
+]
+MEASURED: tuple[DType, ...] = ("float32", "bfloat16")
 Forward = Callable[[torch.device], Tensor]
 Row = dict[str, Any]
 
@@ -50,18 +60,14 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     """Writes the table; raises SystemExit, with what failed, if something differs from the CPU by more than allowed."""
     command = argparse.ArgumentParser(prog="python -m experiments.gpu_check", description=__doc__)
     command.add_argument("--output", type=Path, default=Path("gpu_check"))
-    command.add_argument("--encoder", default="all-MiniLM-L6-v2")
-    command.add_argument("--passages", type=int, default=2048, help="passages of each measurement")
-    command.add_argument(
-        "--dimension", type=int, default=384, help="of the networks that are compared"
-    )
-    command.add_argument("--repeats", type=int, default=3)
-    command.add_argument(
-        "--devices",
-        nargs="+",
-        choices=[CPU, GPU],
-        default=[CPU, GPU],
-        help="whose speed is measured",
+    add_options(
+        command,
+        "sizes",
+        encoder=(DEFAULT, "a checkpoint"),
+        passages=(2048, "passages of each measurement"),
+        dimension=(384, "of the networks that are compared"),
+        repeats=(3, "measurements, of which the fastest counts"),
+        devices=([CPU, GPU], "whose speed is measured", [CPU, GPU]),
     )
     options = command.parse_args(arguments)
     rows = [*models(options.dimension), *faiss_search(options), *throughput(options)]
@@ -83,40 +89,21 @@ def about() -> str:
 
 def models(dimension: int) -> Iterator[Row]:
     """Every model forward and backward, against the CPU in float32."""
-    compared: list[tuple[str, DType]] = [
-        (CPU, "bfloat16"),
-        (GPU, "float32"),
-        (GPU, "bfloat16"),
-        (GPU, "float16"),
-    ]
     for name, (network, forward) in networks(dimension).items():
         expected = passes(network, forward, torch.device(CPU), "float32")
-        for device, dtype in compared:
-            row: Row = {
-                "part": "models",
-                "device": device,
-                "dtype": dtype,
-                "unit": "relative difference",
-            }
-            found = (
-                expected
-                if absent(device)
-                else passes(network, forward, torch.device(device), dtype)
-            )
+        for device, dtype in COMPARED:
+            row: Row = {"part": "models", "name": name, "device": device, "dtype": dtype}
+            if absent(device):
+                yield row | {"outcome": NO_GPU}
+                continue
+            found = passes(network, forward, torch.device(device), dtype)
             for step, limit, ours, theirs in zip(
                 ("forward", "backward"), TOLERANCES[dtype], found, expected, strict=True
             ):
-                row |= {"name": f"{name}, {step}", "limit": limit}
-                if absent(device):
-                    yield row | {"outcome": NO_GPU}
-                elif not len(theirs):
-                    yield row | {"outcome": "has no parameters"}
-                else:
-                    value = float((ours - theirs).norm() / theirs.norm().clamp(min=1e-12))
-                    yield row | {
-                        "value": value,
-                        "outcome": "passed" if value <= limit else "failed",
-                    }
+                value = float((ours - theirs).norm() / theirs.norm().clamp(min=1e-12))
+                row |= {"name": f"{name}, {step}", "value": value, "limit": limit}
+                row |= {"unit": "relative difference"}
+                yield row | {"outcome": "passed" if value <= limit else "failed"}
 
 
 def passes(
@@ -138,12 +125,14 @@ def passes(
 def networks(dimension: int) -> dict[str, tuple[nn.Module, Forward]]:
     """Networks with random weights, and functions that call them on a device, by name."""
     torch.manual_seed(0)
+    return gnn_encoders(dimension) | hgats(dimension) | {"LGRe": lgre()}
+
+
+def gnn_encoders(dimension: int) -> dict[str, tuple[nn.Module, Forward]]:
+    """Our network and the papers', on the same random graph."""
     batch = neighbors(dimension)
-    weights = {"title": 1.0, "relevant": 0.5}
-    trained = GNNEncoderNetwork(GNNEncoderConfig(weights), dimension)
-    for (
-        parameter
-    ) in trained.parameters():  # those that start at 0 would hide what goes through them
+    trained = GNNEncoderNetwork(GNNEncoderConfig({"title": 1.0, "relevant": 0.5}), dimension)
+    for parameter in trained.parameters():  # zeros at the start would hide what goes through them
         nn.init.normal_(parameter, std=0.05)
     retrieved = HeteroData()
     retrieved["passage"].x = retrieved["candidate"].x = passages = batch["passage"].x
@@ -152,14 +141,19 @@ def networks(dimension: int) -> dict[str, tuple[nn.Module, Forward]]:
     hop = random_edges(len(queries), len(passages))
     retrieved["candidate", "retrieved", "query"].edge_index = hop
     paper = PaperGNNEncoderNetwork(PaperGNNEncoderConfig(), dimension)
-    made: dict[str, tuple[nn.Module, Forward]] = {
+    return {
         "GNNEncoder": (trained, lambda device: trained(batch.to(device))),
         "GNNEncoder of the papers": (paper, lambda device: paper(retrieved.to(device))),
     }
+
+
+def hgats(dimension: int) -> dict[str, tuple[nn.Module, Forward]]:
+    """Two variants of HGAT, with the first eight tokens of a document as the query."""
     graph = MemoryGraph.from_documents([document(0, 16, 40, flat=False)])
     lengths = torch.arange(graph.num_nodes) % 5 + 3
     values = nn.functional.normalize(torch.randn(int(lengths.sum()), dimension), dim=1)
     states = TokenStates(values, nn.functional.pad(lengths.cumsum(0), (1, 0)))
+    made: dict[str, tuple[nn.Module, Forward]] = {}
     for variant in ("BASE", "NO_LB_NS"):
         config = HGATConfig(variant, layers=2, init="random", dropout=0.0)
         hgat = HGAT(config, dimension=dimension, relations=graph.relations, positions=180)
@@ -171,24 +165,25 @@ def networks(dimension: int) -> dict[str, tuple[nn.Module, Forward]]:
             return maxsim(values[:8].to(device), out)
 
         made[f"HGAT {variant}"] = hgat, contextualized
+    return made
+
+
+def lgre() -> tuple[nn.Module, Forward]:
+    """LGRe on a small BERT, with a batch of random tokens."""
     shape: dict[str, Any] = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
     shape |= {"intermediate_size": 128, "num_labels": 1}
     bert = BertForSequenceClassification(
         BertConfig(vocab_size=100, hidden_dropout_prob=0.0, **shape)
     )
-    lgre = LGRe(bert, LGReConfig(init="random")).eval()
+    network = LGRe(bert, LGReConfig(init="random")).eval()
     segments = torch.ones(8, 32, dtype=torch.long)
     segments[:, :8], segments[:, [0, 7, -1]] = 0, -1
     pairs = {
         "input_ids": torch.randint(5, 100, (8, 32)),
         "attention_mask": torch.ones(8, 32, dtype=torch.long),
+        "segments": segments,
     }
-    pairs["segments"] = segments
-    made["LGRe"] = (
-        lgre,
-        lambda device: lgre(**{name: value.to(device) for name, value in pairs.items()}).scores,
-    )
-    return made
+    return network, lambda device: network(**send_to_device(pairs, device)).scores
 
 
 def neighbors(dimension: int, passages: int = 256, queries: int = 64) -> HeteroData:
@@ -220,12 +215,11 @@ def faiss_search(options: argparse.Namespace) -> Iterator[Row]:
     except ImportError:
         yield row | {"outcome": "skipped: no FAISS"}
         return
-    if absent(GPU) or not hasattr(faiss, "StandardGpuResources") or not faiss.get_num_gpus():
-        yield row | {
-            "outcome": NO_GPU
-            if absent(GPU)
-            else "skipped: FAISS without GPU, install [gpu] in place of [faiss]"
-        }
+    if absent(GPU):
+        yield row | {"outcome": NO_GPU}
+        return
+    if not hasattr(faiss, "StandardGpuResources") or not faiss.get_num_gpus():
+        yield row | {"outcome": "skipped: FAISS without GPU, install [gpu] in place of [faiss]"}
         return
     passages, queries = (
         random_vectors(np.random.default_rng(seed), options.passages) for seed in (0, 1)
@@ -242,13 +236,7 @@ def faiss_search(options: argparse.Namespace) -> Iterator[Row]:
 
 def throughput(options: argparse.Namespace) -> Iterator[Row]:
     """Passages a second, and memory of the GPU, in each precision."""
-    compared: list[tuple[str, DType]] = [
-        (CPU, "float32"),
-        (CPU, "bfloat16"),
-        (GPU, "float32"),
-        (GPU, "bfloat16"),
-    ]
-    for device, dtype in [pair for pair in compared if pair[0] in options.devices]:
+    for device, dtype in itertools.product(options.devices, MEASURED):
         row = {"part": "throughput", "device": device, "dtype": dtype}
         names = ["encoding", "encoding tokens", "training an encoder"]
         if absent(device):
@@ -260,25 +248,16 @@ def throughput(options: argparse.Namespace) -> Iterator[Row]:
             if device == GPU:
                 torch.cuda.reset_peak_memory_stats()
             duration = min(_seconds(action, device) for _ in range(options.repeats))
-            yield row | {
-                "name": name,
-                "value": count / duration,
-                "unit": "passages a second",
-                "outcome": "measured",
-            }
+            row |= {"name": name, "outcome": "measured"}
+            yield row | {"value": count / duration, "unit": "passages a second"}
             if device == GPU:
                 mib = torch.cuda.max_memory_allocated() / 2**20
-                yield row | {
-                    "name": name,
-                    "value": mib,
-                    "unit": "MiB at most",
-                    "outcome": "measured",
-                }
+                yield row | {"value": mib, "unit": "MiB at most"}
 
 
 def measured(options: argparse.Namespace, device: str, dtype: DType) -> Iterator[Callable[[], int]]:
     """The measured functions, which return the number of passages that they have worked on."""
-    texts = texts_of(options.passages)
+    texts = [random_text(np.random.default_rng(number), 60) for number in range(options.passages)]
     encoder = ptg.DualEncoder(options.encoder, **LENGTHS, device=device, dtype=dtype, verbose=False)
     yield lambda: len(encoder.encode_docs(texts))
     tokens = ptg.TokenEncoder(options.encoder, device=device, dtype=dtype)
@@ -288,11 +267,7 @@ def measured(options: argparse.Namespace, device: str, dtype: DType) -> Iterator
     batch = texts[:32]
 
     def train() -> int:
-        features = network.preprocess(batch)
-        features = {
-            name: value.to(device) if isinstance(value, Tensor) else value
-            for name, value in features.items()
-        }
+        features = send_to_device(network.preprocess(batch), device)
         with precision(dtype, torch.device(device)):
             vectors = network(features)["sentence_embedding"]
             loss = in_batch_loss(
@@ -304,11 +279,6 @@ def measured(options: argparse.Namespace, device: str, dtype: DType) -> Iterator
         return len(batch)
 
     yield train
-
-
-def texts_of(passages: int) -> list[str]:
-    """Texts of passages, each time the same."""
-    return [random_text(np.random.default_rng(number), 60) for number in range(passages)]
 
 
 def absent(device: str) -> bool:

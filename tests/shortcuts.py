@@ -1,4 +1,4 @@
-"""What makes slow tests quick: corpora that are built once, few layers of the encoder, few test queries.
+"""What makes slow tests quick: small corpora that are built once, few layers of the encoder, few test queries.
 
 The numbers are others than users get; what runs, and what is shown, is the same.
 """
@@ -58,6 +58,7 @@ def in_notebook() -> None:
 
     pt.Experiment = few
     numpydoc.build_corpus = stored_corpus
+    numpydoc.PACKAGES["all"] = ("numpy", "networkx")
     import pyterrier_graph.training.trainer  # noqa: F401  # and most of what it imports
 
     gc.collect()

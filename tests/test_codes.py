@@ -63,8 +63,15 @@ def test_approximate_results_are_nearly_the_exact_ones(
     common = found.merge(exact, on=["qid", "docno"])
     assert 0.9 <= len(common) / len(exact) < 1  # else nothing would be tested
     monkeypatch.setattr(nearest, "MIN_CANDIDATES", PASSAGES)
-    pd.testing.assert_frame_equal(made.retriever(20)(QUERIES), exact)
+    monkeypatch.setattr(nearest, "SEARCHED", nearest.LISTS)
+    pd.testing.assert_frame_equal(index(tmp_path / "all lists").retriever(20)(QUERIES), exact)
     assert repr(made.retriever(20, exact=True)).endswith("retriever(20, exact=True)")
+
+
+def test_all_passages_are_found_if_all_are_asked_for(tmp_path: Path) -> None:
+    made, one = index(tmp_path), QUERIES.head(1)
+    exact = made.retriever(PASSAGES, exact=True)
+    pd.testing.assert_frame_equal(made.retriever(PASSAGES)(one), exact(one))
 
 
 def test_a_large_graph_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

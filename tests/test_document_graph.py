@@ -378,7 +378,7 @@ def test_plain_documents_are_split(tmp_path):
         ),
         ([], "the corpus has none"),
         ([{"docno": "a", "text": "x"}, {"docno": "a", "text": "y"}], "'a' comes twice"),
-        ([{"docno": "a", "text": float("nan")}], "document 'a' has neither"),
+        ([{"docno": "a", "text": float("nan")}], "document 'a': text cannot be read"),
         ([{"docno": "a\0", "text": "x"}], "NUL"),
         (["docno"], "not of 'docno'"),
         (
@@ -471,3 +471,20 @@ def test_passages(graph):
         pt.text.max_passage()(out)[["qid", "docno"]].iloc[:2].reset_index(drop=True),
         RUN[["qid", "docno"]].iloc[[1, 0]].reset_index(drop=True),
     )
+
+
+def test_corpus_graph_over_passages(graph, tmp_path):
+    corpus = graph.corpus_graph(["example", "order", "order_i"], 2, tmp_path / "corpus")
+    passages = [record["docno"] for record in graph.get_corpus_iter()]
+    neighbors = {docno: corpus.neighbours(docno, weights=True) for docno in passages}
+    assert {
+        docno: (list(ids), weights.tolist()) for docno, (ids, weights) in neighbors.items()
+    } == {
+        "numpy.dot%p0": (["numpy.dot%p1", "numpy.dot%p0"], [1, 0]),
+        "numpy.dot%p1": (["numpy.dot%p2", "numpy.dot%p0"], [1, 1]),
+        "numpy.dot%p2": (["numpy.dot%p1", "numpy.dot%p2"], [1, 0]),
+        "numpy.vdot%p0": (["numpy.dot%p2", "numpy.vdot%p1"], [1, 1]),
+        "numpy.vdot%p1": (["numpy.vdot%p0", "numpy.vdot%p1"], [1, 0]),
+    }
+    assert corpus.neighbours(0).tolist() == [1, 0]
+    assert isinstance(pt.Artifact.load(str(tmp_path / "corpus")), type(corpus))

@@ -25,33 +25,27 @@ def test_examples_can_be_imported(file: Path) -> None:
 
 
 @pytest.mark.slow
-def test_quickstart(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "given", "queries", "shown"),
+    [
+        ("quickstart", [], 2, "GraphMaxSim"),
+        ("hgat", [], 2, "HGAT"),
+        ("gnn_encoder", ["numpydoc"], 12, "GNNEncoder"),
+    ],
+)
+def test_an_example(
+    name: str,
+    given: list[str],
+    queries: int,
+    shown: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pytest.importorskip("pyterrier_pisa", reason="PISA is for x86-64 Linux")
-    small(monkeypatch, 2)
-    quickstart = importlib.import_module("quickstart")
-    quickstart.main(str(tmp_path), queries=2)
-    assert "GraphMaxSim" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_hgat(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("pyterrier_pisa", reason="PISA is for x86-64 Linux")
-    small(monkeypatch, 2)
-    importlib.import_module("hgat").main(str(tmp_path), queries=2)
-    assert "HGAT" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_gnn_encoder(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    small(monkeypatch, 12)
-    importlib.import_module("gnn_encoder").main("numpydoc", str(tmp_path), queries=12)
-    assert "GNNEncoder" in capsys.readouterr().out
+    small(monkeypatch, queries)
+    importlib.import_module(name).main(*given, str(tmp_path), queries=queries)
+    assert shown in capsys.readouterr().out
 
 
 def small(monkeypatch: pytest.MonkeyPatch, queries: int) -> None:
@@ -68,8 +62,6 @@ def small(monkeypatch: pytest.MonkeyPatch, queries: int) -> None:
     ]
     monkeypatch.setattr(type(dataset), "get_corpus_iter", lambda *_, **__: iter(kept))
 
-
-# --- collections with other fields
 
 # --- the index that is there already
 

@@ -88,6 +88,10 @@ class TokenStates:
 
     def select(self, nodes: Tensor) -> TokenStates:
         """The matrices of some nodes, in the order given; a node may be given several times."""
+        if len(nodes) == len(self) and torch.equal(
+            nodes, torch.arange(len(self), device=nodes.device)
+        ):
+            return self  # without a copy
         bounds, rows = ranges(self.offsets[nodes], self.lengths[nodes])
         return TokenStates(self.values[rows], bounds)
 

@@ -28,7 +28,7 @@ from pyterrier_graph.encoders.stored_vectors import (
     checked_vectors,
     encoder_name,
 )
-from pyterrier_graph.graph_mean.nearest import largest, nearest, read_codes, write_codes
+from pyterrier_graph.graph_mean.nearest import best_of_candidates, nearest, read_codes, write_codes
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.relations import OWN
 from pyterrier_graph.html import HtmlCard, HtmlDisplay
@@ -145,8 +145,8 @@ class ContextualIndex(HtmlDisplay, WithSignature):
     def retriever(self, num_results: int = 1000, *, exact: bool = False) -> pt.Transformer:
         """Finds passages; the columns are those of :class:`ContextualRetriever`.
 
-        A query is compared with all vectors. In an index of a million passages or more, it is compared with their
-        codes instead, and exact scores are computed for the best 2,000, or ten per result.
+        A query is compared with all vectors. In an index of a million passages or more, it is compared with the codes
+        of a quarter of them instead, and exact scores are computed for the best 5,000, or ten per result.
 
         Args:
             num_results: Passages per query.
@@ -182,13 +182,7 @@ class ContextualIndex(HtmlDisplay, WithSignature):
         vectors, _ = self.files.payload(return_docnos=False)
         if exact or self._codes is None:
             return nearest(queries, vectors, num_results)
-        shape = len(queries), min(num_results, len(vectors))
-        scores, passages = np.empty(shape, np.float32), np.empty(shape, np.int64)
-        for row, candidates in enumerate(self._codes(queries, shape[1])):
-            products = vectors[candidates] @ queries[row]
-            best = largest(products, shape[1])
-            scores[row], passages[row] = products[best], candidates[best]
-        return scores, passages
+        return best_of_candidates(queries, vectors, self._codes, num_results)
 
 
 class ContextualRetriever(WithSignature, pt.Transformer):

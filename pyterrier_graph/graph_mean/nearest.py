@@ -1,7 +1,8 @@
 """Search for the vectors with the largest inner products, among all of them or among candidates with similar codes.
 
-A code has 2 bits per dimension: the nearest of 16 centroids for each pair of dimensions (product quantization). A query
-is compared with all codes; there are no lists of nearby vectors. ``experiments/results/costs.md`` compares both.
+A code has 2 bits per dimension: the nearest of 16 centroids for each pair of dimensions (product quantization). Codes
+are in lists of nearby vectors, and a query is compared with a quarter of the lists. Measured:
+``experiments/results/costs.md``.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from pyterrier_graph.checks import SpeedWarning
 from pyterrier_graph.storage.arrays import blocks
 
 VECTORS_AT_ONCE, SCORES_AT_ONCE = 4096, 1 << 26
-SAMPLE = 8192  # vectors that centroids are computed from
+LISTS, SEARCHED = 1024, 256  # lists of an index, and how many a query is compared with
+SAMPLE_PER_LIST = 64  # vectors that centroids are computed from
 ROWS_AT_ONCE, QUERIES_AT_ONCE = 16_384, 256
-CANDIDATES_PER_RESULT, MIN_CANDIDATES, MIN_SHARE = 10, 2000, 1 / 200
+CANDIDATES_PER_RESULT, MIN_CANDIDATES = 10, 5000
 BLOCK = 64  # scores per maximum, which bounds the k-th largest score
 
 Candidates = Callable[[np.ndarray, int], Iterator[np.ndarray]]
@@ -60,9 +62,12 @@ def write_codes(file: Path, vectors: np.ndarray) -> None:
     faiss = _load_faiss(f"an index of {count} passages")
     if faiss is None:
         return
-    parts = dimension // 2 if dimension % 2 == 0 else dimension
-    codes = faiss.index_factory(dimension, f"PQ{parts}x4fs", faiss.METRIC_INNER_PRODUCT)
-    codes.train(vectors[np.linspace(0, count - 1, SAMPLE).astype(np.int64)])
+    lists = min(LISTS, -(-count // SAMPLE_PER_LIST))
+    pairs = dimension // 2 if dimension % 2 == 0 else dimension
+    kind = f"IVF{lists},PQ{pairs}x4fs"
+    codes = faiss.index_factory(dimension, kind, faiss.METRIC_INNER_PRODUCT)
+    codes.nprobe = -(-lists * SEARCHED // LISTS)
+    codes.train(vectors[np.linspace(0, count - 1, SAMPLE_PER_LIST * lists).astype(np.int64)])
     for rows in blocks(count, ROWS_AT_ONCE):
         codes.add(vectors[rows])
     faiss.write_index(codes, str(file))
@@ -71,8 +76,8 @@ def write_codes(file: Path, vectors: np.ndarray) -> None:
 def read_codes(file: Path) -> Candidates | None:
     """Reads codes into memory; without FAISS there is a warning, and None.
 
-    Returns a function of vectors of queries and a number of results: per query, the numbers of at least that many
-    passages, ascending, whose codes are most similar.
+    Returns a function of vectors of queries and a number of results: per query, the numbers of passages, ascending,
+    whose codes are most similar, more than results as far as the searched lists have them.
     """
     faiss = _load_faiss(repr(str(file.parent)))
     try:
@@ -81,8 +86,25 @@ def read_codes(file: Path) -> Candidates | None:
         raise ValueError(f"{str(file)!r} is damaged: {error}") from error
 
 
+def best_of_candidates(
+    queries: np.ndarray, vectors: np.ndarray, candidates: Candidates, k: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """As :func:`nearest`, among the candidates that :func:`read_codes` finds; among all if these are too few."""
+    k = min(k, len(vectors))
+    scores, rows = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)
+    for query, numbers in enumerate(candidates(queries, k)):
+        if len(numbers) < k:
+            one = slice(query, query + 1)
+            scores[one], rows[one] = nearest(queries[one], vectors, k)
+            continue
+        products = vectors[numbers] @ queries[query]
+        best = largest(products, k)
+        scores[query], rows[query] = products[best], numbers[best]
+    return scores, rows
+
+
 def _candidates(codes: Any, queries: np.ndarray, num_results: int) -> Iterator[np.ndarray]:
-    wanted = max(MIN_CANDIDATES, CANDIDATES_PER_RESULT * num_results, int(codes.ntotal * MIN_SHARE))
+    wanted = max(MIN_CANDIDATES, CANDIDATES_PER_RESULT * num_results)
     for some in blocks(len(queries), QUERIES_AT_ONCE):
         for rows in codes.search(queries[some], min(codes.ntotal, wanted))[1]:
             yield np.sort(rows[rows >= 0])

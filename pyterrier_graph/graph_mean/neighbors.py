@@ -22,7 +22,7 @@ from pyterrier_graph.graphs.context import check_graphs
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import SECTION_TYPE, HeteroGraph
 from pyterrier_graph.graphs.relations import QUERY_RELATIONS, RELEVANT, RETRIEVED
-from pyterrier_graph.storage.arrays import ids_of, numbers_of
+from pyterrier_graph.storage.arrays import ids_of, known_numbers_of, numbers_of
 from pyterrier_graph.storage.shards import Workers
 
 if TYPE_CHECKING:
@@ -284,12 +284,9 @@ class NeighborSampler:
         """Numbers of passages, -1 for unknown ones, shape (passages,)."""
         return numbers_of(self.docnos, docnos)
 
-    def known_numbers_of(self, docnos: Sequence[str]) -> np.ndarray:
+    def known_numbers_of(self, docnos: Sequence[str] | np.ndarray) -> np.ndarray:
         """Numbers of passages; raises KeyError if one is unknown."""
-        numbers = self.numbers_of(docnos)
-        if (numbers < 0).any():
-            raise KeyError(f"{docnos[int((numbers < 0).argmax())]!r} is not a passage of the index")
-        return numbers
+        return known_numbers_of(self.docnos, docnos)
 
     def _encoded(
         self, name: str, digest: str, count: int, texts: Callable[[np.ndarray], list[str]]

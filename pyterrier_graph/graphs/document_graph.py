@@ -24,13 +24,16 @@ from pyterrier_graph.graphs.builder import (
     documents_of_rows,
 )
 from pyterrier_graph.graphs.context import records
-from pyterrier_graph.graphs.hetero_graph import HeteroGraph, Kind
+from pyterrier_graph.graphs.corpus_graph import corpus_graph
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph, Kind, check_relations
 from pyterrier_graph.graphs.passages import Fold, GraphTextLoader, Passages
 from pyterrier_graph.html import HtmlCard
 from pyterrier_graph.storage.arrays import StoredGraph
 from pyterrier_graph.storage.artifact import META, atomic_folder, content_sha256, kind_of
 
 if TYPE_CHECKING:
+    from pyterrier_adaptive import NpTopKCorpusGraph
+
     from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 
 PLAIN = frozenset(("docno", "title", "text", "codes"))  # fields of records that need no reader
@@ -153,6 +156,25 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
     def fold(self, relation: str = "structural") -> Fold:
         """A transformer from passages to sections or documents: :class:`~pyterrier_graph.graphs.passages.Fold`."""
         return Fold(self, relation)
+
+    def corpus_graph(
+        self, relations: str | Sequence[str], k: int, path: str | os.PathLike[str]
+    ) -> NpTopKCorpusGraph:
+        """Writes relations as a corpus graph, for adaptive retrieval by ``pyterrier_adaptive``.
+
+        Every edge has weight 1. If a passage has fewer than k neighbors, it fills the row itself, with weight 0. If it
+        has more, the first relations win, then the order of the graph.
+
+        Args:
+            relations: Relations or paths, such as ``['order', 'order_i']`` for the next and previous passage.
+            k: Number of neighbors per passage.
+            path: Folder of the corpus graph, which must not exist yet.
+
+        Raises:
+            ImportError: If ``pyterrier_adaptive`` is not installed.
+            ValueError: If the graph has no such relation.
+        """
+        return corpus_graph(self, check_relations(self, relations), k, path)
 
     def text_loader(
         self, fields: Sequence[str] | str | Literal["*"] = "*", *, verbose: bool = False

@@ -178,8 +178,8 @@ class VersionedIndex(WithSignature, BuiltArtifact):
         name = checkpoint_name(encoder) if isinstance(encoder, str) else None
         about = {"checkpoint": name, "name": encoder_name(self.bi_encoder)}
         if isinstance(encoder, LearnedModel):
-            about["folder"] = f"encoder-{number}"
-            folder = self.path / about["folder"]
+            folder = self.path / f"encoder-{number}"
+            about["folder"] = folder.name
             shutil.rmtree(folder, ignore_errors=True)
             copy.copy(encoder).save(folder)  # a copy, since saving changes its path
         return about
