@@ -34,6 +34,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyterrier as pt
+from datasets import Dataset
 from ir_measures import parse_measure
 from matplotlib.figure import Figure
 from pyterrier_dr import FlexIndex
@@ -373,7 +374,7 @@ class Bench:
         )
 
     @cached_property
-    def examples(self) -> ptg.TrainingExamples:
+    def examples(self) -> Dataset:
         """Positives and hard negatives among the dual-encoder's candidates, denoised if there is a teacher."""
         teacher = None
         if self.options.teacher:
@@ -451,9 +452,7 @@ class Bench:
         }
         return self._training(seed, masked=None, **common | changes)
 
-    def _fit(
-        self, model: ptg.GNNEncoder, examples: ptg.TrainingExamples | None = None
-    ) -> ptg.GNNEncoder:
+    def _fit(self, model: ptg.GNNEncoder, examples: Dataset | None = None) -> ptg.GNNEncoder:
         return model.fit(*self.train, *self.dev, examples=examples)
 
     def ranking(self, system: str, seed: int, k: int, masked: float, path: Path) -> pd.DataFrame:

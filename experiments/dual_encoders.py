@@ -152,7 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
 def run(collection: Collection, options: argparse.Namespace) -> pd.DataFrame:
     """Compares the systems.
 
-    Writes the table, ``mined.csv`` (what became of each query and candidate) and ``similarities/`` (the paper's Fig. 4,
+    Writes the table and ``similarities/`` (the paper's Fig. 4,
     for :func:`pyterrier_graph.show.plots.similarity_shift`).
 
     Args:
@@ -222,7 +222,7 @@ class Bench:
         else:
             self.unlabeled = pt.get_dataset(options.unlabeled).get_topics()
         self.train, self.hidden = with_hidden(self.train, options.hide)
-        self._mined: dict[tuple[str, ...], ptg.TrainingExamples] = {}
+        self._mined: dict[tuple[str, ...], Dataset] = {}
 
     @cached_property
     def validation(self) -> pd.DataFrame:
@@ -285,17 +285,14 @@ class Bench:
             else:
                 given = (self.unlabeled,) if kind == "unlabeled" else self.train
                 self._mined[key] = miner.pseudo_labeled(*given)
-            logger.info("%s:\n%s", ", ".join(key), self._mined[key].report.to_string())
-            reports = {" ".join(key): made.report for key, made in self._mined.items()}
-            pd.concat(reports, names=["examples"]).to_csv(self.output / "mined.csv")
             wrong = [
-                (" ".join(key), *false_negatives(made.ids, self.hidden))
+                (" ".join(key), *false_negatives(made, self.hidden))
                 for key, made in self._mined.items()
             ]
             pd.DataFrame(wrong, columns=["examples", "negatives", "hidden"]).to_csv(
                 self.output / "negatives.csv", index=False
             )
-        return self._mined[key].dataset
+        return self._mined[key]
 
     def dual_encoder(self, system: System, seed: int, folder: str | None = None) -> ptg.DualEncoder:
         """An untrained dual-encoder, whose checkpoints will be in the folder."""

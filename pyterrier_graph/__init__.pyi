@@ -35,7 +35,6 @@ from .lgre.training import LGReTraining as LGReTraining
 from .pair.dual_encoder import DualEncoder as DualEncoder
 from .pair.mining import HardNegativeMiner as HardNegativeMiner
 from .pair.mining import MiningConfig as MiningConfig
-from .pair.mining import TrainingExamples as TrainingExamples
 from .pair.training import DualEncoderTraining as DualEncoderTraining
 from .search.document_evidence import DocumentEvidence as DocumentEvidence
 from .search.folder import open_folder as open_folder

@@ -19,39 +19,6 @@ from typing import Any, NamedTuple
 ARCHIVE = Path(__file__).with_name("clef_ip_miniature.tar.xz")
 
 
-class SplitFiles(NamedTuple):
-    """The files of a split under the home folder; ``{}`` in the qrels stands for the language."""
-
-    topics: str
-    topic_documents: str
-    qrels: str
-
-
-# The names of 2013 are the real ones with all their misprints, those of 2012 follow their pattern.
-SPLITS = {
-    "2012/train": SplitFiles(
-        "clef-ip-2012-clms-psg-training/clef-ip-2012-clms-psg-training-topics.txt",
-        "clef-ip-2012-clms-psg-training/clef-ip-2012-clms-psg-training-tfile",
-        "clef-ip-2012-clms-psg-training/clef-ip-2012-clms-psg-training-qrels.txt",
-    ),
-    "2012/test": SplitFiles(
-        "clef-ip-2012-clms-psg-TEST/clef-ip-2012-clms-psg-TEST.txt",
-        "clef-ip-2012-clms-psg-TEST/tfiles",
-        "2012-clef-ip-clsm-to-psg-qrels/2012-clef-ip-QRELS-{}-claims-to-passages.txt",
-    ),
-    "2013/train": SplitFiles(
-        "clef-ip-2013-clms-psg-training/clef-ip-2013-clms-psg-training-topics.txt",
-        "clef-ip-2013-clms-psg-training/clef-ip-2013-clms-psg-training-tfile",
-        "clef-ip-2013-clms-psg-training/clef-ip-2103-clms-psg-training-qrels.txt",
-    ),
-    "2013/test": SplitFiles(
-        "clef-ip-2013-clms-psg-TEST/clef-ip-2013-clms-psg-TEST.txt",
-        "clef-ip-2013-clms-psg-TEST/tfiles",
-        "2013-clef-ip-clsm-to-psg-qrels/2013-clef-ip-QRELS-{}-claims-to-passages.txt",
-    ),
-}
-
-
 class Judgment(NamedTuple):
     """A relevant passage, with its XPath as in the documents and as in the files of judgments."""
 

@@ -1,11 +1,5 @@
 """Miniature files for the tests of the readers."""
 
-from io import BytesIO
-from zipfile import ZIP_DEFLATED, ZipFile
-
-from matplotlib.backends.backend_pdf import PdfPages
-from matplotlib.figure import Figure
-
 MARKDOWN = """---
 title: Guide
 tags: [graphs, "ranking"]
@@ -110,56 +104,13 @@ Deep
 
    <p>RAW</p>
 """
+NOTEBOOK = """{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [
+{"cell_type": "markdown", "source": "# Note\\n\\nSee [the other](b.ipynb)."},
+{"cell_type": "code", "source": "x = 1\\n# no title", "outputs": ["OUTPUT"]}]}"""
 PLAIN_TEXT = "One paragraph\nof two lines.\n\nAnother one.\n\n\n  A third."
 FILES: dict[str, dict[str, str | bytes]] = {
     "markdown": {"a.md": MARKDOWN, "sub/b.md": OTHER_MARKDOWN, "p.png": b"\x89PNG"},
     "html": {"a.html": HTML, "b.html": OTHER_HTML},
     "rst": {"index.rst": RST, "sub/other.rst": OTHER_RST},
-}
-
-
-def word(body: str, target: str = "b.docx", head: str = "") -> bytes:
-    """A Word file; its relation ``r1`` is a link to the target."""
-    office = "http://schemas.openxmlformats.org"
-    names = f'xmlns:w="{office}/wordprocessingml/2006/main" xmlns:r="{office}/officeDocument/2006/relationships"'
-    kind = f"{office}/officeDocument/2006/relationships"
-    styles = "".join(
-        f'<w:style w:type="paragraph" w:styleId="{style}"><w:name w:val="{name}"/></w:style>'
-        for style, name in [("T", "Title"), *((f"H{n}", f"heading {n}") for n in range(1, 10))]
-    )
-    parts = {
-        "word/document.xml": f"{head}<w:document {names}><w:body>{body}</w:body></w:document>",
-        "word/styles.xml": f"<w:styles {names}>{styles}</w:styles>",
-        "word/_rels/document.xml.rels": f'<Relationships xmlns="{office}/package/2006/relationships">'
-        f'<Relationship Id="r1" Type="{kind}/hyperlink" Target="{target}" TargetMode="External"/>'
-        f'<Relationship Id="r2" Type="{kind}/styles" Target="styles.xml"/></Relationships>',
-    }
-    out = BytesIO()
-    with ZipFile(out, "w", ZIP_DEFLATED) as file:
-        for name, text in parts.items():
-            file.writestr(name, text)
-    return out.getvalue()
-
-
-def paragraph(text: str, style: str = "") -> str:
-    """A paragraph of a Word file."""
-    of = f'<w:pPr><w:pStyle w:val="{style}"/></w:pPr>' if style else ""
-    return f"<w:p>{of}<w:r><w:t>{text}</w:t></w:r></w:p>"
-
-
-def pdf(*pages: str) -> bytes:
-    """A PDF with a line on each page."""
-    out = BytesIO()
-    with PdfPages(out) as file:
-        for text in pages:
-            figure = Figure()
-            figure.text(0.1, 0.5, text)
-            file.savefig(figure)
-    return out.getvalue()
-
-
-LINKED = '<w:p><w:hyperlink r:id="r1"><w:r><w:t>the other</w:t></w:r></w:hyperlink></w:p>'
-FILES["office"] = {
-    "a.docx": word(paragraph("Guide", "H1") + paragraph("A &lt;b&gt; paragraph.") + LINKED),
-    "b.docx": word(paragraph("Other text.")),
+    "office": {"a.ipynb": NOTEBOOK, "b.ipynb": NOTEBOOK},
 }

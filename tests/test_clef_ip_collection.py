@@ -8,28 +8,28 @@ import ir_datasets
 import pandas as pd
 import pyterrier as pt
 import pytest
-from clef_ip_miniature import SPLITS, Miniature
+from clef_ip_miniature import Miniature
 
 from pyterrier_graph.clef_ip import Archive
 from pyterrier_graph.clef_ip.collection import dataset_names
 from pyterrier_graph.datasets import provider
 
-TASK = "clef-ip/{}/claims-to-passages/{}/{}"
-SETS = [(split, language) for split in SPLITS for language in ("en", "de", "fr")]
+TASK = "clef-ip/2013/claims-to-passages/{}/{}"
+SETS = [(split, language) for split in ("train", "test") for language in ("en", "de", "fr")]
 
 
 def load(split: str, language: str) -> ir_datasets.Dataset:
-    return ir_datasets.load(TASK.format(*split.split("/"), language))
+    return ir_datasets.load(TASK.format(split, language))
 
 
 def test_documents(miniature: Miniature) -> None:
     patents = [*Archive(miniature.home / "documents").patents()]
-    assert [patent.docno for patent in patents] == sorted(miniature.documents)
+    assert [patent.doc_id for patent in patents] == sorted(miniature.documents)
     for patent in patents:
-        expected = miniature.documents[patent.docno]
+        expected = miniature.documents[patent.doc_id]
         assert (patent.language, patent.title) == (expected.language, expected.title)
         assert [*zip(patent.xpaths, patent.passages, strict=True)] == [*expected.passages]
-        assert patent.citations == expected.citations
+        assert tuple(target for _, _, target in patent.references) == expected.citations
         assert [code for code in patent.codes if "/" in code] == [
             code.replace(" ", "") for code in expected.codes
         ]
@@ -61,7 +61,9 @@ def test_documents(miniature: Miniature) -> None:
 def test_topics_and_judgments(split: str, language: str, home: Path, miniature: Miniature) -> None:
     dataset = load(split, language)
     topics = [
-        topic for topic in miniature.split_topics(split) if topic.language == language.upper()
+        topic
+        for topic in miniature.split_topics(f"2013/{split}")
+        if topic.language == language.upper()
     ]
     queries = [*dataset.queries_iter()]
     assert topics and [query.query_id for query in queries] == [topic.tid for topic in topics]
@@ -74,7 +76,7 @@ def test_topics_and_judgments(split: str, language: str, home: Path, miniature: 
             code.replace(" ", "") for code in topic.document.codes
         ]
 
-    judgments = miniature.split_judgments(split, language.upper())
+    judgments = miniature.split_judgments(f"2013/{split}", language.upper())
     numbers = {
         (ucid, xpath): number
         for ucid, document in miniature.documents.items()
@@ -89,7 +91,7 @@ def test_topics_and_judgments(split: str, language: str, home: Path, miniature: 
 
 
 def test_pyterrier_finds_it(home: Path) -> None:
-    name = TASK.format("2013", "test", "en")
+    name = TASK.format("test", "en")
     dataset = pt.get_dataset(f"irds:{name}")
     topics, qrels = dataset.get_topics("abstract"), dataset.get_qrels()
     assert [*topics.columns] == ["qid", "query"] and {*topics["qid"]} == {*qrels["qid"]}
@@ -98,10 +100,10 @@ def test_pyterrier_finds_it(home: Path) -> None:
         pd.DataFrame({"docno": qrels["docno"].str.split("%").str[0]})
     )
     assert texts["text"].str.len().min() > 100
-    assert {"clef-ip", name, TASK.format("2012", "train", "fr")} <= {*dataset_names()}
+    assert {"clef-ip", name, TASK.format("train", "fr")} <= {*dataset_names()}
     for unknown in (
-        TASK.format("2011", "test", "en"),
-        TASK.format("2013", "test", "it"),
+        TASK.format("dev", "en"),
+        TASK.format("test", "it"),
         "clef-ip/",
     ):
         with pytest.raises(KeyError):
@@ -111,7 +113,7 @@ def test_pyterrier_finds_it(home: Path) -> None:
 def test_says_where_to_get_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("IR_DATASETS_HOME", str(tmp_path))
     provider.register()
-    dataset = load("2013/test", "en")
+    dataset = load("test", "en")
     for missing in (
         dataset.docs_iter,
         dataset.docs_store,
@@ -120,11 +122,11 @@ def test_says_where_to_get_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_
     ):
         with pytest.raises(FileNotFoundError) as raised:
             missing()
-        for part in (
+        for text in (
             str(tmp_path / "clef-ip"),
             "10.48436/",
             "CC BY-NC-SA 3.0",
             "EP/000000/96/81/18",
-            SPLITS["2013/test"][0],
+            "clef-ip-2013-clms-psg-TEST.txt",
         ):
-            assert part in str(raised.value)
+            assert text in str(raised.value)

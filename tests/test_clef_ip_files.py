@@ -66,12 +66,6 @@ def test_topics_of_2012(write: Callable[[str], Path]) -> None:
     "old, new, message",
     [
         ("EP-1480263-A1.xml", "../../etc/passwd", "topic .*PSG1.*passwd"),
-        ("EP-1480263-A1.xml", "", "topic .*PSG1.*: not enough values"),
-        (
-            "EP-1480263-A1.xml",
-            "EP-1480263-A1.xml EP-1480263-A2.xml",
-            "topic .*PSG1.*: too many values",
-        ),
         ("/patent-document/claims/claim[2]", "claim[2]", "topic .*PSG1.*: 'claim.2"),
         (TOPICS_2013, "Please see the web page.", "there is no topic"),
     ],
@@ -103,9 +97,7 @@ def test_qrels_in_each_variant(line: str, write: Callable[[str], Path]) -> None:
     assert [*read_qrels(write(text))] == JUDGMENTS
 
 
-@pytest.mark.parametrize(
-    "line", ["PSG1", "PSG1 Q0 EP-1000000 /x", "PSG1,EP-1000000-A1", "topic,document,xpath", "\0"]
-)
+@pytest.mark.parametrize("line", ["PSG1", "PSG1 Q0 EP-1000000 /x", "PSG1,EP-1000000-A1"])
 def test_bad_qrels(line: str, write: Callable[[str], Path]) -> None:
     with pytest.raises(
         ValueError, match=r"file.txt, line 3: .*does not name a topic, a docno and an XPath"
@@ -134,20 +126,22 @@ TREE = {
 XML = "<patent-document><invention-title>{}</invention-title><abstract><p>Of it.</p></abstract></patent-document>"
 
 
-def make(folder: Path, places: dict[str, str]) -> Archive:
-    for docno, place in places.items():
-        (folder / place).mkdir(parents=True, exist_ok=True)
-        (folder / place / f"{docno}.xml").write_text(XML.format(docno), "utf-8")
+def make(folder: Path, folders: dict[str, str]) -> Archive:
+    for docno, inner in folders.items():
+        (folder / inner).mkdir(parents=True, exist_ok=True)
+        (folder / inner / f"{docno}.xml").write_text(XML.format(docno), "utf-8")
     return Archive(folder)
 
 
 def test_files_of_patents(tmp_path: Path) -> None:
     archive = make(tmp_path, TREE)
     patents = [*archive.patents()]
-    assert [patent.docno for patent in patents] == [patent.title for patent in patents] == DOCNOS
+    assert [patent.doc_id for patent in patents] == [patent.title for patent in patents] == DOCNOS
     for patent in patents:
-        assert archive.patent(patent.docno) == patent
-        assert archive.path(patent.docno) == tmp_path / TREE[patent.docno] / f"{patent.docno}.xml"
+        assert archive.patent(patent.doc_id) == patent
+        assert (
+            archive.path(patent.doc_id) == tmp_path / TREE[patent.doc_id] / f"{patent.doc_id}.xml"
+        )
     for docno in (
         "EP-0968118-A2",
         "EP-0968118",
@@ -161,9 +155,7 @@ def test_files_of_patents(tmp_path: Path) -> None:
             archive.path(docno)
 
 
-def test_bad_files_are_named_counted_and_skipped(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_bad_files_are_named_and_skipped(tmp_path: Path) -> None:
     archive = make(tmp_path, TREE)
     bad = {
         "EP/000000/96/81/18/EP-0968118-A1.xml": XML[:50],
@@ -173,8 +165,8 @@ def test_bad_files_are_named_counted_and_skipped(
     }
     for name, text in bad.items():
         (tmp_path / name).write_text(text, "utf-8")
-    patents = archive.patents()
-    with pytest.warns(UserWarning, match="4 patents read, 4 files skipped"):
-        assert [patent.docno for patent in patents] == [DOCNOS[0], DOCNOS[2], *DOCNOS[4:]]
-    for name, message in zip(bad, caplog.messages, strict=False):
-        assert f"skipped {tmp_path / name}" in message
+    with pytest.warns(UserWarning) as warned:
+        docnos = [patent.doc_id for patent in archive.patents()]
+    assert docnos == [DOCNOS[0], DOCNOS[2], *DOCNOS[4:]]
+    for name, warning in zip(bad, warned, strict=True):
+        assert f"skipped {tmp_path / name}" in str(warning.message)

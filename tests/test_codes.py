@@ -68,6 +68,12 @@ def test_approximate_results_are_nearly_the_exact_ones(
     assert repr(made.retriever(20, exact=True)).endswith("retriever(20, exact=True)")
 
 
+def test_all_passages_are_found_if_all_are_asked_for(tmp_path: Path) -> None:
+    made, one = index(tmp_path), QUERIES.head(1)
+    exact = made.retriever(PASSAGES, exact=True)
+    pd.testing.assert_frame_equal(made.retriever(PASSAGES)(one), exact(one))
+
+
 def test_a_large_graph_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = made(tmp_path / "index").verify()
     approximate, exact = (index.dense(exact=exact) for exact in (False, True))

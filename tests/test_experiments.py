@@ -27,6 +27,7 @@ from experiments import (
     gpu_check,
     papers,
     scale,
+    search_at_scale,
     text_rerankers,
 )
 from experiments.collections.ir_datasets import read_questions
@@ -157,6 +158,14 @@ def test_scale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> 
 
     monkeypatch.setattr(scale, "in_process", in_process)
     assert len(scale.main(["--passages", "60", "--folder", str(tmp_path)])) == len(scale.STEPS)
+
+
+@pytest.mark.slow
+def test_search_at_scale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("faiss")
+    patched(search_at_scale, texts, monkeypatch)
+    table = search_at_scale.main(f"texts --output {tmp_path} --vectors 2000 --queries 3".split())
+    assert (table["recall"].loc[:, 1000] > 0.9).all() and (table["codes, ms"] > 0).all()
 
 
 @pytest.mark.slow

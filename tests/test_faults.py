@@ -17,7 +17,7 @@ from trainings import stop
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.training.trainer import RankingTrainer
 
-COMPUTED = ("_cached_sampler", "_warned_of", "_temporary", "_idf", "_frequencies")
+COMPUTED = ("_cached_sampler", "_warned", "_temporary", "_idf", "_frequencies")
 
 
 def stopping(after: int, function: Callable[..., Any]) -> Callable[..., Any]:

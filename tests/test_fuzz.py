@@ -180,7 +180,6 @@ RECORDS: list[dict[str, Any]] = [
         "passage_ids": ["x", "y"],
     },
     {"docno": "d0", "title": "alpha", "sections": [["one", "text"], ["two", ["a", "b"]]]},
-    {"docno": "d0", "marked_up_doc": "<doc><hl>alpha</hl><text><p>beta</p><p>gamma</text>"},
     {"docno": "d0", "title": "alpha", "headings": "one\ntwo", "body": "one\ntext\ntwo\nmore"},
     {
         "docno": "d0",

@@ -463,6 +463,8 @@ def test_graph_mean_and_gnn_encoder(tmp_path: Path) -> None:
             columns = ["qid", "docno", "score"]
             pd.testing.assert_frame_equal(found[columns], expected[columns], check_dtype=False)
         assert len(index.update([document("d5", "mu")])) == 6
+    again = made(tmp_path / "gnn", encoder=fixed, overwrite=True)
+    assert again.meta["encoder"]["folder"] == "encoder-3"
 
 
 def test_pisa(tmp_path: Path) -> None:

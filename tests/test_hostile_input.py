@@ -19,30 +19,11 @@ from tiny import cross_encoder
 
 import pyterrier_graph as ptg
 from pyterrier_graph.documents.document import StructuredDocument
-from pyterrier_graph.documents.readers.html import parse_xml
-from pyterrier_graph.documents.readers.page import ReaderError
 from pyterrier_graph.encoders.checkpoints import loading
 from pyterrier_graph.graphs.passages import Fold, Passages
 from pyterrier_graph.pair.dual_encoder import DualEncoder
 
 RUN = tiny.run(2).assign(score=1.0, text="alpha")
-
-
-# --- what the package never does
-
-
-def test_entities_stay_as_they_are(tmp_path: Path) -> None:
-    secret = tmp_path / "secret"
-    secret.write_text("SECRET", "utf-8")
-    text = f'<!DOCTYPE a [<!ENTITY b SYSTEM "{secret.as_uri()}"><!ENTITY c "{"d" * 10}">]><a>&b;&c;</a>'
-    root = parse_xml(text.encode())
-    assert "SECRET" not in "".join(root.itertext())
-    levels = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10}">' for n in range(1, 12))
-    bomb = f'<!DOCTYPE a [<!ENTITY l0 "x">{levels}]><a>&l11;</a>'
-    try:
-        assert len("".join(parse_xml(bomb.encode()).itertext())) < 1000
-    except ReaderError as error:
-        assert str(error)
 
 
 # --- checkpoints
@@ -116,17 +97,14 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "record, message",
     [
-        ({"docno": "d", "text": "a", "codes": 5}, "'codes' must be a list of strings, got 5"),
-        ({"docno": "d", "text": "a", "codes": [[1]]}, r"a code must be a string, got \[1\]"),
-        (
-            {"docno": "d", "nodes": [["section", "a", "x"]]},
-            "node 0 is .*expected Node.kind, text, parent.: a string",
-        ),
-        ({"docno": "d", "nodes": [["section", "a", -1]], "links": [["x", "0", 0]]}, "link 0 is"),
+        ({"docno": "d", "text": "a", "codes": 5}, "document 'd': .*codes.*a valid tuple"),
+        ({"docno": "d", "text": "a", "codes": [[1]]}, "codes.0.*a valid string"),
+        ({"docno": "d", "nodes": [["section", "a", "x"]]}, "nodes.0.*a valid integer"),
+        ({"docno": "d", "nodes": [["section", "a", -1]], "links": [["x", 0]]}, "links.0.*required"),
     ],
 )
 def test_records_with_other_types(record: Any, message: str) -> None:
-    with pytest.raises((ValueError, TypeError), match=message):
+    with pytest.raises(ValueError, match=f"(?s){message}"):
         StructuredDocument.from_record(record)
 
 

@@ -151,24 +151,20 @@ def gradients_of(model: LGRe, value: torch.Tensor) -> dict[str, torch.Tensor]:
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
-@pytest.mark.parametrize("size", [2, 3])
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
-def test_losses_and_all_gradients_equal_those_of_the_equations(loss: LGReLoss, size: int) -> None:
+def test_losses_and_all_gradients_equal_those_of_the_equations(loss: LGReLoss) -> None:
     inputs = batch([(2, 1), (2, 3), (3, 2), (1, 4), (1, 1), (2, 2)])
-    relevant = (torch.arange(6) % size == 0).long()
+    relevant = (torch.arange(6) % 2 == 0).long()
     # both hinges are in use: differences of scores are about 1
     model = model_of(EveryLayer(init="identity")).double()
     values, gradients = [], []
     for slow in (True, False):
         if slow:
             pairs = literally(model, inputs)
-            rows = range(0, 6, size)
-            queries = [
-                (pairs[row : row + size], relevant[row : row + size].tolist()) for row in rows
-            ]
+            queries = [(pairs[row : row + 2], [1, 0]) for row in (0, 2, 4)]
             value = reference.total_loss(loss, queries)
         else:
-            value = loss(model(**inputs), inputs["segments"], relevant.unflatten(0, (-1, size)))
+            value = loss(model(**inputs), inputs["segments"], relevant.view(3, 2))
         values.append(value.detach())
         gradients.append(gradients_of(model, value))
     torch.testing.assert_close(*values, atol=1e-6, rtol=1e-6)

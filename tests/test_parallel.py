@@ -15,10 +15,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import tiny
-from pyterrier_dr import FlexIndex
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Normalize, Transformer
-from sentence_transformers.sentence_transformer.modules import Pooling
 
 import pyterrier_graph as ptg
 from pyterrier_graph.encoders.token_encoder import TokenEncoder
@@ -39,13 +35,8 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Any:
         graph = ptg.DocumentGraph(folder / "graph").index(tiny.documents(DOCUMENTS))
         tokens = TokenEncoder(tiny.checkpoint(), device="cpu", dtype="float32", **LENGTHS)
         store = ptg.TokenStore(folder / "tokens", verbose=False).build(graph, tokens)
-        modules = [Transformer(tiny.checkpoint()), Pooling(16), Normalize()]
-        network = SentenceTransformer(modules=modules, device="cpu")
-        network.save(str(folder / "encoder"), create_model_card=False)
-        dual = ptg.DualEncoder(str(folder / "encoder"), **LENGTHS, **FLOAT32)
-        vectors = FlexIndex(str(folder / "vectors.flex"), verbose=False)
-        (dual.doc_encoder() >> vectors).index(graph.get_corpus_iter())
-        mean = ptg.GraphMean(graph, dual, vectors=vectors, **FLOAT32)
+        dual = ptg.DualEncoder(tiny.checkpoint(), **LENGTHS, **FLOAT32)
+        mean = ptg.GraphMean(graph, dual, folder=folder / "vectors", **FLOAT32)
         whole = ptg.GraphIndex(folder / "whole", encoder=dual, verbose=False)
         return SimpleNamespace(
             folder=folder,
@@ -53,8 +44,6 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Any:
             tokens=tokens,
             store=store,
             dual=dual,
-            vectors=vectors,
-            mean=mean,
             index=mean.index(folder / "mean.flex"),
             run=tiny.run(),
             whole=whole.index(tiny.documents(3)),
@@ -65,11 +54,9 @@ def text_run(small: Any) -> pd.DataFrame:
     return small.graph.text_loader()(small.run)
 
 
-def hgat(small: Any, **options: Any) -> Any:
+def hgat(small: Any) -> Any:
     config = ptg.HGATConfig(heads=2)
-    return ptg.HGATReranker(
-        small.graph, small.tokens, config=config, tokens=small.store, **FLOAT32 | options
-    )
+    return ptg.HGATReranker(small.graph, small.tokens, config=config, tokens=small.store, **FLOAT32)
 
 
 def contextualized(small: Any) -> Any:

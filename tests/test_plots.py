@@ -165,7 +165,7 @@ def test_means_intervals_and_differences() -> None:
             lambda: plots.results(RESULTS, baseline="PL2"),
             "baseline must be one of .*'BM25', .*got 'PL2'",
         ),
-        (lambda: plots.results(RESULTS[1:]), "'BM25' has no value for query '0'"),
+        (lambda: plots.results(RESULTS[1:]), "'BM25' has no nDCG@10 of some queries"),
     ],
 )
 def test_what_cannot_be_drawn_is_named(draw: Callable[[], Any], message: str) -> None:

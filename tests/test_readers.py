@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-import zlib
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pptx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pptx.opc.constants import RELATIONSHIP_TYPE
-from reader_files import FILES, paragraph, pdf, word
+from reader_files import FILES
 
 import pyterrier_graph as ptg
-from pyterrier_graph.documents.readers import files
 from pyterrier_graph.documents.readers.page import ReaderError, decode
 from pyterrier_graph.documents.readers.passages import Block, merge
 
 READERS = {name: getattr(ptg, f"read_{name}") for name in FILES}
-all_readers = pytest.mark.parametrize("name", READERS)
 pytestmark = pytest.mark.filterwarnings("ignore:.*files were not read")
 
 
@@ -177,91 +173,42 @@ def test_rst_of_sphinx(tmp_path: Path):
     assert links(record) == [(goes, note)]
 
 
+def word(body: str) -> bytes:
+    """A Word file; its relation ``link`` leads to ``a.ipynb``."""
+    office = "http://schemas.openxmlformats.org"
+    names = f'xmlns:w="{office}/wordprocessingml/2006/main" xmlns:r="{office}/officeDocument/2006/relationships"'
+    kind = f"{office}/officeDocument/2006/relationships/hyperlink"
+    link = f'<Relationship Id="link" Type="{kind}" Target="a.ipynb" TargetMode="External"/>'
+    relations = f'<Relationships xmlns="{office}/package/2006/relationships">{link}</Relationships>'
+    out = BytesIO()
+    with ZipFile(out, "w") as file:
+        text = f"<w:document {names}><w:body>{body}</w:body></w:document>"
+        file.writestr("word/document.xml", text)
+        file.writestr("word/_rels/document.xml.rels", relations)
+    return out.getvalue()
+
+
 def test_office(tmp_path: Path):
     slides = pptx.Presentation()
-    for title, text in (("Plan", "# First step"), ("", "No title <b>here</b>")):
-        slide = slides.slides.add_slide(slides.slide_layouts[1 if title else 6])
-        box = slide.placeholders[1] if title else slide.shapes.add_textbox(0, 0, 100, 100)
-        box.text_frame.text = text
-        if title:
-            slide.shapes.title.text = title
-            slide.notes_slide.notes_text_frame.text = "A note"
-    slide.shapes.add_table(1, 2, 0, 0, 9, 9).table.cell(0, 0).text = "cell"
-    slide.shapes.add_group_shape().shapes.add_textbox(0, 0, 1, 1).text_frame.text = "grouped"
-    slides.save(tmp_path / "talk.pptx")
-    cells = [
-        ("markdown", "# Note\n\nSee [the guide](a.docx)."),
-        ("code", "x = '```'\n# no title"),
-        ("raw", "kept"),
-    ]
-    notebook = {
-        "cells": [
-            {"cell_type": kind, "source": text, "outputs": ["OUTPUT"]} for kind, text in cells
-        ]
-    }
-    made = {"n.ipynb": json.dumps(notebook), "p.pdf": pdf("First page", "", "Third page")}
-    records, source = read("office", tmp_path, FILES["office"] | made)
-    assert not source.report["broken"] and not source.report["skipped"]
-    assert outline(records["a.docx"]) == [(0, "Guide/"), (1, "A <b> paragraph."), (1, "the other")]
-    assert targets(records["a.docx"]) == ["b.docx"] and {*records["a.docx"]["lines"]} == {1}
-    texts = ("See the guide.", "x = '```' # no title", "kept")
-    assert outline(records["n.ipynb"]) == [(0, "Note/"), *((1, text) for text in texts)]
-    assert targets(records["n.ipynb"]) == ["a.docx"]
-    pages = [(0, "p/"), (1, "Page 1/"), (2, "First page"), (1, "Page 3/"), (2, "Third page")]
-    assert outline(records["p.pdf"]) == pages
-    assert outline(records["talk.pptx"]) == [
-        (0, "talk/"),
-        (1, "Plan/"),
-        (2, "# First step"),
-        (2, "A note"),
-        (1, "Slide 2/"),
-        (2, "No title <b>here</b>"),
-        (2, "cell |"),
-        (2, "grouped"),
-    ]
-
-
-def test_hostile_office_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("the network is used"))
-    (tmp_path / "secret.txt").write_text("SECRET")
-    blip = '<a:blip xmlns:a="http://schemas.openxmlformats.org/drawingml/2006/main" r:link="r1"/>'
-    picture = f"<w:p><w:r><w:drawing>{blip}</w:drawing></w:r></w:p>"
-    slides = pptx.Presentation()
     slide = slides.slides.add_slide(slides.slide_layouts[1])
-    slide.placeholders[1].text = "kept"
-    for target in ("https://example.org/x.png", (tmp_path / "secret.txt").as_uri()):
-        slide.part.relate_to(target, RELATIONSHIP_TYPE.IMAGE, is_external=True)
-    slides.save(tmp_path / "linked.pptx")
-    monkeypatch.setattr(files, "MEMORY", 300 << 20)
-    inflated = zlib.compress(bytes(500 << 20), 1)
-    objects = b"1 0 obj<</Pages 2 0 R>>\nendobj\n2 0 obj<</Kids[3 0 R]/Count 1000000000>>\nendobj\n"
-    objects += b"3 0 obj<</Type/Page/MediaBox[0 0 9 9]/Contents 4 0 R>>\nendobj\n4 0 obj<</Filter/FlateDecode/Length "
-    end = b"\nendstream\nendobj\ntrailer\n<</Root 1 0 R>>"
-    entities = f'<!DOCTYPE x [<!ENTITY s SYSTEM "{(tmp_path / "secret.txt").as_uri()}">]>'
-    made = {
-        "bomb.pdf": b"%%PDF-1.4\n%s%d>>\nstream\n%s%s" % (objects, len(inflated), inflated, end),
-        "picture.ipynb": json.dumps(
-            {"cells": [{"cell_type": "markdown", "source": "![kept](secret.txt)"}]}
-        ),
-        "bomb.docx": word(paragraph("x" * 51_000_000)),
-        "picture.docx": word(paragraph("kept") + picture, "secret.txt"),
-        "web.docx": word(paragraph("kept") + picture, "https://example.org/x.png"),
-        "entity.docx": word(paragraph("kept &s;"), head=entities),
-        "macro.ipynb": '{"cells": [{"cell_type": "code", "source": {"a": 1}}]}',
-        "deep.ipynb": "[" * 100_000,
-        "list.ipynb": "[]",
-        "cut.pdf": pdf("text")[:200],
-    }
-    records, source = read("office", tmp_path, made)
-    broken = source.report["broken"]
-    assert "bytes, more than" in broken["bomb.docx"]
-    if sys.platform == "linux":  # elsewhere memory is not limited
-        assert "too large" in broken["bomb.pdf"]
-    assert {"linked.pptx", "picture.docx", "picture.ipynb", "web.docx"} <= {*records}
-    assert "SECRET" not in str(records)
+    slide.shapes.title.text, slide.placeholders[1].text = "Plan", "First step"
+    slides.save(talk := BytesIO())
+    run = "<w:r><w:t>{}</w:t></w:r>"
+    linked = f'<w:hyperlink r:id="link">{run.format("a note")}</w:hyperlink>'
+    letter = f"<w:p>{run.format('Read')}{linked}</w:p>"
+    made = {"letter.docx": word(letter), "talk.pptx": talk.getvalue()}
+    records, source = read("office", tmp_path, FILES["office"] | made)
+    assert not source.report["broken"]
+    texts = ["See the other.", "x = 1 # no title"]
+    assert outline(records["a.ipynb"]) == [(0, "Note/"), *((1, text) for text in texts)]
+    assert outline(records["letter.docx"]) == [(0, "/"), (1, "Reada note")]
+    assert outline(records["talk.pptx"]) == [(0, "Plan/"), (1, "First step")]
+    assert targets(records["a.ipynb"]) == ["b.ipynb"]
+    assert targets(records["letter.docx"]) == ["a.ipynb"]
+    assert {*records["a.ipynb"]["lines"]} == {1}
 
 
-@all_readers
+@pytest.mark.parametrize("name", ["markdown", "html", "rst"])
 def test_graph_of_a_folder(name: str, tmp_path: Path):
     suffix = next(iter(FILES[name])).rpartition(".")[2]
     folder = write(
@@ -292,17 +239,8 @@ def test_processes_read_the_same(tmp_path: Path):
 @pytest.mark.parametrize(
     ("page", "expected"),
     [
-        (
-            "<html><body><p>In.</p></body></html>\n<h2>E4</h2><p>Thermocouple.</p>",
-            [(0, "E4/"), (1, "In."), (1, "Thermocouple.")],
-        ),
         ("<button><h2>A</h2></button>b", [(0, "A/"), (1, "b")]),
-        ("<div role=heading aria-level=3>A</div><p>b", [(0, "A/"), (1, "b")]),
         ("<table><tr><td><h2>A</h2>b<td>c</table>", [(0, "A/"), (1, "b | c")]),
-        (
-            "<button aria-controls=p>A</button><div id=p hidden>b</div><p hidden=until-found>c",
-            [(0, "/"), (1, "A"), (1, "b"), (1, "c")],
-        ),
         ("<p>a<button>b</button><button>c</button>d", [(0, "/"), (1, "a b c d")]),
         ("<p>東<ruby>京<rp>(</rp><rt>きょう</rt><rp>)</rp></ruby>都", [(0, "/"), (1, "東京都")]),
         ("<p>Press <b>Ctrl</b>+<kbd>C</kbd>", [(0, "/"), (1, "Press Ctrl+C")]),
@@ -317,40 +255,12 @@ def test_no_text_and_no_heading_of_a_page_is_lost(
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (
-            "---\n\nNever open it under voltage.\n\n---\n\n# Pump\n\nIt moves water.\n",
-            [(0, "Pump/"), (1, "Never open it under voltage."), (1, "It moves water.")],
-        ),
         ("---\ntitle: 4.10\n---\nx", [(0, "4.10/"), (1, "x")]),
         ("---\ntitle: C#: a guide\n---\n# Intro\n\nx", [(0, "C#: a guide/"), (1, "Intro/"), (2, "x")]),
     ],
 )  # fmt: skip
 def test_front_matter(text: str, expected: list[tuple[int, str]], tmp_path: Path):
     assert outline_of("markdown", tmp_path, text) == expected
-
-
-@pytest.mark.parametrize("level", [1, 5, 9])
-def test_titles_and_headings_of_word(level: int, tmp_path: Path):
-    heading = paragraph("Part", f"H{level}") + paragraph("Text.")
-    assert outline_of("office", tmp_path, word(heading)) == [(0, "Part/"), (1, "Text.")]
-    titled = word(paragraph("Book", "T") + heading)
-    assert outline_of("office", tmp_path, titled) == [(0, "Book/"), (1, "Part/"), (2, "Text.")]
-    below = word(paragraph("Book", "H1") + paragraph("Part", "H2") + paragraph("Text."))
-    assert outline_of("office", tmp_path, below) == [(0, "Book/"), (1, "Part/"), (2, "Text.")]
-
-
-def test_shapes_of_a_slide_from_top_to_bottom(tmp_path: Path):
-    slides = pptx.Presentation()
-    slide = slides.slides.add_slide(slides.slide_layouts[6])
-    group = slide.shapes.add_group_shape()
-    places = [("fourth", 8, 0), ("third", 5, 7), ("second", 5, 3), ("first", 1, 9)]
-    for text, top, left in places:
-        shapes = group.shapes if top == 5 else slide.shapes
-        shapes.add_textbox(left, top, 1, 1).text_frame.text = text
-    slides.save(content := BytesIO())
-    records, _ = read("office", tmp_path, {"talk.pptx": content.getvalue()})
-    texts = [text for _, text in outline(records["talk.pptx"])]
-    assert texts[2:] == ["first", "second", "third", "fourth"]
 
 
 @pytest.mark.parametrize("name", ["markdown", "html", "rst"])
@@ -370,16 +280,6 @@ def test_large_files_are_not_opened(tmp_path: Path):
     assert reason == "it has 200,000,000 bytes, more than 50,000,000"
 
 
-def test_slow_files_are_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(files, "SECONDS", 0.5)
-    doubled = "\n".join(f".. |a{n}| replace:: |a{n + 1}| |a{n + 1}|" for n in range(30))
-    pages = {"a.rst": f"{doubled}\n.. |a30| replace:: x\n\n|a0|", "b.rst": "x"}
-    records, source = read("rst", tmp_path, pages)
-    assert [*records] == ["b.rst"] and source.report["broken"] == {
-        "a.rst": "not read within 0.5 seconds"
-    }
-
-
 def test_links_and_hidden_files_are_left_out(tmp_path: Path):
     folder = write(
         tmp_path / "in", {"a.md": "text", "sub/b.md": "text", ".git/c.md": "text", ".d.md": "text"}
@@ -394,18 +294,11 @@ def test_links_and_hidden_files_are_left_out(tmp_path: Path):
     assert [record["docno"] for record in source] == ["a.md", "sub/b.md"]
 
 
-@pytest.mark.parametrize(
-    "files, options, error, message",
-    [
-        (".", {"min_words": 5, "max_words": 4}, ValueError, "min_words must not exceed"),
-        ("no such folder", {}, FileNotFoundError, "no file"),
-        (["no such file"], {}, FileNotFoundError, "no file"),
-        ([], {}, ValueError, "empty list"),
-    ],
-)
-def test_bad_arguments(files: Any, options: dict[str, Any], error: type[Exception], message: str):
-    with pytest.raises(error, match=message):
-        ptg.read_markdown(files, **options)
+def test_bad_arguments(tmp_path: Path):
+    with pytest.raises(ValueError, match="min_words must not exceed"):
+        ptg.read_markdown(tmp_path, min_words=5, max_words=4)
+    with pytest.raises(FileNotFoundError, match="no folder 'nowhere'"):
+        ptg.read_markdown("nowhere")
 
 
 def test_duplicate_ids_and_skipped_levels(tmp_path: Path):
@@ -428,7 +321,7 @@ def test_a_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 # --- encodings
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1252"])
 def test_encodings(encoding: str):
     for text in ("café", "Größe und Maß: Übung macht den Meister. " * 5):
         assert decode(text.encode(encoding)) == text

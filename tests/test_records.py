@@ -1,242 +1,96 @@
-"""Records of datasets as structured documents: miniature files, read by the classes of ir_datasets and by PyTerrier."""
+"""Records of datasets as structured documents."""
 
 from __future__ import annotations
 
-import gzip
-import io
-import json
-import tarfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import ir_datasets
 import pandas as pd
-import pyterrier as pt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ir_datasets.datasets import beir, cord19, msmarco_document, msmarco_document_v2
-from ir_datasets.datasets.base import Dataset
-from ir_datasets.formats import GenericDoc, TrecDocs
+from ir_datasets.datasets.beir import BeirSciDoc, BeirTitleDoc
+from ir_datasets.datasets.cord19 import Cord19FullTextDoc, Cord19FullTextSection
+from ir_datasets.datasets.msmarco_document import MsMarcoDocument
+from ir_datasets.datasets.msmarco_document_v2 import MsMarcoV2Document
+from ir_datasets.formats import GenericDoc
 
 import pyterrier_graph as ptg
 from pyterrier_graph.documents.document import NO_PARENT, StructuredDocument
 from pyterrier_graph.documents.records import read_record
 
 
-class Downloaded:
-    """A file that is there, where ir_datasets expects one that it downloads."""
-
-    def __init__(self, file: Path) -> None:
-        self.file = file
-
-    def path(self, force: bool = True) -> str:
-        return str(self.file)
-
-    @contextmanager
-    def stream(self) -> Iterator[Any]:
-        with self.file.open("rb") as file:
-            yield file
-
-
-def archive(path: Path, mode: str, **files: str | bytes) -> Downloaded:
-    with tarfile.open(path, mode) as tar:
-        for name, content in files.items():
-            data = content.encode() if isinstance(content, str) else content
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            tar.addfile(member, io.BytesIO(data))
-    return Downloaded(path)
-
-
-def written(path: Path, text: str) -> Downloaded:
-    path.write_text(text, "utf-8")
-    return Downloaded(path)
-
-
-@pytest.fixture
-def corpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    """The records that PyTerrier yields for documents of ir_datasets."""
-    monkeypatch.setenv("IR_DATASETS_HOME", str(tmp_path / "home"))
-
-    def records(docs: Any) -> Iterator[dict[str, Any]]:
-        monkeypatch.setitem(ir_datasets.registry._registered, "miniature", Dataset(docs))
-        return pt.get_dataset("irds:miniature").get_corpus_iter(verbose=False)
-
-    return records
-
-
 def outline(document: StructuredDocument, node: int | None = None) -> tuple[str, list[Any]]:
-    """A document as nested pairs of titles and parts."""
+    """A document as nested pairs of titles and texts."""
     node = document.root if node is None else node
-    parts = [
-        outline(document, number) if part.kind == "section" else part.text
-        for number, part in enumerate(document.nodes)
-        if part.parent == node
+    children = [
+        outline(document, number) if child.kind == "section" else child.text
+        for number, child in enumerate(document.nodes)
+        if child.parent == node
     ]
-    return document.nodes[node].text, parts
-
-
-def outlines(records: Any, **options: Any) -> dict[str, Any]:
-    return {record["docno"]: outline(read_record(record, **options)) for record in records}
+    return document.nodes[node].text, children
 
 
 # --- datasets
 
-METADATA = """cord_uid,title,doi,abstract,publish_time,pmc_json_files,pdf_json_files
-full,Masks,10.1/a,They help.,2020-05-01,masks.json,
-pdf,Gloves,10.1/b,,2020-05-02,,gloves.json
-bare,Soap,10.1/c,It cleans.,2020,,
-"""
+
+def cord19(title: str, abstract: str, *sections: tuple[str, str]) -> Cord19FullTextDoc:
+    body = tuple(Cord19FullTextSection(*section) for section in sections)
+    return Cord19FullTextDoc("d", title, "10.1/a", "2020-05-01", abstract, body)
 
 
-def cord19_docs(folder: Path) -> cord19.Cord19Docs:
-    def parsed(*rows: tuple[str, str]) -> str:
-        return json.dumps(
-            {"body_text": [{"section": section, "text": text} for section, text in rows]}
-        )
-
-    date = folder / "extracted" / "2020-07-16"
-    date.mkdir(parents=True)
-    (date / "metadata.csv").write_text(METADATA)
-    masks = parsed(("Intro", "One."), ("Intro", "Two."), ("Methods", "Three."), ("Intro", "Four."))
-    gloves = parsed(("", "Five."), ("", "Six."), ("Results", " "))
-    archive(date / "document_parses.tar.gz", "w:gz", **{"masks.json": masks, "gloves.json": gloves})
-    return cord19.Cord19Docs(
-        Downloaded(folder / "cord19"), folder / "extracted", date.name, include_fulltext=True
-    )
+def v2(headings: str, body: str) -> MsMarcoV2Document:
+    return MsMarcoV2Document("d", "", "Ties", headings, body)
 
 
-def test_cord19(corpus, tmp_path: Path):
-    assert outlines(corpus(cord19_docs(tmp_path))) == {
-        "full": (
-            "Masks",
-            ["They help.", ("Intro", ["One. Two."]), ("Methods", ["Three."]), ("Intro", ["Four."])],
-        ),
-        "pdf": ("Gloves", ["Five. Six.", ("Results", [])]),
-        "bare": ("Soap", ["It cleans."]),
-    }
-
-
-def test_msmarco_document(corpus, tmp_path: Path):
-    body = "https://example.org\nTies\nHow to tie.\n\nA tie is long."
-    text = f"<DOC>\n<DOCNO>D1</DOCNO>\n<TEXT>\n{body}\n</TEXT>\n</DOC>\n"
-    docs = msmarco_document.MsMarcoTrecDocs(written(tmp_path / "docs", text))
-    assert outlines(corpus(docs), passage_words=5) == {
-        "D1": ("Ties", ["How to tie.", "A tie is long."])
-    }
-
-
-def msmarco_v2(folder: Path, *documents: tuple[str, str]) -> msmarco_document_v2.MsMarcoV2Docs:
-    rows = [
-        {"docid": f"D{number}", "url": "", "title": "Ties", "headings": headings, "body": body}
-        for number, (headings, body) in enumerate(documents)
-    ]
-    lines = gzip.compress("\n".join(map(json.dumps, rows)).encode())
-    return msmarco_document_v2.MsMarcoV2Docs(
-        archive(folder / "docs.tar", "w", **{"docs/00.gz": lines})
-    )
-
-
-def test_msmarco_document_v2(corpus, tmp_path: Path):
-    docs = msmarco_v2(
-        tmp_path,
-        (
-            "Ties\nKinds\n Bow \nNot there\nEnd\n",
-            "Ties\nA tie is long.\nKinds\nBow\nIt is short.\nKinds\nMore.\nEnd\n",
-        ),
-        ("", "One.\nTwo."),
-        ("Kinds", ""),
-    )
-    assert outlines(corpus(docs)) == {
-        "D0": (
-            "Ties",
-            [
-                "Ties A tie is long.",
-                ("Kinds", []),
-                ("Bow", ["It is short. Kinds More."]),
-                ("End", []),
-            ],
-        ),
-        "D1": ("Ties", ["One. Two."]),
-        "D2": ("Ties", ["Ties"]),  # found by its title
-    }
+MASKS = [("Intro", "One."), ("Intro", "Two."), ("Methods", "Three."), ("Intro", "Four.")]
+HEADINGS = "Ties\nKinds\n Bow \nNot there\nEnd\n"
+BODY = "Ties\nA tie is long.\nKinds\nBow\nIt is short.\nKinds\nMore.\nEnd\n"
 
 
 @pytest.mark.parametrize(
-    "kind", [GenericDoc, beir.BeirTitleDoc, beir.BeirTitleUrlDoc, beir.BeirSciDoc]
-)
-def test_beir(corpus, tmp_path: Path, kind: type):
-    metadata = {"url": "u", "authors": [], "year": 1, "cited_by": ["2"], "references": ["3"]}
-    row = {"_id": "1", "title": "Ties", "text": "A tie is long.", "metadata": metadata}
-    docs = beir.BeirDocs("miniature", written(tmp_path / "corpus.jsonl", json.dumps(row)), kind)
-    title = "Ties" if "title" in kind._fields else ""
-    documents = [read_record(record) for record in corpus(docs)]
-    assert [outline(document) for document in documents] == [(title, ["A tie is long."])]
-    assert not documents[0].references
-
-
-LATIMES = """<DOC>
-<DOCNO> LA010189-0001 </DOCNO>
-<DATE>
-<P>
-January 1, 1989
-</P>
-</DATE>
-<HEADLINE>
-<P>
-BRIDGE &amp; ROAD;
-</P>
-<P>
-OPENED
-</P>
-</HEADLINE>
-<TEXT>
-<P>
-The bridge is open.
-</P>
-<P>
-It took long.
-</P>
-</TEXT>
-</DOC>
-"""
-FBIS = """<DOC>
-<DOCNO> FBIS3-1 </DOCNO>
-<HT>  "cr00000011094001" </HT>
-<HEADER>
-<H3> <TI>      BRIDGE OPENS </TI></H3>
-</HEADER>
-<TEXT>
-The bridge is open.
-
-   It took long.
-</TEXT>
-</DOC>
-"""
-
-
-@pytest.mark.parametrize("parser", ["BS4", "sax"])
-def test_robust04(corpus, tmp_path: Path, parser: str):
-    docs = TrecDocs(
-        written(tmp_path / "docs", LATIMES + FBIS), parser=parser, namespace="miniature"
-    )
-    assert outlines(corpus(docs), passage_words=5) == {
-        "LA010189-0001": ("BRIDGE & ROAD; OPENED", ["The bridge is open.", "It took long."]),
-        "FBIS3-1": (
-            "BRIDGE OPENS" if parser == "sax" else "",
-            ["The bridge is open.", "It took long."],
+    ("document", "expected"),
+    [
+        (
+            cord19("Masks", "They help.", *MASKS),
+            (
+                "Masks",
+                [
+                    "They help.",
+                    ("Intro", ["One. Two."]),
+                    ("Methods", ["Three."]),
+                    ("Intro", ["Four."]),
+                ],
+            ),
         ),
-    }
-
-
-@pytest.mark.parametrize("encoding", ["utf-8", "cp1252"])
-def test_newswire_in_bytes(encoding: str):
-    markup = "<HL>Zürich</HL><TEXT>In the café.</TEXT>".encode(encoding)
-    record = {"docno": "d", "marked_up_doc": markup}
-    assert outline(read_record(record)) == ("Zürich", ["In the café."])
+        (
+            cord19("Gloves", "", ("", "Five."), ("", "Six."), ("Results", " ")),
+            ("Gloves", ["Five. Six.", ("Results", [])]),
+        ),
+        (cord19("Soap", "It cleans."), ("Soap", ["It cleans."])),
+        (MsMarcoDocument("d", "u", "Ties", "How.\n\nIt is long."), ("Ties", ["How. It is long."])),
+        (
+            v2(HEADINGS, BODY),
+            (
+                "Ties",
+                [
+                    "Ties A tie is long.",
+                    ("Kinds", []),
+                    ("Bow", ["It is short. Kinds More."]),
+                    ("End", []),
+                ],
+            ),
+        ),
+        (v2("", "One.\nTwo."), ("Ties", ["One. Two."])),
+        (v2("Kinds", ""), ("Ties", ["Ties"])),  # found by its title
+        (GenericDoc("d", "A tie."), ("", ["A tie."])),
+        (BeirTitleDoc("d", "A tie.", "Ties"), ("Ties", ["A tie."])),
+        (BeirSciDoc("d", "A tie.", "Ties", [], 1, ["2"], ["3"]), ("Ties", ["A tie."])),
+    ],
+)
+def test_documents_of_ir_datasets(document: Any, expected: Any):
+    read = read_record({"docno": document.doc_id, **document._asdict()})
+    assert outline(read) == expected and not read.references
 
 
 @pytest.mark.parametrize("missing", [None, float("nan"), pd.NA])
@@ -254,7 +108,7 @@ def test_function_of_ones_own(tmp_path: Path):
         return {
             "docno": row[0],
             "title": row[1],
-            "sections": [(part, f"It is {part}.") for part in row[2]],
+            "sections": [(name, f"It is {name}.") for name in row[2]],
         }
 
     graph = ptg.DocumentGraph(tmp_path / "graph").index(map(read, rows))
@@ -306,16 +160,16 @@ def test_sections(sections, title, words: int):
     if all(is_title for is_title, _, _ in expected):  # they are the only passage
         expected += [(False, word, "") for word in " ".join(titles).split()]
         words = 10**9
-    found = []
+    read = []
     for kind, text, parent in document.nodes[1:]:
         if kind == "section":
             assert parent == 0
-            found.append((True, text, ""))
+            read.append((True, text, ""))
         else:
             assert len(text.split()) <= words
             within = document.nodes[parent].text if parent else ""
-            found += [(False, word, within) for word in text.split()]
-    assert found == expected
+            read += [(False, word, within) for word in text.split()]
+    assert read == expected
     assert document.nodes[0].parent == NO_PARENT
     assert document.title == (title if isinstance(title, str) else "")
 
@@ -331,7 +185,7 @@ def test_sections(sections, title, words: int):
             {"docno": "d", "title": "Ties"},
             "'d' has no fields that .*read_record.*'docno', 'title'.*map.function",
         ),
-        ({"docno": "d", "text": None}, "'d' has neither 'nodes' nor a string"),
+        ({"docno": "d", "text": None}, "'d': text cannot be read"),
         ({"docno": "d", "body": b"One."}, "'d': body cannot be read: .*bytes"),
         ({"docno": "d", "sections": [("Intro", "One.", 2)]}, "'d': sections cannot be read"),
     ],

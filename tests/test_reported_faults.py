@@ -28,7 +28,7 @@ def test_a_copy_of_a_relevant_text_is_no_negative(copy: str) -> None:
         verbose=False,
     )
     qrels = pd.DataFrame({"qid": ["1"], "docno": ["relevant"], "label": [1]})
-    assert miner.labeled(TOPICS, qrels).dataset["negative_1"][:] == ["Berlin"]
+    assert miner.labeled(TOPICS, qrels)["negative_1"][:] == ["Berlin"]
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,7 @@ def test_wrong_encoders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         return np.array([[math.inf if text[-2:] == "17" else 1.0] for text in given])
 
     for encode, message in [
-        (lambda given: np.ones((len(given), 3 if "10" in given[0] else 2)), r"of shape \(10, 3\)"),
+        (lambda given: np.ones((len(given), 3 if "10" in given[0] else 2)), r"got \(10, 3\)"),
         (infinite, "vector 17 is not finite"),
         (lambda given: np.ones(len(given)), "must return vectors of shape"),
     ]:

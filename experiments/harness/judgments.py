@@ -55,17 +55,15 @@ def with_hidden(queries: Queries, share: float) -> tuple[Queries, pd.DataFrame]:
     ), hidden
 
 
-def false_negatives(ids: Dataset, hidden: pd.DataFrame) -> tuple[int, int]:
+def false_negatives(examples: Dataset, hidden: pd.DataFrame) -> tuple[int, int]:
     """The number of negatives in training examples, and how many of them are relevant by hidden judgments.
 
     Args:
-        ids: Ids of training examples: ``qid, positive_docno, negative_1_docno, ...``.
+        examples: Training examples with ``qid, negative_1_docno, ...``.
         hidden: ``qid, docno``.
     """
-    names = [name for name in ids.column_names if name.startswith("negative_")]
-    pairs = pd.DataFrame(
-        [(qid, docno) for name in names for qid, docno in zip(ids["qid"], ids[name], strict=True)],
-        columns=["qid", "docno"],
-    ).drop_duplicates()
+    names = [n for n in examples.column_names if n.startswith("negative_") and n.endswith("_docno")]
+    frame = examples.select_columns(["qid", *names]).to_pandas()
+    pairs = frame.melt("qid", value_name="docno")[["qid", "docno"]].drop_duplicates()
     wrong = pd.MultiIndex.from_frame(pairs).isin(pd.MultiIndex.from_frame(hidden[["qid", "docno"]]))
     return len(pairs), int(wrong.sum())

@@ -1,16 +1,14 @@
-"""CLEF-IP as ir_datasets datasets: patents, and the task of 2012 and 2013 to find passages for claims.
+"""CLEF-IP as ir_datasets datasets: patents, and the task of 2013 to find passages for claims.
 
-The ids are ``clef-ip``, which has the patents alone, and ``clef-ip/YEAR/claims-to-passages/SPLIT/LANGUAGE``
-(2012 or 2013; train or test; en, de or fr), which also have queries and judgments of passages. The files are licensed
+The ids are ``clef-ip``, which has the patents alone, and ``clef-ip/2013/claims-to-passages/SPLIT/LANGUAGE``
+(train or test; en, de or fr), which also have queries and judgments of passages. The files are licensed
 and have to be fetched by hand: the error for a missing file has instructions.
 """
 
 # No "from __future__ import annotations": PyTerrier's text loader wants fields that are annotated with str, not "str".
 
 import functools
-import logging
 import warnings
-from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -30,38 +28,10 @@ from pyterrier_graph.clef_ip.files import (
     read_topics,
 )
 from pyterrier_graph.clef_ip.patents import Patent, format_xpath, parse_xpath, read_patent
-from pyterrier_graph.documents.document import Link, Node, Reference
-from pyterrier_graph.documents.irds import Docs, Lookup, Qrels, Queries
+from pyterrier_graph.documents.irds import Docs, Qrels, Queries
 
-TASK = "claims-to-passages"
+TASK = f"{DATASET_ID}/2013/claims-to-passages"
 LANGUAGES = ("en", "de", "fr")
-
-_logger = logging.getLogger(__name__)
-
-
-class ClefIpDoc(NamedTuple):
-    """A patent as a document of ir_datasets.
-
-    Attributes:
-        doc_id: Its docno, such as ``EP-1480263-A1``.
-        text: The passages, separated by blank lines.
-        nodes: Sections and passages. This field and the three after it are those of
-            :class:`~pyterrier_graph.StructuredDocument`, the others those of ``Patent``.
-    """
-
-    doc_id: str
-    title: str
-    text: str
-    language: str
-    nodes: tuple[Node, ...]
-    links: tuple[Link, ...]
-    references: tuple[Reference, ...]
-    codes: tuple[str, ...]
-    xpaths: tuple[str, ...]
-
-    def default_text(self) -> str:
-        """Title and text."""
-        return f"{self.title} {self.text}"
 
 
 class ClefIpQuery(NamedTuple):
@@ -71,7 +41,7 @@ class ClefIpQuery(NamedTuple):
         text: The claims.
         abstract: The application's abstract, or ``''``; title, language, document and codes are the application's, too.
         claims: XPaths of the claims in the application.
-        family: Docnos of the application's family that were published before it; empty in the topics of 2012.
+        family: Docnos of the application's family that were published before it; empty in the topics of train.
     """
 
     query_id: str
@@ -100,13 +70,8 @@ class ClefIpQrel(NamedTuple):
 
 def dataset_names() -> list[str]:
     """The ir_datasets ids."""
-    tasks = (split.split("/") for split in TASK_FILES)
-    ids = [
-        f"{DATASET_ID}/{year}/{TASK}/{split}/{language}"
-        for year, split in tasks
-        for language in LANGUAGES
-    ]
-    return [DATASET_ID, *ids]
+    tasks = [f"{TASK}/{split}/{language}" for split in TASK_FILES for language in LANGUAGES]
+    return [DATASET_ID, *tasks]
 
 
 def dataset(name: str) -> Dataset:
@@ -115,30 +80,19 @@ def dataset(name: str) -> Dataset:
         raise KeyError(f"there is no dataset {name!r}; there are {', '.join(dataset_names())}")
     if name == DATASET_ID:
         return Dataset(_DOCS)
-    _, year, _, split, language = name.split("/")
-    task = _Task(f"{year}/{split}", language)
+    task = _Task(*name.split("/")[-2:])
     qrels = Qrels(lambda: iter(_qrels(home(), task)), {1: "relevant"}, ClefIpQrel)
-    return Dataset(_DOCS, Queries(task.queries, language, ClefIpQuery), qrels)
-
-
-def _lookup() -> Lookup:
-    patents = archive()
-    return lambda docno: _document(patents.patent(docno))
-
-
-def _document(patent: Patent) -> ClefIpDoc:
-    record = patent.to_record()
-    return ClefIpDoc(record.pop("docno"), **record)
+    return Dataset(_DOCS, Queries(task.queries, task.language, ClefIpQuery), qrels)
 
 
 # one object for all: so ir_datasets knows that they share their documents; counting would list millions of files
-_DOCS = Docs(ClefIpDoc, lambda: map(_document, archive().patents()), _lookup)
+_DOCS = Docs(Patent, lambda: archive().patents(), lambda: archive().patent)
 
 
 class _Task(NamedTuple):
-    """The task of a year and split, such as ``2013/test``, in a language. Files are read when they are needed."""
+    """The task of a split in a language. Files are read when they are needed."""
 
-    name: str
+    split: str
     language: str
 
     def queries(self) -> Iterator[ClefIpQuery]:
@@ -161,35 +115,26 @@ class _Task(NamedTuple):
         """The judged passages. Judgments of passages that are not in the collection are left out with a warning."""
         order = {topic.query_id: number for number, topic in enumerate(self._topics())}
         judgments = [judgment for judgment in self._judgments() if judgment.query_id in order]
-        by_document: dict[str, list[Judgment]] = defaultdict(list)
-        for judgment in judgments:
-            by_document[judgment.docno].append(judgment)
-        patents = archive()
+        judgments.sort(key=lambda judgment: judgment.docno)
+        patent = functools.lru_cache(maxsize=1)(archive().patent)
         qrels: dict[tuple[str, str], ClefIpQrel] = {}
         unresolved = []
-        for docno, judged in by_document.items():
+        for query_id, docno, xpath in judgments:
             try:
-                patent = patents.patent(docno)
-            except (KeyError, ValueError) as error:
-                _logger.warning("%s", error.args[0])
-                unresolved += [f"{docno}{judgment.xpath}" for judgment in judged]
-                continue
-            for query_id, _, xpath in judged:
-                try:
-                    passage = patent.passage_id(xpath)
-                    qrels.setdefault((query_id, passage), ClefIpQrel(query_id, passage, 1, xpath))
-                except (KeyError, ValueError):
-                    unresolved.append(f"{docno}{xpath}")
+                passage = patent(docno).passage_id(xpath)
+                qrels.setdefault((query_id, passage), ClefIpQrel(query_id, passage, 1, xpath))
+            except (KeyError, ValueError):
+                unresolved.append(f"{docno}{xpath}")
         if unresolved:
-            counts = f"{self.name}/{self.language}: {len(unresolved)} of {len(judgments)} judgments are left out"
+            counts = f"{self.split}/{self.language}: {len(unresolved)} of {len(judgments)} judgments are left out"
             reason = f"the collection has no such passages, for example {', '.join(unresolved[:3])}"
             warnings.warn(f"{counts}: {reason}; is it complete?", DataWarning, stacklevel=3)
         return sorted(qrels.values(), key=lambda qrel: order[qrel.query_id])
 
     def _topics(self) -> list[Topic]:
         """The topics in the language: those that its file judges, or else those whose applications are in it."""
-        topics = read_topics(self._file(TASK_FILES[self.name].topics))
-        if "{}" in TASK_FILES[self.name].qrels:
+        topics = read_topics(self._file(TASK_FILES[self.split].topics))
+        if "{}" in TASK_FILES[self.split].qrels:
             judged = {judgment.query_id for judgment in self._judgments()}
             return [topic for topic in topics if topic.query_id in judged]
         return [
@@ -197,10 +142,12 @@ class _Task(NamedTuple):
         ]
 
     def _judgments(self) -> list[Judgment]:
-        return [*read_qrels(self._file(TASK_FILES[self.name].qrels.format(self.language.upper())))]
+        return [*read_qrels(self._file(TASK_FILES[self.split].qrels.format(self.language.upper())))]
 
     def _application(self, topic: Topic) -> Patent:
-        return read_patent(self._file(f"{TASK_FILES[self.name].applications}/{topic.document}.xml"))
+        return read_patent(
+            self._file(f"{TASK_FILES[self.split].applications}/{topic.document}.xml")
+        )
 
     def _file(self, path: str) -> Path:
         if not (file := home() / path).is_file():
@@ -211,16 +158,9 @@ class _Task(NamedTuple):
 def _claims_text(topic: Topic, application: Patent) -> str:
     """The claims of a topic, or the title of its application if it has none of them."""
     passages = dict(zip(application.xpaths, application.passages, strict=True))
-    texts = {}
-    for xpath in topic.claims:
-        claim = format_xpath(*parse_xpath(xpath))
-        if claim in passages:
-            texts[claim] = passages[claim]
-        else:
-            _logger.warning(
-                "topic %s: %s has no passage at %s", topic.query_id, topic.document, xpath
-            )
-    return " ".join(texts.values()) or application.title
+    claims = dict.fromkeys(format_xpath(*parse_xpath(xpath)) for xpath in topic.claims)
+    texts = [passages[claim] for claim in claims if claim in passages]
+    return " ".join(texts) or application.title
 
 
 @functools.cache

@@ -1,6 +1,5 @@
 """Document frequencies: the number of documents that have a word."""
 
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -15,7 +14,6 @@ from pyterrier_graph.storage.artifact import BuiltArtifact, atomic_folder, check
 BUCKETS = 1 << 22
 WORD = r"\b[^\W\d_]{2,}\b"
 CODE = re.compile(r"[^\W_]{1,20}")  # of a language; it is part of a file's name
-COUNTS = "{}.u4"
 
 
 class DocumentFrequencies(WithSignature, BuiltArtifact):
@@ -32,10 +30,6 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
 
     ARTIFACT_TYPE = "document_frequencies"
     ARTIFACT_FORMAT = "hashed"
-
-    def __init__(self, path: str | os.PathLike[str], *, verbose: bool = True) -> None:
-        super().__init__(path, verbose=verbose)
-        self._counts: dict[str, np.ndarray] = {}
 
     def index(self, corpus_iter: Iterable[Mapping[str, Any]]) -> Self:
         """Counts the documents of each word, and returns these frequencies.
@@ -59,16 +53,15 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
                     f"document {record.get('docno')!r:.60} needs a 'language', such as 'EN'"
                 )
             if language not in counts:
-                counts[language] = np.zeros(BUCKETS, dtype="<u4")
-            counts[language][self._vectorizer.transform([record["text"]]).indices] += (
-                1  # each word has one index
-            )
+                counts[language] = np.zeros(BUCKETS, dtype=np.uint32)
+            numbers = self._vectorizer.transform([record["text"]]).indices  # of each word once
+            counts[language][numbers] += 1
             documents[language] = documents.get(language, 0) + 1
         if not counts:
             raise ValueError("corpus_iter has no documents, so no words can be counted")
         with atomic_folder(self.path, kind_of(self) | {"documents": documents}) as folder:
             for language, array in counts.items():
-                array.tofile(folder / COUNTS.format(language))
+                np.save(folder / f"{language}.npy", array)
         return self
 
     @property
@@ -96,18 +89,13 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
             raise KeyError(
                 f"{self!r} has no documents in the language {language!r}, but in {[*self.documents]}"
             )
-        if language not in self._counts:
-            file = COUNTS.format(language)
-            self._counts[language] = self._open(
-                lambda folder: np.memmap(folder / file, "<u4", "r", shape=(BUCKETS,))
-            )
-        counts = (
-            self._counts[language][self._vectorizer.transform(words).indices]
-            if len(words)
-            else np.zeros(0)
-        )
+        if not words:
+            return np.zeros(0)
+        counts = self._open(lambda folder: np.load(folder / f"{language}.npy", mmap_mode="r"))
         with np.errstate(divide="ignore"):
-            return np.log(self.documents[language] / counts)
+            return np.log(
+                self.documents[language] / counts[self._vectorizer.transform(words).indices]
+            )
 
     @cached_property
     def _vectorizer(self) -> Any:

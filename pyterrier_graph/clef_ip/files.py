@@ -4,7 +4,6 @@ The files are in the folder ``clef-ip`` of the home folder of ir_datasets. The r
 ValueError, with the name of the file and the topic or line, for contents that violate the format.
 """
 
-import logging
 import os
 import re
 import warnings
@@ -21,8 +20,6 @@ BLOCK = 1024  # files
 DATASET_ID = "clef-ip"
 DOCUMENTS = "documents"
 
-_logger = logging.getLogger(__name__)
-
 _TAG = re.compile(r"<t?(id|file|fam-docs|claims)\s*>([^<]*)", re.IGNORECASE)
 _SEPARATOR = re.compile(r"[,\s]+")
 
@@ -35,26 +32,23 @@ class TaskFiles(NamedTuple):
     qrels: str
 
 
-def _task_files(year: int) -> dict[str, TaskFiles]:
-    """The names of the published archives, with their misprints."""
-    train, test = f"clef-ip-{year}-clms-psg-training", f"clef-ip-{year}-clms-psg-TEST"
-    train_qrels = f"{train}/clef-ip-{2103 if year == 2013 else year}-clms-psg-training-qrels.txt"
-    test_qrels = (
-        f"{year}-clef-ip-clsm-to-psg-qrels/{year}-clef-ip-QRELS-{{}}-claims-to-passages.txt"
-    )
-    return {
-        f"{year}/train": TaskFiles(
-            f"{train}/{train}-topics.txt", f"{train}/{train}-tfile", train_qrels
-        ),
-        f"{year}/test": TaskFiles(f"{test}/{test}.txt", f"{test}/tfiles", test_qrels),
-    }
-
-
-TASK_FILES = _task_files(2012) | _task_files(2013)  # the topics of 2013/train are those of 2012
+# The names of the published archives, with their misprints. The topics of train are those of 2012.
+TRAIN, TEST = "clef-ip-2013-clms-psg-training", "clef-ip-2013-clms-psg-TEST"
+TASK_FILES = {
+    "train": TaskFiles(
+        f"{TRAIN}/{TRAIN}-topics.txt",
+        f"{TRAIN}/{TRAIN}-tfile",
+        f"{TRAIN}/clef-ip-2103-clms-psg-training-qrels.txt",
+    ),
+    "test": TaskFiles(
+        f"{TEST}/{TEST}.txt",
+        f"{TEST}/tfiles",
+        "2013-clef-ip-clsm-to-psg-qrels/2013-clef-ip-QRELS-{}-claims-to-passages.txt",
+    ),
+}
 
 INSTRUCTIONS = f"""\
-CLEF-IP is published by TU Wien under the license CC BY-NC-SA 3.0:
-  https://doi.org/10.48436/nw2xc-41j75 (2013), https://doi.org/10.48436/khw86-rnf37 (2012)
+CLEF-IP 2013 is published by TU Wien under the license CC BY-NC-SA 3.0: https://doi.org/10.48436/nw2xc-41j75
 Unpack 01_document_collection.tgz and the .7z archives in it so that the folder {DOCUMENTS}/ holds EP/ and WO/, as in
   {DOCUMENTS}/EP/000000/96/81/18/EP-0968118-A1.xml
 Unpack 02_topics.tgz and the archives in it so that there are, next to {DOCUMENTS}/,
@@ -72,15 +66,8 @@ class Archive:
         if is_docno(docno):
             country, number, _ = docno.split("-")
             digits = number.zfill(12)
-            path = (
-                self.folder
-                / country
-                / digits[:-6]
-                / digits[-6:-4]
-                / digits[-4:-2]
-                / digits[-2:]
-                / f"{docno}.xml"
-            )
+            folders = digits[:-6], digits[-6:-4], digits[-4:-2], digits[-2:]
+            path = self.folder.joinpath(country, *folders, f"{docno}.xml")
             if path.is_file():
                 return path
         raise KeyError(f"there is no patent {docno!r} in {self.folder}")
@@ -99,26 +86,18 @@ class Archive:
             FileNotFoundError: If the folder does not exist.
 
         Warns:
-            DataWarning: If files were skipped that are damaged or not patents; the log has the reason for each of them.
+            DataWarning: For each file that is skipped, since it is damaged or not a patent.
         """
         from joblib import Parallel, delayed
 
         paths = _files(self.folder)
-        read = skipped = 0
         with Parallel(workers) as parallel:
             while block := [*islice(paths, BLOCK)]:  # joblib would read ahead without limit
                 for patent in parallel(map(delayed(_read), block)):
                     if isinstance(patent, Patent):
-                        read += 1
                         yield patent
                     else:
-                        skipped += 1
-                        _logger.warning("skipped %s", patent)
-        if skipped:
-            message = (
-                f"{self.folder}: {read} patents read, {skipped} files skipped; the log names them"
-            )
-            warnings.warn(message, DataWarning, stacklevel=2)
+                        warnings.warn(f"skipped {patent}", DataWarning, stacklevel=2)
 
 
 def home() -> Path:
@@ -163,9 +142,8 @@ class Topic(NamedTuple):
     query_id: str
     document: str  # docno of the application; the collection need not contain it
     claims: tuple[str, ...]  # XPaths of the claims in the application
-    family: tuple[
-        str, ...
-    ] = ()  # docnos of its family that were published before it; empty in the topics of 2012
+    # docnos of its family that were published before it; empty in the topics of train
+    family: tuple[str, ...] = ()
 
 
 def read_topics(path: str | os.PathLike[str]) -> list[Topic]:
@@ -175,7 +153,7 @@ def read_topics(path: str | os.PathLike[str]) -> list[Topic]:
     breaks and closing tags are ignored.
     """
     topics = []
-    for block in re.split("<t?id", read_text(path), flags=re.IGNORECASE)[1:]:
+    for block in re.split("<t?id", _read_text(path), flags=re.IGNORECASE)[1:]:
         fields = {
             name.lower(): content.replace(",", " ").split()
             for name, content in _TAG.findall(f"<id{block}")
@@ -217,7 +195,7 @@ def read_qrels(path: str | os.PathLike[str]) -> Iterator[Judgment]:
 
     Commas, spaces or tabs separate the fields of a line: the topic, then a docno and an XPath among others (``Q0``).
     """
-    for number, line in enumerate(read_text(path).split("\n"), 1):
+    for number, line in enumerate(_read_text(path).splitlines(), 1):
         if not line.strip():
             continue
         query_id, *fields = _SEPARATOR.split(line.strip(" \t\r,"))
@@ -230,9 +208,5 @@ def read_qrels(path: str | os.PathLike[str]) -> Iterator[Judgment]:
         yield Judgment(query_id, docno, xpath)
 
 
-def read_text(path: str | os.PathLike[str]) -> str:
-    """The content of a file in UTF-8; raises ValueError for other encodings."""
-    try:
-        return Path(path).read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not a text in UTF-8: {error}") from error
+def _read_text(path: str | os.PathLike[str]) -> str:
+    return Path(path).read_text("utf-8-sig", errors="replace")

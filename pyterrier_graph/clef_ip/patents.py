@@ -1,10 +1,14 @@
 """Reads a patent from its XML file, names its passages by XPaths as the task does, and finds references to claims."""
 
+# No "from __future__ import annotations": PyTerrier's text loader wants fields that are annotated with str, not "str".
+
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from html import unescape
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from lxml import etree
 
 from pyterrier_graph.documents.document import (
     NO_PARENT,
@@ -15,10 +19,8 @@ from pyterrier_graph.documents.document import (
     Reference,
     passage_id,
 )
-from pyterrier_graph.documents.readers.html import parse_xml, plain_text
 
 Element = Any  # of lxml, which has no public name for the class
-MAX_BYTES = 1 << 27
 HEADING_CHARACTERS = 80  # of a paragraph that is a heading; the paper does not give its number
 PARAGRAPHS = {"abstract": "p", "description": "p", "claims": "claim"}
 
@@ -38,18 +40,34 @@ _IPC = re.compile(r"([A-H]\d\d[A-Z])(?: ?(\d{1,4}) ?/ ?(\d{2,6}?)(?=(?:19|20)\d{
 _IPC_TAGS = ("classification-ipcr", "main-classification", "further-classification")
 
 
-@dataclass(frozen=True)
-class Patent:
-    """A patent document: one file of the collection. The passage N has the id ``docno%pN``."""
+class Patent(NamedTuple):
+    """A patent document: one file of the collection, as a document of ir_datasets. Passage N has the id ``docno%pN``.
 
-    docno: str  # country, number and kind code, such as EP-1480263-A1
-    language: str  # EN, DE or FR; empty where the file does not state it
-    title: str  # in that language if there is one
-    codes: tuple[str, ...]  # IPC codes, each as subclass and as group: C07C, C07C45/50
-    citations: tuple[str, ...]  # docnos of the cited documents
-    nodes: tuple[Node, ...]  # sections and passages, as in StructuredDocument
-    links: tuple[Link, ...]  # from passages to the claims that they refer to
-    xpaths: tuple[str, ...]  # of the passages
+    Attributes:
+        doc_id: Its docno: country, number and kind code, such as ``EP-1480263-A1``.
+        title: The title, in the patent's language if there is one.
+        text: The passages, separated by blank lines.
+        language: EN, DE or FR; empty where the file does not state it.
+        nodes: Sections and passages, as in :class:`~pyterrier_graph.StructuredDocument`.
+        links: From passages to the claims that they refer to.
+        references: To the cited documents.
+        codes: IPC codes, each as subclass and as group: C07C, C07C45/50.
+        xpaths: Of the passages.
+    """
+
+    doc_id: str
+    title: str
+    text: str
+    language: str
+    nodes: tuple[Node, ...]
+    links: tuple[Link, ...]
+    references: tuple[Reference, ...]
+    codes: tuple[str, ...]
+    xpaths: tuple[str, ...]
+
+    def default_text(self) -> str:
+        """Title and text."""
+        return f"{self.title} {self.text}"
 
     @property
     def passages(self) -> list[str]:
@@ -71,22 +89,12 @@ class Patent:
         """
         normalized = format_xpath(*parse_xpath(xpath))
         if normalized not in self.xpaths:
-            raise KeyError(f"{self.docno} has no passage at {xpath}")
-        return passage_id(self.docno, self.xpaths.index(normalized))
+            raise KeyError(f"{self.doc_id} has no passage at {xpath}")
+        return passage_id(self.doc_id, self.xpaths.index(normalized))
 
     def to_record(self) -> dict[str, Any]:
-        """The patent as a record for :meth:`pyterrier_graph.documents.document.StructuredDocument.from_record`."""
-        return {
-            "docno": self.docno,
-            "title": self.title,
-            "text": "\n\n".join(self.passages),
-            "language": self.language,
-            "nodes": self.nodes,
-            "links": self.links,
-            "references": tuple(Reference("external", 0, docno) for docno in self.citations),
-            "codes": self.codes,
-            "xpaths": self.xpaths,
-        }
+        """The patent as a record that ``DocumentGraph.index`` reads."""
+        return {"docno": self.doc_id, **self._asdict()}
 
 
 def read_patent(path: str | Path) -> Patent:
@@ -96,8 +104,6 @@ def read_patent(path: str | Path) -> Patent:
         raise ValueError(
             f"{path}: not the file of a patent, which has a name like EP-1480263-A1.xml"
         )
-    if path.stat().st_size > MAX_BYTES:
-        raise ValueError(f"{path}: larger than {MAX_BYTES >> 20} MiB, as no patent is")
     try:
         return parse_patent(path.read_bytes(), path.stem)
     except ValueError as error:
@@ -110,7 +116,7 @@ def parse_patent(data: bytes, docno: str) -> Patent:
     Of several abstracts, descriptions, sets of claims or titles, the first in the document's language is taken, or else
     the first. Raises ValueError if the XML is not well-formed, declares entities, or is not a ``patent-document``.
     """
-    root = parse_xml(data)
+    root = _parse_xml(data)
     declared = root.getroottree().docinfo.internalDTD
     if declared is not None and next(declared.iterentities(), None) is not None:
         raise ValueError("the file declares entities, which no file of the collection needs")
@@ -120,25 +126,46 @@ def parse_patent(data: bytes, docno: str) -> Patent:
         block.text, block.tail = f" {block.text or ''}", f" {block.tail or ''}"
     language = _language(root)
     title = _choose(list(root.iter("invention-title")), language)
-    nodes = [Node(SECTION, "" if title is None else plain_text(title), NO_PARENT)]
+    nodes = [Node(SECTION, "" if title is None else _plain_text(title), NO_PARENT)]
     xpaths: list[str] = []
     claims: dict[int, int] = {}
-    for part in PARAGRAPHS:
-        if (element := _choose(root.findall(part), language)) is not None:
-            _add_part(
-                element, part, _TITLES.get(language, _TITLES["EN"])[part], nodes, xpaths, claims
-            )
-    citations = (citation.get("ucid", "") for citation in root.iter("patcit"))
+    for tag in PARAGRAPHS:
+        if (element := _choose(root.findall(tag), language)) is not None:
+            section = _TITLES.get(language, _TITLES["EN"])[tag]
+            _add_passages(element, section, nodes, xpaths, claims)
+    cited = dict.fromkeys(citation.get("ucid", "") for citation in root.iter("patcit"))
     return Patent(
         docno,
-        language,
         nodes[0].text,
-        tuple(_codes(root)),
-        tuple(dict.fromkeys(cited for cited in citations if is_docno(cited) and cited != docno)),
+        "\n\n".join(node.text for node in nodes if node.kind == PASSAGE),
+        language,
         tuple(nodes),
         tuple(_links(nodes, claims)),
+        tuple(Reference("external", 0, name) for name in cited if is_docno(name) and name != docno),
+        tuple(_codes(root)),
         tuple(xpaths),
     )
+
+
+def _parse_xml(data: bytes) -> Element:
+    """Returns the root element of XML. Nothing is loaded, and entities other than characters stay as they are."""
+    parser = etree.XMLParser(
+        resolve_entities=False,
+        no_network=True,
+        huge_tree=False,  # libxml2's limits: 10 MB per text, 256 levels
+        load_dtd=False,
+        remove_comments=True,
+        remove_pis=True,
+    )
+    try:
+        return etree.fromstring(data, parser)
+    except (etree.XMLSyntaxError, ValueError, LookupError) as error:
+        raise ValueError(f"not well-formed XML: {error}") from error
+
+
+def _plain_text(element: Element) -> str:
+    """Returns all text of an element with normalized white space. Entities of a DTD are read as their names."""
+    return " ".join("".join(map(unescape, element.itertext())).split())
 
 
 def is_docno(text: str) -> bool:
@@ -146,24 +173,24 @@ def is_docno(text: str) -> bool:
     return _DOCNO.fullmatch(text) is not None
 
 
-def format_xpath(part: str, position: int) -> str:
+def format_xpath(tag: str, position: int) -> str:
     """The XPath of a paragraph or claim."""
-    return f"/patent-document/{part}/{PARAGRAPHS[part]}[{position}]"
+    return f"/patent-document/{tag}/{PARAGRAPHS[tag]}[{position}]"
 
 
 def parse_xpath(xpath: str) -> tuple[str, int]:
-    """The part and position in an XPath such as ``/patent-document/claims/claim[2]``; raises ValueError for others.
+    """The tag and position in an XPath such as ``/patent-document/claims/claim[2]``; raises ValueError for others.
 
-    The part is ``'abstract'``, ``'description'`` or ``'claims'`` in any language. The position among its paragraphs or
+    The tag is ``'abstract'``, ``'description'`` or ``'claims'`` in any language. The position among its paragraphs or
     claims begins with 1, which is the position without an index. An element inside of one of them stands for it.
     """
     match = _XPATH.fullmatch(xpath)
-    part, step, position = match.groups() if match else ("", "", "")
-    if PARAGRAPHS.get(part) != step:
+    tag, step, position = match.groups() if match else ("", "", "")
+    if PARAGRAPHS.get(tag) != step:
         raise ValueError(
             f"{xpath!r} is not the XPath of a passage, such as /patent-document/claims/claim[1]"
         )
-    return part, int(position or 1)
+    return tag, int(position or 1)
 
 
 def _language(element: Element) -> str:
@@ -180,23 +207,19 @@ def _choose(versions: list[Element], language: str) -> Element | None:
     return min(versions, key=rank, default=None)
 
 
-def _add_part(
-    element: Element,
-    part: str,
-    title: str,
-    nodes: list[Node],
-    xpaths: list[str],
-    claims: dict[int, int],
+def _add_passages(
+    element: Element, title: str, nodes: list[Node], xpaths: list[str], claims: dict[int, int]
 ) -> None:
     """Adds the nodes and XPaths of an abstract, a description or claims, and the nodes of claims by their numbers."""
-    if element.find(PARAGRAPHS[part]) is None:
+    tag = element.tag
+    if element.find(PARAGRAPHS[tag]) is None:
         return
     nodes.append(Node(SECTION, title, 0))
     upper = section = current = len(nodes) - 1
     position = 0
-    for child in element.iterchildren("heading", PARAGRAPHS[part]):
-        text = plain_text(child)
-        if text and (child.tag == "heading" or (part == "description" and _is_heading(text))):
+    for child in element.iterchildren("heading", PARAGRAPHS[tag]):
+        text = _plain_text(child)
+        if text and (child.tag == "heading" or (tag == "description" and _is_heading(text))):
             # other headings are subsections of the heading in capitals before them
             current = len(nodes)
             nodes.append(Node(SECTION, text, section if text.isupper() else upper))
@@ -205,11 +228,11 @@ def _add_part(
             continue
         position += 1
         if text:
-            if part == "claims":
+            if tag == "claims":
                 number = child.get("num", "")
                 claims.setdefault(int(number) if number.isdecimal() else position, len(nodes))
             nodes.append(Node(PASSAGE, text, current))
-            xpaths.append(format_xpath(part, position))
+            xpaths.append(format_xpath(tag, position))
 
 
 def _is_heading(paragraph: str) -> bool:
@@ -223,7 +246,7 @@ def _is_heading(paragraph: str) -> bool:
 def _codes(root: Element) -> dict[str, None]:
     codes: dict[str, None] = {}
     for element in root.iter(*_IPC_TAGS):
-        if match := _IPC.match(plain_text(element).upper()):
+        if match := _IPC.match(_plain_text(element).upper()):
             subclass, group, subgroup = match.groups()
             codes[subclass] = None
             if group:

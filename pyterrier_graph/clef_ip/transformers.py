@@ -1,6 +1,5 @@
 """Transformers that make queries of patent applications and filter their results."""
 
-import warnings
 from collections import Counter
 from typing import Literal, get_args
 
@@ -8,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.checks import DataWarning, check_frame
+from pyterrier_graph.checks import check_frame
 from pyterrier_graph.clef_ip.document_frequencies import DocumentFrequencies
 from pyterrier_graph.documents.document import split_passage_id
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
@@ -80,17 +79,13 @@ class AbstractTerms(Step):
 
     def _best(self, qid: str, text: str, language: str) -> str:
         counts = Counter(self.frequencies.words(text))
-        idf = self.frequencies.idf([*counts], language).tolist()
-        weights = {
-            word: counts[word] * weight
-            for word, weight in zip(counts, idf, strict=True)
-            if np.isfinite(weight)
-        }
-        if best := sorted(weights, key=weights.__getitem__, reverse=True)[: self.terms]:
-            return " ".join(best)
-        raise ValueError(
-            f"topic {qid!r}: no document in the language {language!r} has a word of {text!r:.80}"
-        )
+        weights = pd.Series(counts, dtype=float) * self.frequencies.idf([*counts], language)
+        best = weights[np.isfinite(weights)].nlargest(self.terms)
+        if not len(best):
+            raise ValueError(
+                f"topic {qid!r}: no document in the language {language!r} has a word of {text!r:.80}"
+            )
+        return " ".join(best.index)
 
 
 class SharedCodes(Step):
@@ -120,28 +115,26 @@ class SharedCodes(Step):
         """Removes the documents that share no code."""
         inp = check_frame(inp, self, numbers=("rank",))
         pt.validate.result_frame(inp, extra_columns=["codes"], context=self)
-        _check_lists(inp["codes"], self)
-        topic, _ = pd.factorize(inp["qid"])
-        codes = inp["codes"].groupby(topic).first().explode().dropna().astype("str")
-        codes = codes[codes.str.contains("/") == (self.level == "group")]  # of each topic
-        names = self.graph.code_names
-        if len(codes) and not len(names):
-            message = "no document of the graph has codes, so SharedCodes keeps none: index documents with codes"
-            warnings.warn(message, DataWarning, stacklevel=2)
-        number = pd.Index(names, dtype=object).get_indexer(codes)
+        wanted = {
+            qid: {code for code in codes if ("/" in code) == (self.level == "group")}
+            for qid, codes in inp.drop_duplicates("qid").set_index("qid")["codes"].items()
+        }
         documents = self.graph.document_of(inp["docno"].tolist())
-        row, code = self.graph.document_codes.select(documents)
-        keys = (codes.index * len(names) + number)[number >= 0]
-        shared = np.isin(topic[row] * len(names) + code, keys)
-        mask = ~np.isin(topic, codes.index)
-        mask[row[shared]] = True
+        codes_of: list[list[str]] = [[] for _ in documents]
+        names = self.graph.code_names
+        for row, code in zip(*self.graph.document_codes.select(documents), strict=True):
+            codes_of[row].append(names[code])
+        mask = [
+            not wanted[qid] or not wanted[qid].isdisjoint(codes)
+            for qid, codes in zip(inp["qid"], codes_of, strict=True)
+        ]
         return _select(inp, mask)
 
 
 class NotOwnFamily(Step):
     """Removes the application and its family: they are not prior art. The paper does not mention this.
 
-    All publications of a patent with any kind code are removed. The topics of 2012 have no family.
+    All publications of a patent with any kind code are removed. The training topics have no family.
 
     Columns in: ``qid``, ``docno`` (of documents or passages), ``document`` and ``family`` (of the topic's application),
     and any others. Columns out: the same; a column ``rank`` is counted again.
@@ -154,7 +147,6 @@ class NotOwnFamily(Step):
         """Removes the documents of the family."""
         inp = check_frame(inp, self, numbers=("rank",), texts=("document",))
         pt.validate.result_frame(inp, extra_columns=["document", "family"], context=self)
-        _check_lists(inp["family"], self)
         topics = inp.drop_duplicates("qid")
         families = {
             qid: {*map(_patent, (document, *family))}
@@ -166,7 +158,7 @@ class NotOwnFamily(Step):
             _patent(docno) not in families[qid]
             for qid, docno in zip(inp["qid"], inp["docno"], strict=True)
         ]
-        return _select(inp, np.array(mask, dtype=bool))
+        return _select(inp, mask)
 
 
 class DocumentCutoff(Step):
@@ -190,29 +182,14 @@ class DocumentCutoff(Step):
         """Removes the other passages."""
         inp = check_frame(inp, self, numbers=("rank",))
         pt.validate.result_frame(inp, extra_columns=["rank"], context=self)
-        order = np.argsort(inp["rank"].to_numpy(), kind="stable")
-        names = [split_passage_id(docno)[0] for docno in inp["docno"]]
-        ranked = pd.DataFrame({"qid": inp["qid"].to_numpy(), "document": names}, dtype=object).iloc[
-            order
-        ]
-        is_first = ~ranked.duplicated(["qid", "document"])
-        ranked["better"] = is_first.groupby(ranked["qid"]).cumsum() - 1
+        documents = [split_passage_id(docno)[0] for docno in inp["docno"]]
+        ranked = inp[["qid", "rank"]].assign(document=documents).sort_values("rank", kind="stable")
         by_document = ranked.groupby(["qid", "document"])
-        mask = by_document["better"].transform("first") < self.documents
+        best = by_document["rank"].transform("min")  # of each passage's document
+        mask = best.groupby(ranked["qid"]).rank(method="dense") <= self.documents
         if self.passages is not None:
             mask &= by_document.cumcount() < self.passages
-        return _select(inp, mask.sort_index().to_numpy(dtype=bool))
-
-
-def _check_lists(column: pd.Series, context: pt.Transformer) -> None:
-    """Raises ValueError unless each value is a list of texts."""
-    for value in column:
-        if not isinstance(value, list | tuple | np.ndarray) or not all(
-            isinstance(text, str) for text in value
-        ):
-            raise ValueError(
-                f"{context!r}: {column.name} must be a list of texts, got {value!r:.80}"
-            )
+        return _select(inp, mask.reindex(inp.index).tolist())
 
 
 def _patent(docno: str) -> str:
@@ -220,9 +197,9 @@ def _patent(docno: str) -> str:
     return docno.rpartition("-")[0]
 
 
-def _select(results: pd.DataFrame, mask: np.ndarray) -> pd.DataFrame:
+def _select(results: pd.DataFrame, mask: list[bool]) -> pd.DataFrame:
     """Rows of ``mask``, with new ranks."""
-    out = results[mask].reset_index(drop=True)
+    out = results[np.array(mask, dtype=bool)].reset_index(drop=True)
     if "rank" in out.columns:
         out["rank"] = out.groupby("qid")["rank"].rank(method="first").astype("int64") - 1
     return out

@@ -163,8 +163,8 @@ def _entries(section: str, parameters: Iterable[Any]) -> Iterator[Passage]:
         undescribed: dict[str, frozenset[str]] = {}
         for name, kind, description in entries:
             header = " : ".join(filter(None, (name, kind)))
-            parts = re.sub(r"\(.*\)|:.*", "", name).split(",")
-            names = frozenset(part.strip("` ").lstrip("*\\") for part in parts) - {""}
+            listed = re.sub(r"\(.*\)|:.*", "", name).split(",")
+            names = frozenset(one.strip("` ").lstrip("*\\") for one in listed) - {""}
             if described:
                 yield from _passages(section, f"{header}\n\n" + "\n".join(description), names)
             else:

@@ -126,19 +126,18 @@ def split_of(name: str, splits: Mapping[str, float], salt: str = "") -> str:
 
 @functools.cache
 def _records(name: str) -> dict[str, NumpydocDoc]:
-    def record(document: StructuredDocument) -> NumpydocDoc:
-        text = "\n\n".join(document.passages())
-        return NumpydocDoc(
+    return {
+        document.docno: NumpydocDoc(
             document.docno,
             document.title,
-            text,
+            "\n\n".join(document.passages()),
             document.nodes,
             document.links,
             document.references,
             document.codes,
         )
-
-    return {docno: record(document) for docno, document in load_corpus(name).documents.items()}
+        for document in load_corpus(name).documents.values()
+    }
 
 
 @functools.cache  # one object for all splits: so ir_datasets knows that they share their documents

@@ -8,6 +8,7 @@ import inspect
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -157,9 +158,9 @@ class _Package:
         return self._exports[module_name]
 
     def _exported_names(self, module: _Module) -> set[str]:
-        exported = [_listed(expression) for expression in module.exports]
-        if exported and None not in exported:
-            return {name for names in exported for name in names or ()}
+        with suppress(ValueError):  # names that the source computes
+            if module.exports:
+                return {name for names in module.exports for name in ast.literal_eval(names)}
         names = {*module.definitions, *module.assignments, *module.instances}
         if module.is_package:
             names |= module.imports.keys()
@@ -202,16 +203,8 @@ class _Package:
         return submodule if submodule in self.modules else None
 
 
-def _listed(expression: ast.expr) -> set[str] | None:
-    """Returns the names in a list of ``__all__``, or None for names that the source computes."""
-    if not isinstance(expression, ast.List | ast.Tuple):
-        return None
-    names = [str(element.value) for element in expression.elts if isinstance(element, ast.Constant)]
-    return set(names) if len(names) == len(expression.elts) else None
-
-
 def _is_public(dotted: str) -> bool:
-    return not any(part.startswith("_") for part in dotted.split("."))
+    return not any(name.startswith("_") for name in dotted.split("."))
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
@@ -281,27 +274,17 @@ def _definition(
 def _added_docstrings(module: _Module, body: list[ast.stmt]) -> Iterator[tuple[str, str, str, str]]:
     """Yields module, name, member or ``''``, and docstring of calls ``add_newdoc(module, name, docstrings)``.
 
-    The docstrings are a text, a pair (member, text), or a list of these. A call ``add_newdoc(name, docstrings)``
+    The docstrings are a string, a pair (member, string), or a list of these. A call ``add_newdoc(name, docstrings)``
     documents an object of the package that contains the module.
     """
     for node in _statements(body):
         match node:
-            case ast.Expr(
-                ast.Call(
-                    ast.Name("add_newdoc"),
-                    [ast.Constant(str(home)), ast.Constant(str(name)), documented],
-                )
-            ):
-                pass
-            case ast.Expr(ast.Call(ast.Name("add_newdoc"), [ast.Constant(str(name)), documented])):
-                home = module.name.rpartition(".")[0]
-            case _:
-                continue
-        for entry in documented.elts if isinstance(documented, ast.List) else [documented]:
-            match entry:
-                case ast.Constant(value=str(text)):
-                    yield home, name, "", inspect.cleandoc(text)
-                case ast.Tuple(
-                    elts=[ast.Constant(value=str(member)), ast.Constant(value=str(text))]
-                ):
-                    yield home, name, member, inspect.cleandoc(text)
+            case ast.Expr(ast.Call(ast.Name("add_newdoc"), arguments)):
+                try:
+                    *home, name, documented = map(ast.literal_eval, arguments)
+                except ValueError:  # computed by the source
+                    continue
+                source = home[0] if home else module.name.rpartition(".")[0]
+                for entry in documented if isinstance(documented, list) else [documented]:
+                    member, text = entry if isinstance(entry, tuple) else ("", entry)
+                    yield source, name, member, inspect.cleandoc(text)

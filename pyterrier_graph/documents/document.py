@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
-from numbers import Integral
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+from pydantic.dataclasses import dataclass
 
 from pyterrier_graph.checks import is_unicode
 
@@ -17,7 +17,7 @@ PASSAGE = "passage"
 PASSAGE_SEPARATOR = "%p"
 SECTION_SEPARATOR = "%s"
 NO_PARENT = -1
-MAX_DIGITS = 18
+NUMBERED = re.compile(r"(.*)(%[ps])([0-9]{1,18})", re.DOTALL)  # a number of 64 bits
 
 
 class Node(NamedTuple):
@@ -51,7 +51,7 @@ class Reference(NamedTuple):
     target: str
 
 
-Part = TypeVar("Part", Node, Link, Reference)
+STRUCTURE = ("nodes", "links", "references", "codes", "passage_ids")
 
 
 def passage_id(docno: str, number: int) -> str:
@@ -63,35 +63,6 @@ def split_passage_id(identifier: str) -> tuple[str, int | None]:
     """Splits ``docno%pN`` into docno and N. N is None for ids of documents and sections."""
     docno, number, is_section = parse_id(identifier)
     return (identifier, None) if is_section or number < 0 else (docno, number)
-
-
-def is_number(text: str) -> bool:
-    """Returns whether a string is a number that an id can have: only digits, and few enough for 64 bits."""
-    return text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
-
-
-def level_mismatch(run: Iterable[str], judged: Iterable[str]) -> str | None:
-    """Explains how to evaluate a run whose ids are of another level than the judged ids, such as passages.
-
-    Returns None if the run has a judged id, or if both have ids of the same level.
-    """
-    run, judged = set(run), set(judged)
-    run_level, judged_level = _level(run), _level(judged)
-    if not run or not judged or run & judged or run_level == judged_level:
-        return None
-    return (
-        f"no judged docno is in the run, so every measure is 0: the run has {run_level}, such as {min(run)!r}, the "
-        f"judgments have {judged_level}, such as {min(judged)!r}. Add pt.text.max_passage() or graph.fold(relation) to "
-        "the pipeline, or use pyterrier_graph.measures.on_documents(nDCG @ 10)"
-    )
-
-
-def _level(names: Iterable[str]) -> str:
-    """Returns the level of ids: passages if any id is that of a passage, else sections, else documents."""
-    marks = {name.rstrip("0123456789")[-2:] for name in names if name[-1:].isdigit()}
-    if PASSAGE_SEPARATOR in marks:
-        return "passages"
-    return "sections" if SECTION_SEPARATOR in marks else "documents"
 
 
 def split_text(text: str, words: int = 120) -> Iterator[str]:
@@ -179,25 +150,27 @@ class StructuredDocument:
             raise ValueError(
                 f"a document needs a non-empty string as 'docno', got {docno!r} (fields: {sorted(record)})"
             )
-        codes = _strings(record, "codes")
-        if not is_missing(record.get("nodes")):
-            return cls(
-                docno,
-                _rows(record, "nodes", Node),
-                _rows(record, "links", Link),
-                _rows(record, "references", Reference),
-                codes,
-                _strings(record, "passage_ids"),
-            )
-        text = record.get("text")
-        if not isinstance(text, str):
-            raise ValueError(
-                f"document {docno!r} has neither 'nodes' nor a string as 'text' (fields: {sorted(record)})"
-            )
-        title: Any = record.get("title")
-        root = Node(SECTION, "" if is_missing(title) else title, NO_PARENT)
-        nodes = (root, *(Node(PASSAGE, passage, 0) for passage in split_text(text, passage_words)))
-        return cls(docno, with_title_passage(nodes), codes=codes)
+        fields = {name: record[name] for name in STRUCTURE if not is_missing(record.get(name))}
+        try:
+            if "nodes" in fields:
+                return cls(docno, **fields)
+            nodes = _nodes_of_text(record, passage_words)
+            return cls(docno, nodes, codes=fields.get("codes", ()))
+        except ValidationError as error:
+            raise ValueError(f"document {docno!r}: {error}") from error
+
+
+def _nodes_of_text(record: Mapping[str, Any], passage_words: int) -> tuple[Node, ...]:
+    """The nodes of a record without structure: passages under a section with its title."""
+    text: Any = record.get("text")
+    if not isinstance(text, str):
+        raise ValueError(
+            f"document {record['docno']!r} has neither 'nodes' nor a string as 'text' (fields: {sorted(record)})"
+        )
+    title: Any = record.get("title")
+    root = Node(SECTION, "" if is_missing(title) else title, NO_PARENT)
+    passages = (Node(PASSAGE, passage, 0) for passage in split_text(text, passage_words))
+    return with_title_passage((root, *passages))
 
 
 def with_title_passage(nodes: Sequence[Node]) -> tuple[Node, ...]:
@@ -215,118 +188,62 @@ def is_missing(value: Any) -> bool:
     return pd.api.types.is_scalar(value) and bool(pd.isna(value))
 
 
-@contextmanager
-def needs_files_extra(purpose: str, extra: str = "files") -> Iterator[None]:
-    """Names the extra to install if an import in this block fails."""
-    try:
-        yield
-    except ImportError as error:
-        message = f"{purpose} needs {error.name!r}: pip install 'pyterrier_graph[{extra}]'"
-        raise ImportError(message, name=error.name) from error
-
-
-def _strings(record: Mapping[str, Any], field: str) -> tuple[str, ...]:
-    """Returns a field of a record that is a list of strings."""
-    value = record.get(field)
-    if is_missing(value):
-        return ()
-    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
-        raise ValueError(
-            f"document {record['docno']!r}: {field!r} must be a list of strings, got {value!r:.60}"
-        )
-    return tuple(value)
-
-
-def _rows(record: Mapping[str, Any], field: str, kind: type[Part]) -> tuple[Part, ...]:
-    """Returns a field of a record as nodes, links or references."""
-    rows: Any = record.get(field)
-    try:
-        return () if is_missing(rows) else tuple(kind(*row) for row in rows)
-    except TypeError as error:
-        fields = ", ".join(kind._fields)
-        raise ValueError(
-            f"document {record['docno']!r}: {field!r} must be a list of ({fields}): {error}"
-        ) from error
-
-
 def _problems(document: StructuredDocument) -> Iterator[str]:
-    """Yields what is wrong with a document. Later checks rely on earlier ones."""
-    yield from _wrong_types(document)
-    nodes = document.nodes
+    """Yields what is wrong with a document."""
+    nodes, ids = document.nodes, document.passage_ids
+    strings = [document.docno, *document.codes, *ids]
+    for row in (*nodes, *document.links, *document.references):
+        strings += [value for value in row if isinstance(value, str)]
+    for value in strings:
+        if not is_unicode(value):
+            yield f"{value!r:.60} is not valid Unicode"
     if parse_id(document.docno)[1] >= 0:
         ends = f"'{PASSAGE_SEPARATOR}' or '{SECTION_SEPARATOR}' and a number"
         yield f"a docno must not look like the id of a passage or section (it ends in {ends})"
+    yield from _problems_of_tree(nodes)
+    if ids and len(ids) != len(document.passages()):
+        yield f"has {len(document.passages())} passages, but {len(ids)} passage_ids"
+    if any(not identifier or "\0" in identifier for identifier in ids):
+        yield "the id of a passage must be a non-empty string without NUL characters"
+    if len(set(ids)) < len(ids):
+        yield "two passages have the same id"
+    ends_of_edges = [position for link in document.links for position in link[1:]]
+    ends_of_edges += [reference.source for reference in document.references]
+    for position in ends_of_edges:
+        if not 0 <= position < len(nodes):
+            yield f"a link or reference is at node {position}, but there are {len(nodes)} nodes"
+    if any(not reference.target for reference in document.references):
+        yield "a reference names no document"
+
+
+def _problems_of_tree(nodes: Sequence[Node]) -> Iterator[str]:
+    """Yields reasons why nodes are not a tree of sections with passages."""
     roots = sum(node.parent == NO_PARENT for node in nodes)
     if roots != 1:
         yield f"needs exactly one root section (parent -1), has {roots}"
+    sections = {position for position, node in enumerate(nodes) if node.kind == SECTION}
     for position, node in enumerate(nodes):
         if node.kind not in (SECTION, PASSAGE):
             yield f"node {position} has kind {node.kind!r}, expected 'section' or 'passage'"
-        if node.parent == NO_PARENT:
-            if node.kind != SECTION:
-                yield f"node {position} is the root, so it must be a section"
-        elif not 0 <= node.parent < len(nodes):
-            yield f"node {position} has parent {node.parent}, but there are {len(nodes)} nodes"
-        elif nodes[node.parent].kind != SECTION:
+        if node.parent == NO_PARENT and position not in sections:
+            yield f"node {position} is the root, so it must be a section"
+        if node.parent != NO_PARENT and node.parent not in sections:
             yield f"node {position} lies in node {node.parent}, which is not a section"
-    parents = {position: [node.parent] for position, node in enumerate(nodes)}
     if any(node.parent >= position for position, node in enumerate(nodes)):
+        parents = {position: [node.parent] for position, node in enumerate(nodes)}
         try:
             TopologicalSorter(parents).prepare()
         except CycleError as error:
             yield f"its section tree has a cycle through nodes {error.args[1][1:]}"
-    if ids := document.passage_ids:
-        passages = sum(node.kind == PASSAGE for node in nodes)
-        if len(ids) != passages:
-            yield f"has {passages} passages, but {len(ids)} passage_ids"
-        if any(not identifier or "\0" in identifier for identifier in ids):
-            yield "the id of a passage must be a non-empty string without NUL characters"
-        if len(set(ids)) < len(ids):
-            yield "two passages have the same id"
-    for link in document.links:
-        if not (0 <= link.source < len(nodes) and 0 <= link.target < len(nodes)):
-            yield f"{link} points outside of its {len(nodes)} nodes"
-    for reference in document.references:
-        if not 0 <= reference.source < len(nodes):
-            yield f"{reference} starts outside of its {len(nodes)} nodes"
-        if not reference.target:
-            yield f"{reference} names no document"
-
-
-def _wrong_types(document: StructuredDocument) -> Iterator[str]:
-    """Yields values of wrong types, and strings with unpaired surrogates, which JSON allows."""
-    for name in ("nodes", "links", "references", "codes", "passage_ids"):
-        if not isinstance(value := getattr(document, name), tuple | list):
-            yield f"{name} must be a tuple, got {value!r:.60}"
-    ids = [("a docno", document.docno), *(("a code", code) for code in document.codes)]
-    ids += [("the id of a passage", identifier) for identifier in document.passage_ids]
-    for noun, value in ids:
-        if not isinstance(value, str):
-            yield f"{noun} must be a string, got {value!r:.60}"
-    strings = [value for _, value in ids]
-    parts: tuple[tuple[Any, Iterable[Any], tuple[type, ...]], ...] = (
-        (Node, document.nodes, (str, str, Integral)),
-        (Link, document.links, (str, Integral, Integral)),
-        (Reference, document.references, (str, Integral, str)),
-    )
-    for kind, rows, types in parts:
-        for position, row in enumerate(rows):
-            if not isinstance(row, kind) or not all(map(isinstance, row, types)):
-                name, fields = kind.__name__, ", ".join(kind._fields)
-                names = ", ".join("a string" if type_ is str else "an integer" for type_ in types)
-                yield f"{name.lower()} {position} is {row!r:.120}, expected {name}({fields}): {names}"
-            strings += [value for value in row if isinstance(value, str)]
-    for value in strings:
-        if not is_unicode(value):
-            yield f"{value!r:.60} is not valid Unicode"
 
 
 def parse_id(identifier: Any) -> tuple[str, int, bool]:
     """Splits an id into docno (``''`` if it is not a string), number (-1 if none), and whether it is a section's id."""
     if not isinstance(identifier, str):
         return "", -1, False
-    for separator in (PASSAGE_SEPARATOR, SECTION_SEPARATOR):
-        docno, _, number = identifier.rpartition(separator)
-        if separator in identifier and is_number(number):
-            return docno, int(number), separator == SECTION_SEPARATOR
-    return identifier, -1, False
+    match = NUMBERED.fullmatch(identifier)
+    return (
+        (match[1], int(match[3]), match[2] == SECTION_SEPARATOR)
+        if match
+        else (identifier, -1, False)
+    )

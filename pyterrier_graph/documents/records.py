@@ -1,11 +1,9 @@
-"""Reads records of ir_datasets and other corpora, with their sections, paragraphs, headings or markup."""
+"""Reads records of ir_datasets and other corpora, with their sections, paragraphs or headings."""
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_right
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import chain, groupby
 from operator import itemgetter
 from typing import Any
@@ -17,21 +15,13 @@ from pyterrier_graph.documents.document import (
     Node,
     StructuredDocument,
     is_missing,
-    needs_files_extra,
     split_text,
     with_title_passage,
 )
-from pyterrier_graph.documents.readers.page import decode
 
 Record = Mapping[str, Any]
 Section = tuple[str, list[str]]  # title and paragraphs
 Sectioned = tuple[str, Iterable[Section]]  # the title of a document, and its sections
-
-NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-
-# Elements with the headline and the text of newswire on the TREC disks.
-HEADLINES = ("headline", "hl", "ttl", "title", "ti", "doctitle")
-TEXTS = ("text", "lp", "leadpara")
 
 
 def read_record(record: Record, *, passage_words: int = 120) -> StructuredDocument:
@@ -44,7 +34,6 @@ def read_record(record: Record, *, passage_words: int = 120) -> StructuredDocume
     ===================================  =======================================================================
     ``nodes``                            as :meth:`~pyterrier_graph.StructuredDocument.from_record` reads it
     ``sections``                         pairs of a title and a text, or a list of paragraphs, under ``title``
-    ``marked_up_doc``                    ``trec-robust04``, ``disks45``, ``aquaint``: headline and paragraphs
     ``headings``, ``body``               ``msmarco-document-v2``: a section begins at each heading in the body
     ``text``                             ``beir/*`` and most others: ``title``, and passages of the text
     ``abstract``                         ``cord19/fulltext``, ``pmc``, ``medline``: abstract, and sections of ``body``
@@ -64,37 +53,38 @@ def read_record(record: Record, *, passage_words: int = 120) -> StructuredDocume
     """
     if (
         not isinstance(record, Mapping)
-        or not isinstance(record.get("docno"), str)
+        or "docno" not in record
         or not is_missing(record.get("nodes"))
     ):
         return StructuredDocument.from_record(record)
+    docno = record["docno"]
     fields = next((fields for fields in RECORD_TYPES if record.keys() >= {*fields}), None)
     if fields is None:
         raise ValueError(
-            f"document {record['docno']!r} has no fields that pyterrier_graph.read_record reads, such as 'text' "
+            f"document {docno!r} has no fields that pyterrier_graph.read_record reads, such as 'text' "
             f"(fields: {sorted(record)}); a function of your own can read it: graph.index(map(function, documents))"
         )
-    sectioned = RECORD_TYPES[fields]
-    if sectioned is None:
-        return StructuredDocument.from_record(record, passage_words=passage_words)
     try:
-        title, sections = sectioned(record)
-        nodes = [Node(SECTION, title, NO_PARENT)]
-        for name, paragraphs in sections:
-            parent = len(nodes) if name else 0
-            if name:
-                nodes.append(Node(SECTION, name, 0))
-            nodes += (
-                Node(PASSAGE, text, parent)
-                for text in split_text("\n\n".join(paragraphs), passage_words)
-            )
+        nodes = _nodes(*RECORD_TYPES[fields](record), passage_words)
     except (TypeError, ValueError, AttributeError) as error:
         raise ValueError(
-            f"document {record['docno']!r}: {', '.join(fields)} cannot be read: {error}"
+            f"document {docno!r}: {', '.join(fields)} cannot be read: {error}"
         ) from error
     return StructuredDocument.from_record(
-        {"docno": record["docno"], "nodes": with_title_passage(nodes), "codes": record.get("codes")}
+        {"docno": docno, "nodes": nodes, "codes": record.get("codes")}
     )
+
+
+def _nodes(title: str, sections: Iterable[Section], passage_words: int) -> tuple[Node, ...]:
+    """The nodes of a document with these sections."""
+    nodes = [Node(SECTION, title, NO_PARENT)]
+    for name, paragraphs in sections:
+        parent = len(nodes) if name else 0
+        if name:
+            nodes.append(Node(SECTION, name, 0))
+        passages = split_text("\n\n".join(paragraphs), passage_words)
+        nodes += (Node(PASSAGE, text, parent) for text in passages)
+    return with_title_passage(nodes)
 
 
 def _sections(rows: Iterable[Any] | None) -> Iterator[Section]:
@@ -104,38 +94,15 @@ def _sections(rows: Iterable[Any] | None) -> Iterator[Section]:
         yield (title or "").strip(), [paragraph or "" for paragraph in paragraphs]
 
 
-def _newswire(record: Record) -> Sectioned:
-    """Reads an article of the TREC disks, whose SGML resembles HTML."""
-    markup = record["marked_up_doc"]
-    with needs_files_extra("reading markup"):
-        import lxml.html
-
-    text = decode(markup) if isinstance(markup, bytes) else markup or ""
-    article = lxml.html.fromstring(f"<div>{NOT_XML.sub(' ', text)}</div>")
-    for paragraph in article.iter("p"):
-        for name in ("text", "tail"):
-            text = getattr(paragraph, name) or ""
-            setattr(paragraph, name, f"\n\n{NOT_XML.sub(' ', text)}")
-    headline = next(article.iter(*HEADLINES), None)
-    title = _text(record, "title") or ("" if headline is None else headline.text_content())
-    texts = [element.text_content() for element in article.iter(*TEXTS)]
-    texts = texts or [_text(record, "text") or _text(record, "body")]
-    return " ".join(title.split()), [("", texts)]
-
-
 def _by_headings(record: Record) -> Sectioned:
     """Reads a web page whose headings are a list, and lines of its body."""
     title = _text(record, "title")
     lines = [line.strip() for line in _text(record, "body").splitlines()]
-    numbers_of: dict[str, list[int]] = defaultdict(list)
-    for number, line in enumerate(lines):
-        numbers_of[line].append(number)
     starts = [(-1, "")]
     for heading in map(str.strip, _text(record, "headings").splitlines()):
-        numbers = numbers_of.get(heading, [])
-        following = bisect_right(numbers, starts[-1][0])
-        if following < len(numbers) and heading not in ("", title):
-            starts.append((numbers[following], heading))
+        if heading not in ("", title):
+            with suppress(ValueError):  # the body does not have it
+                starts.append((lines.index(heading, starts[-1][0] + 1), heading))
     ends = [start for start, _ in starts[1:]] + [len(lines)]
     return title, [
         (name, lines[start + 1 : end]) for (start, name), end in zip(starts, ends, strict=True)
@@ -164,12 +131,11 @@ def _text(record: Record, field: str) -> str:
     return "" if is_missing(value) else value
 
 
-# Readers of records by the fields that they need. None is StructuredDocument.from_record.
-RECORD_TYPES: dict[tuple[str, ...], Callable[[Record], Sectioned] | None] = {
+# Readers of records by the fields that they need.
+RECORD_TYPES: dict[tuple[str, ...], Callable[[Record], Sectioned]] = {
     ("sections",): lambda record: (_text(record, "title"), _sections(record["sections"])),
-    ("marked_up_doc",): _newswire,
     ("headings", "body"): _by_headings,
-    ("text",): None,
+    ("text",): lambda record: (_text(record, "title"), [("", [record["text"]])]),
     ("abstract",): _article,
     ("body",): _page,
 }

@@ -2,7 +2,6 @@
 
 import os
 import tempfile
-import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -39,14 +38,11 @@ def cross_validate(
         run = cross_validate(lambda fold: GraphMaxSim(graph), first(topics), qrels)
         pt.Experiment([first, run], topics, qrels, [nDCG @ 10, AP @ 100], baseline=0)
 
-    PyTerrier's ``fit`` trains the pipeline. In every fold, it applies the stages before an Estimator to the training
-    queries (the example applies them once, beforehand), without earlier Estimators. It does not train an Estimator
-    inside ``+``, ``**`` or another operator.
-
     Args:
-        make_pipeline: Takes the number of a fold (from 1, for file names) and returns an untrained pipeline. It is
-            called once more before the first fold, to describe the pipeline. Pipelines may share what training does
-            not change, such as an index or a frozen encoder, but neither Estimators nor their networks.
+        make_pipeline: Takes the number of a fold (from 1) and returns an untrained pipeline. It is called once more
+            before the first fold, to describe the pipeline. Pipelines may share what training does not change, such as
+            an index or a frozen encoder, but neither Estimators nor their networks. PyTerrier's ``fit`` does not train
+            an Estimator inside ``+``, ``**`` or another operator.
         topics: The input of the pipeline, queries or a run: ``qid`` and whatever else the pipeline needs.
         qrels: ``qid, docno, label``. Queries without judgments are ranked, but not used for training or validation.
         folds: Number of folds, made by :func:`query_folds`; or the qids of each fold.
@@ -58,61 +54,107 @@ def cross_validate(
         ``qid, docno, score, rank, fold``, where ``fold`` is the number of the query's test fold.
 
     Raises:
-        TypeError: If ``make_pipeline`` is a pipeline.
-        ValueError: If folds overlap or lack judgments, the pipeline has no Estimator, two folds share an Estimator or
-            network, or ``output_dir`` holds runs of another cross-validation.
+        ValueError: If folds overlap or lack judgments, the pipeline has no Estimator, two folds share an Estimator, or
+            ``output_dir`` holds runs of another cross-validation.
     """
-    if isinstance(make_pipeline, pt.Transformer):
-        advice = "give a function that makes a new pipeline: lambda fold: ..."
-        raise TypeError(
-            f"{make_pipeline} would keep what it learned in one fold for the next one: {advice}"
-        )
     topics, qrels = check_frame(topics, "cross_validate"), checked_qrels(qrels, "cross_validate")
     pt.validate.columns(topics, includes=["qid"])
     topics = topics.astype({"qid": str})
     if isinstance(folds, int):
         folds = query_folds(topics, folds, seed=seed)
-    splits = _splits(folds, set(topics["qid"]))
-    for number, (train, validation, _) in enumerate(splits, start=1):
-        for name, qids in {"train": train, "validation": validation}.items():
-            if qids.isdisjoint(qrels["qid"]):
-                raise ValueError(f"fold {number}: qrels have no judgment of any query for {name}")
-    seen: list[weakref.ref[Any]] = []
-    identity = {
-        "folds": [sorted(fold) for fold in folds],
-        "topics": frame_sha256(topics.filter(["qid", "query", "docno", "score"])),
-        "qrels": frame_sha256(qrels.filter(["qid", "docno", "label"])),
-        "pipeline": _describe(_untrained(make_pipeline(1), seen)),
-    }
+    splits = _splits(folds, topics, qrels)
+    pipeline = make_pipeline(1)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch if output_dir is None else output_dir)
-        begun = any(folder.glob(RUN.format("*")))
-        note = folder / CONFIGURATION
-        check_identity(note, identity, "runs of another cross-validation", begun=begun)
+        _check_folder(folder, pipeline, folds, topics, qrels)
         runs = []
-        progress: dict[str, Any] = {
-            "desc": "cross_validate",
-            "unit": "fold",
-            "disable": not verbose,
-        }
-        for number, split in enumerate(pt.tqdm(splits, **progress), start=1):
+        progress = pt.tqdm(splits, desc="cross_validate", unit="fold", disable=not verbose)
+        for number, split in enumerate(progress, start=1):
             file = folder / RUN.format(number)
             if not file.exists():
-                pipeline = _untrained(make_pipeline(number), seen)
+                earlier, pipeline = pipeline, make_pipeline(number)
+                _check_new(pipeline, earlier)
                 _write_run(file, _train_and_rank(pipeline, topics, qrels, split))
             runs.append(_read_run(file).assign(fold=number))
     return pd.concat(runs, ignore_index=True)
 
 
-def _write_run(file: Path, run: pd.DataFrame) -> None:
-    with pt.io.finalized_autoopen(str(file), "b") as out:
-        out.write(run.to_csv(index=False).encode())
+def _check_folder(
+    folder: Path,
+    pipeline: pt.Transformer,
+    folds: Sequence[Collection[str]],
+    topics: pd.DataFrame,
+    qrels: pd.DataFrame,
+) -> None:
+    """Raises ValueError if the folder has runs of another cross-validation."""
+    identity = {
+        "folds": [sorted(fold) for fold in folds],
+        "topics": frame_sha256(topics.filter(["qid", "query", "docno", "score"])),
+        "qrels": frame_sha256(qrels.filter(["qid", "docno", "label"])),
+        "pipeline": [pipeline_identity(pipeline), *map(_arguments, _estimators(pipeline))],
+    }
+    begun = any(folder.glob(RUN.format("*")))
+    check_identity(
+        folder / CONFIGURATION, identity, "runs of another cross-validation", begun=begun
+    )
 
 
-def _read_run(file: Path) -> pd.DataFrame:
-    """Reads a run from its file, because pandas may round scores: so the result does not depend on interruptions."""
-    run = pd.read_csv(file, dtype=str, keep_default_na=False).astype({"score": float})
-    return pt.model.add_ranks(run)
+def _check_new(pipeline: pt.Transformer, earlier: pt.Transformer) -> None:
+    """Raises ValueError if the pipeline has an Estimator of an earlier one."""
+    for estimator in _estimators(pipeline):
+        if any(estimator is other for other in _estimators(earlier)):
+            raise ValueError(
+                f"make_pipeline returned {estimator!r} for a second time, with what it learned in "
+                "another fold: it has to make a new one"
+            )
+
+
+def _splits(
+    folds: Sequence[Collection[str]], topics: pd.DataFrame, qrels: pd.DataFrame
+) -> list[list[set[str]]]:
+    """The qids for training, validation and test, for each test fold.
+
+    Raises ValueError unless each query is in one fold, and training and validation have judgments.
+    """
+    if len(folds) < 3 or not all(folds):
+        raise ValueError(
+            f"training, validation and test need at least 3 folds with queries, got {len(folds)} folds"
+        )
+    times = Counter(qid for fold in folds for qid in set(fold))
+    times.subtract(set(topics["qid"]))
+    if wrong := sorted(qid for qid, count in times.items() if count):
+        raise ValueError(
+            f"each query must be in exactly one fold, which {len(wrong)} are not: {wrong[:5]}"
+        )
+    splits = []
+    for number in range(len(folds)):
+        test, *train, validation = map(set, [*folds[number:], *folds[:number]])
+        splits.append([set().union(*train), validation, test])
+        for name, qids in zip(("training", "validation"), splits[-1], strict=False):
+            if qids.isdisjoint(qrels["qid"]):
+                raise ValueError(f"fold {number + 1}: no query for {name} is judged")
+    return splits
+
+
+def _estimators(pipeline: pt.Transformer) -> list[pt.Estimator]:
+    """The Estimators that ``pipeline.fit`` trains; raises ValueError if there is none."""
+    stages = [pipeline]
+    if isinstance(pipeline, pt.Compose):
+        stages = pt.inspect.subtransformers(pipeline)["transformers"]  # type: ignore[assignment]
+    estimators = [stage for stage in stages if isinstance(stage, pt.Estimator)]
+    if not estimators:
+        problem = f"nothing to train: no stage of {pipeline} is a pt.Estimator"
+        raise ValueError(f"{problem}; fit does not train Estimators inside of operators such as +")
+    return estimators
+
+
+def _arguments(estimator: pt.Estimator) -> str:
+    """The arguments of an Estimator except device and verbose."""
+    return ", ".join(
+        f"{attribute.name}={pipeline_identity(attribute.value)}"
+        for attribute in pt.inspect.transformer_attributes(estimator, strict=False)
+        if attribute.name not in ("device", "verbose")
+    )
 
 
 def _train_and_rank(
@@ -128,70 +170,18 @@ def _train_and_rank(
     pipeline.fit(*data)
     run = pipeline.transform(topics[topics["qid"].isin(test)].reset_index(drop=True))
     pt.validate.result_frame(run, extra_columns=["score"], context=pipeline)
-    run = run[["qid", "docno", "score"]].astype({"qid": str, "docno": str})
-    if unknown := set(run["qid"]) - test:
-        raise ValueError(
-            f"{pipeline} ranked the query {min(unknown)!r}, which was not in its input"
-        )
-    if (missing := run["score"].isna()).any():
-        raise ValueError(f"{pipeline} gave no score to document {run['docno'][missing].iloc[0]!r}")
-    return run
+    return run[["qid", "docno", "score"]].astype({"qid": str, "docno": str})
 
 
-def _describe(pipeline: pt.Transformer) -> list[str]:
-    """Stages of a pipeline, and arguments of its Estimators except device and verbose."""
-    return [pipeline_identity(pipeline)] + [
-        f"{attribute.name}={pipeline_identity(attribute.value)}"
-        for estimator in _trained_stages(pipeline)
-        for attribute in pt.inspect.transformer_attributes(estimator, strict=False)
-        if attribute.name not in ("device", "verbose")
-    ]
+def _write_run(file: Path, run: pd.DataFrame) -> None:
+    with pt.io.finalized_autoopen(str(file), "b") as out:
+        out.write(run.to_csv(index=False).encode())
 
 
-def _untrained(pipeline: pt.Transformer, seen: list[weakref.ref[Any]]) -> pt.Transformer:
-    """Returns the pipeline; raises ValueError if one of its Estimators, or a network of one, was seen before."""
-    from torch import nn
-
-    for estimator in _trained_stages(pipeline):
-        networks = [value for value in vars(estimator).values() if isinstance(value, nn.Module)]
-        for learned in (estimator, *networks):
-            if any(earlier() is learned for earlier in seen):
-                raise ValueError(
-                    f"make_pipeline returned {estimator!r} or its network for a second time, with "
-                    "what it learned in another fold: it has to make a new one"
-                )
-            seen.append(weakref.ref(learned))
-    return pipeline
-
-
-def _trained_stages(pipeline: pt.Transformer) -> list[pt.Estimator]:
-    """The Estimators that ``pipeline.fit`` trains; raises ValueError if there is none."""
-    stages = [pipeline]
-    if isinstance(pipeline, pt.Compose):
-        stages = pt.inspect.subtransformers(pipeline)["transformers"]  # type: ignore[assignment]
-    trained = [stage for stage in stages if isinstance(stage, pt.Estimator)]
-    if not trained:
-        problem = f"nothing to train: no stage of {pipeline} is a pt.Estimator"
-        raise ValueError(f"{problem}; fit does not train Estimators inside of operators such as +")
-    return trained
-
-
-def _splits(folds: Sequence[Collection[str]], qids: set[str]) -> list[list[set[str]]]:
-    """Per fold the qids for training, validation and test; raises ValueError unless each query is in one fold."""
-    if len(folds) < 3 or not all(folds):
-        raise ValueError(
-            f"training, validation and test need at least 3 folds with queries, got {len(folds)} folds"
-        )
-    times = Counter(qid for fold in folds for qid in set(fold))
-    if wrong := sorted({qid for qid in times if times[qid] > 1} | (times.keys() ^ qids)):
-        raise ValueError(
-            f"each query must be in exactly one fold, which {len(wrong)} are not: {wrong[:5]}"
-        )
-    splits = []
-    for number in range(len(folds)):
-        test, *train, validation = map(set, [*folds[number:], *folds[:number]])
-        splits.append([set().union(*train), validation, test])
-    return splits
+def _read_run(file: Path) -> pd.DataFrame:
+    """Reads a run from its file; pandas would round scores and take the docno ``NA`` for a missing value."""
+    run = pd.read_csv(file, dtype=str, keep_default_na=False).astype({"score": float})
+    return pt.model.add_ranks(run)
 
 
 def query_folds(topics: pd.DataFrame, folds: int = 5, *, seed: int = 0) -> list[set[str]]:

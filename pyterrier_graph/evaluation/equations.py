@@ -27,10 +27,9 @@ import pandas as pd
 from ir_measures import Measure
 
 from pyterrier_graph.checks import DataWarning
-from pyterrier_graph.documents.document import PASSAGE_SEPARATOR, level_mismatch
+from pyterrier_graph.documents.document import PASSAGE_SEPARATOR, split_passage_id
 
 IDS = ["query_id", "doc_id"]
-MAX_LABEL = 1_000_000  # trec_eval counts the documents of each label up to the largest one
 
 
 def compute(measure: Measure, qrels: pd.DataFrame, run: pd.DataFrame) -> pd.Series:
@@ -42,7 +41,6 @@ def compute(measure: Measure, qrels: pd.DataFrame, run: pd.DataFrame) -> pd.Seri
     ranking = ranking.merge(qrels, on=IDS, how="left")  # relevance is NaN if unjudged
     if measure.NAME == "PRES":
         return pres(qrels, ranking, measure["cutoff"], measure["rel"])
-    _check_passages(measure, qrels, ranking)
     ranking = ranking[ranking["rank"] <= measure["cutoff"]]
     return within_documents(str(measure.NAME), qrels, ranking, measure["rel"])
 
@@ -81,7 +79,7 @@ def within_documents(
 
 def _on_documents(measure: Measure, qrels: pd.DataFrame, ranking: pd.DataFrame) -> pd.Series:
     """The measure of documents, each of which has the place of its first result, without ties."""
-    qrels = _highest(qrels.assign(doc_id=documents_of(qrels["doc_id"])))
+    qrels = _judgments(qrels.assign(doc_id=documents_of(qrels["doc_id"])))
     ranking = ranking.assign(doc_id=documents_of(ranking["doc_id"])).drop_duplicates(IDS)
     _check_level(ranking, qrels)
     run = {  # ir_measures reads dictionaries faster than frames
@@ -94,37 +92,37 @@ def _on_documents(measure: Measure, qrels: pd.DataFrame, ranking: pd.DataFrame) 
 
 def _check_level(run: pd.DataFrame, qrels: pd.DataFrame) -> None:
     """Warns about a run of passages and judgments of documents, and the other way round."""
-    if message := level_mismatch(run["doc_id"].unique(), qrels["doc_id"]):
-        warnings.warn(message, DataWarning, stacklevel=2)
+    ids = {"run": set(run["doc_id"]), "judgments": set(qrels["doc_id"])}
+    passages = {name: any(map(_is_passage, names)) for name, names in ids.items()}
+    if not all(ids.values()) or ids["run"] & ids["judgments"] or len({*passages.values()}) == 1:
+        return
+    run_level, judged_level = (
+        f"{'passages' if passages[name] else 'documents'}, such as {min(ids[name])!r}"
+        for name in ids
+    )
+    warnings.warn(
+        f"no judged docno is in the run, so every measure is 0: the run has {run_level}, the judgments have "
+        f"{judged_level}. Add pt.text.max_passage() or graph.fold(relation) to the pipeline, or use "
+        "pyterrier_graph.measures.on_documents(nDCG @ 10)",
+        DataWarning,
+        stacklevel=2,
+    )
 
 
-def _check_passages(measure: Measure, *frames: pd.DataFrame) -> None:
-    """Warns about ids that are not ids of passages."""
-    ids = pd.concat(frames)["doc_id"]
-    documents = ids[~ids.str.contains(PASSAGE_SEPARATOR, regex=False)]
-    if len(documents):
-        reason = f"it does not contain {PASSAGE_SEPARATOR!r}, so its {measure} is 0"
-        message = f"{documents.iloc[0]!r} is not a passage: {reason}"
-        advice = f"{measure} needs runs and judgments of passages"
-        warnings.warn(f"{message}; {advice}", DataWarning, stacklevel=2)
+def _is_passage(identifier: str) -> bool:
+    return split_passage_id(identifier)[1] is not None
 
 
 def _judgments(qrels: pd.DataFrame) -> pd.DataFrame:
-    """Judgments with the highest label of each document; raises ValueError if a label is not an integer."""
-    qrels = _checked(qrels, "relevance", "judgments")
-    wrong = (qrels["relevance"] % 1 != 0) | (qrels["relevance"].abs() > MAX_LABEL)
-    if wrong.any():
-        row = qrels[wrong].iloc[0].to_dict()
-        raise ValueError(f"the judgments: relevance must be integers, got {row}")
-    return _highest(qrels.astype({"relevance": "int64"}))
+    """Judgments with the highest label of each document."""
+    qrels = qrels.reindex(columns=[*IDS, "relevance"])  # an empty frame may have no columns
+    qrels = qrels.astype({"query_id": str, "doc_id": str, "relevance": "int64"})
+    return qrels.groupby(IDS, sort=False)["relevance"].max().reset_index()
 
 
 def _ranking(run: pd.DataFrame) -> pd.DataFrame:
-    """The results, best first as in trec_eval, with ``rank`` from 1; raises ValueError if an id is listed twice."""
-    run = _checked(run, "score", "run")
-    if (duplicated := run.duplicated(IDS)).any():
-        row = run[duplicated].iloc[0].to_dict()
-        raise ValueError(f"the run lists a document twice for a query: {row}")
+    """The results, best first as in trec_eval, with ``rank`` from 1."""
+    run = run.reindex(columns=[*IDS, "score"]).astype({"query_id": str, "doc_id": str})
     with np.errstate(over="ignore"):
         run = run.astype({"score": np.float32})  # as in trec_eval, with the same ties
     run = run.sort_values(["score", "doc_id"], ascending=False)
@@ -134,20 +132,3 @@ def _ranking(run: pd.DataFrame) -> pd.DataFrame:
 def documents_of(ids: pd.Series) -> list[str]:
     """The documents of passages: the part of an id before the last ``%p``, or the id if it has none."""
     return [identifier.rpartition(PASSAGE_SEPARATOR)[0] or identifier for identifier in ids]
-
-
-def _highest(qrels: pd.DataFrame) -> pd.DataFrame:
-    return qrels.groupby(IDS, sort=False)["relevance"].max().reset_index()
-
-
-def _checked(frame: pd.DataFrame, number: str, name: str) -> pd.DataFrame:
-    """The frame with ids as strings; raises ValueError if a column or value is missing."""
-    columns = [*IDS, number]
-    if not len(frame):  # an empty list has no columns
-        return pd.DataFrame(columns=columns).astype({number: float})
-    if missing := [column for column in columns if column not in frame.columns]:
-        raise ValueError(f"the {name} has no column {missing[0]!r}")
-    frame = frame[columns]
-    if (rows := frame.isna().any(axis=1)).any():
-        raise ValueError(f"a value is missing in the {name}: {frame[rows].iloc[0].to_dict()}")
-    return frame.astype({"query_id": str, "doc_id": str, number: float})

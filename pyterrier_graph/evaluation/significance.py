@@ -36,14 +36,10 @@ def summarize(per_query: pd.DataFrame, baseline: str) -> pd.DataFrame:
     table: dict[str, dict[str, str]] = {}
     for measure in per_query["measure"].unique():
         values = values_of(per_query, measure)
-        if baseline not in values.index:
-            raise ValueError(
-                f"per_query: the baseline {baseline!r} has no value of {measure}, which others have"
-            )
         marks = significance_marks(values, baseline)
         for name, mean in values.mean(axis=1).items():
-            spread = deviation.get((name, measure))
-            cell = f"{mean:.3f}" + ("" if spread is None or pd.isna(spread) else f" ± {spread:.3f}")
+            spread = deviation[name, measure]
+            cell = f"{mean:.3f}" if pd.isna(spread) else f"{mean:.3f} ± {spread:.3f}"
             table.setdefault(str(name), {})[str(measure)] = cell + marks[name]
     return pd.DataFrame(table).T.rename_axis("system")
 

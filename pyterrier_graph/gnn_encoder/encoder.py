@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import torch
 from accelerate import PartialState
+from datasets import Dataset
 from pyterrier_dr import BiEncoder, FlexIndex
 from safetensors.torch import load_model, save_model
 
@@ -40,9 +41,7 @@ from pyterrier_graph.graph_mean.neighbors import NeighborSampler
 from pyterrier_graph.graph_mean.tuning import PassageValidation, tuned_weights
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
-from pyterrier_graph.html import HtmlCard
 from pyterrier_graph.pair.dual_encoder import DualEncoder
-from pyterrier_graph.pair.mining import TrainingExamples
 from pyterrier_graph.training.layers import Layers, check_same_class, saved_layers
 from pyterrier_graph.training.trainer import train
 
@@ -145,13 +144,6 @@ class GNNEncoder(ContextualEncoder):
         relations = ", ".join(self.relations) if self.config.edges else "without edges"
         return f"GNNEncoder({self.graph!r}, {self.encoder!r}, {relations})"
 
-    def _view(self) -> HtmlCard:
-        relations = (self.weights or tuple(self.relations)) if self.config.edges else "nothing"
-        facts: dict[str, Any] = {"encoder": repr(self.encoder), "aggregates from": relations}
-        if self.network.layer_meta is not None:
-            facts["layer"] = self.network.layer_meta["class"]
-        return HtmlCard(facts | self._training_facts())
-
     def fit(
         self,
         topics_or_res_tr: pd.DataFrame,
@@ -159,7 +151,7 @@ class GNNEncoder(ContextualEncoder):
         topics_or_res_va: pd.DataFrame | None = None,
         qrels_va: pd.DataFrame | None = None,
         *,
-        examples: TrainingExamples | None = None,
+        examples: Dataset | None = None,
     ) -> Self:
         """Masked graph training (Algorithm 1).
 
@@ -187,25 +179,19 @@ class GNNEncoder(ContextualEncoder):
             KeyError: If no relevant passage is in the index of vectors.
             ValueError: If there is nothing to learn, or to learn from, ``output_dir`` holds another training, or
                 training diverges.
-
-        Warns:
-            UserWarning: If relevant passages are unknown, validation queries are in the query graph, or the model is
-                trained already.
         """
         self._start_fit()
         with PartialState(cpu=self._device.type == "cpu").main_process_first():
             sampler = self.sampler()
             sampler.encode()
-        search = self.training.negatives > 0
-        queries = loss_queries(self, topics_or_res_tr, qrels_tr, examples, search=search)
+        queries = loss_queries(self, topics_or_res_tr, qrels_tr, examples)
         encoder = self._learning_encoder()
         validate: Any = None
         if topics_or_res_va is not None and len(topics_or_res_va):
             validate = PassageValidation(self, topics_or_res_va, qrels_va, self.training.measure)
             if encoder is not None:
                 validate = partial(joint_measure, validate, self.network, encoder)
-        with self._recorded():
-            self.training_log = self._train(queries, sampler, encoder, validate)
+        self.training_log = self._train(queries, sampler, encoder, validate)
         if encoder is not None:
             self.initial_encoder = self.initial_encoder or self.encoder
             self.encoder, self.vectors, self._checkpoint = encoder, None, None
@@ -224,22 +210,8 @@ class GNNEncoder(ContextualEncoder):
         model = MaskedGraphModel(self.network, options.scale, encoder_network)
         kind = MaskedPassages if options.batches == "passages" else MaskedGraph
         examples = kind(queries, sampler, options)
-        identity = self._identity(sampler)
-        start = identity.pop("network")
-        identity |= {"weights at the start": start, "training queries": queries.digest()}
-        return train(
-            model,
-            examples,
-            examples,
-            options,
-            identity=identity,
-            device=self._device,
-            dtype=self.dtype,
-            rates=self._rates(encoder),
-            validate=validate,
-            verbose=self.verbose,
-            random_start=self.random_start,
-        )
+        run = self._run(validate, self._identity(sampler) | {"training queries": queries.digest()})
+        return train(model, examples, examples, options, run, rates=self._rates(encoder))
 
     def _learning_encoder(self) -> DualEncoder | None:
         """A copy of the encoder that learns jointly with the network, if it does."""

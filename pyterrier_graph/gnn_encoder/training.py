@@ -30,6 +30,7 @@ import numpy as np
 import pandas as pd
 import pydantic
 import torch
+from datasets import Dataset as Examples
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
@@ -49,7 +50,7 @@ from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
 from pyterrier_graph.pair.dual_encoder import DualEncoder
 from pyterrier_graph.pair.losses import in_batch_loss
-from pyterrier_graph.pair.mining import TrainingExamples
+from pyterrier_graph.pair.mining import example_ids
 from pyterrier_graph.storage.arrays import numbers_of
 from pyterrier_graph.storage.artifact import json_sha256
 from pyterrier_graph.training.trainer import HeadOptions
@@ -126,15 +127,13 @@ def loss_queries(
     model: ContextualEncoder,
     topics: pd.DataFrame,
     qrels: pd.DataFrame,
-    examples: TrainingExamples | None = None,
-    *,
-    search: bool,
+    examples: Examples | None = None,
 ) -> LossQueries:
     """The training queries that have a relevant passage; the frames and ``examples`` are those of ``GNNEncoder.fit``.
 
     Where documents are judged, of which most passages do not answer, the positive of a query is the most similar
-    passage. Hard negatives are the passages retrieved for the query, which ``search`` finds for queries outside of the
-    query graph. ``examples`` replace both.
+    passage. Hard negatives, if there are any, are the passages retrieved for the query: those of the query graph, else
+    those that a search finds. ``examples`` replace both.
     """
     topics, qrels = checked_topics(topics, model), checked_qrels(qrels, model)
     sampler = model.sampler()
@@ -149,48 +148,45 @@ def loss_queries(
     labeled = CSR.group(row, sampler.numbers_of(relevant["docno"].tolist()), len(qids))
     if examples is not None:
         return LossQueries(texts, vectors, number, *_mined(sampler, qids, examples), labeled)
-    negatives = _retrieved(sampler, vectors.numpy(), number, search=search)
-    negatives = _without(negatives, labeled, len(sampler))
+    negatives = CSR.group(number[:0], number[:0], len(qids))
+    if model.training.negatives:
+        negatives = _retrieved(sampler, vectors.numpy(), number)
+        negatives = _without(negatives, labeled, len(sampler))
     positives = _most_similar(sampler, vectors.numpy(), labeled) if by_document else labeled
     positives = _answerable(sampler, number, positives)
     return LossQueries(texts, vectors, number, positives, negatives, labeled)
 
 
-def _mined(
-    sampler: NeighborSampler, qids: list[str], examples: TrainingExamples
-) -> tuple[CSR, CSR]:
+def _mined(sampler: NeighborSampler, qids: list[str], examples: Examples) -> tuple[CSR, CSR]:
     """The positives and the hard negatives of each query in mined examples; queries without examples have none."""
-    ids = examples.ids.to_pandas()
-    ids = ids[ids["qid"].isin(qids)]
-    row = pd.Series(np.arange(len(qids)), index=qids).loc[ids["qid"]].to_numpy()
-    docnos = ids.drop(columns="qid").to_numpy()  # (examples, 1 + negatives)
-    passages = sampler.known_numbers_of(docnos.ravel().tolist()).reshape(docnos.shape)
+    of_queries, docnos = example_ids(examples)
+    row = pd.Index(qids).get_indexer(of_queries)  # (examples,)
+    row, docnos = row[row >= 0], docnos[row >= 0]
+    passages = sampler.known_numbers_of(docnos)  # (examples, 1 + negatives)
     negatives = np.repeat(row, docnos.shape[1] - 1), passages[:, 1:].ravel()
     return CSR.group(row, passages[:, 0], len(qids)), CSR.group(*negatives, len(qids))
 
 
-def _retrieved(
-    sampler: NeighborSampler, vectors: np.ndarray, number: np.ndarray, *, search: bool
-) -> CSR:
+def _retrieved(sampler: NeighborSampler, vectors: np.ndarray, number: np.ndarray) -> CSR:
     """The passages retrieved for each query: those of the query graph, else those that a search finds."""
     graph = sampler.query_graph
     stored = (number >= 0) & (graph is not None and RETRIEVED in graph.edge_types)
     inside, outside = np.flatnonzero(stored), np.flatnonzero(~stored)
-    row, passage = np.empty(0, np.int64), np.empty(0, np.int64)
-    if graph is not None and len(inside):
+    row, passage = inside[:0], inside[:0]
+    if len(inside):
         edges = graph.edges_of_queries(number[inside])
         row, passage = inside[edges.row_index], edges.indices
-    if search and len(outside):
+    if len(outside):
         depth = RETRIEVED_PER_QUERY if graph is None else graph.meta["k"]
-        found = nearest(vectors[outside], sampler.index.payload()[1], depth)[1]
-        row = np.append(row, np.repeat(outside, found.shape[1]))
-        passage = np.append(passage, found)
+        best = nearest(vectors[outside], sampler.index.payload()[1], depth)[1]  # (queries, depth)
+        row = np.append(row, np.repeat(outside, best.shape[1]))
+        passage = np.append(passage, best)
     return CSR.group(row, passage, len(number))
 
 
-def _without(rows: CSR, others: CSR, count: int) -> CSR:
-    """The elements of rows, numbers below ``count``, that the same row of ``others`` does not have."""
-    known = others.row_index * count + others.indices
+def _without(rows: CSR, excluded: CSR, count: int) -> CSR:
+    """The elements of rows, numbers below ``count``, that the same row of ``excluded`` does not have."""
+    known = excluded.row_index * count + excluded.indices
     return rows.filter(~np.isin(rows.row_index * count + rows.indices, known))
 
 
@@ -214,8 +210,8 @@ def _answerable(sampler: NeighborSampler, number: np.ndarray, positives: CSR) ->
         return positives
     queries = graph.edges_of_passages(positives.indices, RELEVANT)
     own = number[positives.row_index]
-    others = queries.indices != own[queries.row_index]
-    answerable = np.bincount(queries.row_index[others], minlength=len(own)) > 0
+    further = queries.indices != own[queries.row_index]
+    answerable = np.bincount(queries.row_index[further], minlength=len(own)) > 0
     usable = positives.filter(answerable | (own < 0))
     if len(usable.indices):
         return usable

@@ -25,7 +25,6 @@ from pyterrier_graph.encoders.checkpoints import DType, full_precision
 from pyterrier_graph.encoders.token_encoder import LENGTHS, TokenEncoder, TokenStates, open_encoder
 from pyterrier_graph.encoders.token_store import GraphTokens, TokenStore
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
-from pyterrier_graph.html import HtmlCard
 from pyterrier_graph.training.model import Reranker
 
 TOKENS_AT_ONCE = 1024  # that are compared with a query
@@ -131,6 +130,7 @@ class QueryPassages(NamedTuple):
     query: np.ndarray  # number of the query
     node: np.ndarray  # the passage
     rows: np.ndarray  # position of the row in the run
+    matches: dict[bytes, Tensor]  # best direct matches of an HGAT, by the rows of a query
 
 
 def best_matches(
@@ -174,7 +174,6 @@ class GraphReranker(Reranker):
     KEEP_WEIGHTS = frozenset({"graph", "tokens", "training", "device", "dtype", "verbose"})
 
     _keep_tokens = True  # not while the encoder changes
-    _checked_sources: tuple[Any, ...] = (None, None, None)  # encoder, graph, tokens: checked once
 
     def __init__(
         self,
@@ -200,27 +199,12 @@ class GraphReranker(Reranker):
     def _score(self, work: QueryPassages) -> np.ndarray:
         """Returns the scores of the rows, shape (rows,)."""
 
-    @abstractmethod
-    def _facts(self) -> dict[str, Any]:
-        """Returns the first rows of the view in a notebook."""
-
     def _check(self) -> None:
         super()._check()
         if self.graph is not None and not isinstance(self.graph, HeteroGraph):
             raise TypeError(
                 f"graph must be a DocumentGraph, such as ptg.DocumentGraph(path), got {self.graph!r:.60}"
             )
-        sources = self.encoder, self.graph, self.tokens
-        if any(new is not old for new, old in zip(sources, self._checked_sources, strict=True)):
-            self._check_tokens()
-            self._checked_sources = sources
-        if self.tokens is not None and self.titles and not self.tokens.meta["titles"]:
-            raise ValueError(
-                f"titles=True, but {self.tokens!r} was built without: build it with titles=True"
-            )
-
-    def _check_tokens(self) -> None:
-        """Raises an error unless the stored tokens belong to this encoder and graph."""
         if self.tokens is None:
             return
         if self.graph is None:
@@ -228,14 +212,6 @@ class GraphReranker(Reranker):
                 f"{self.tokens!r} holds vectors of a graph's nodes: give the graph, too"
             )
         self.tokens.check(self.encoder, self.graph)
-
-    def _view(self) -> HtmlCard:
-        inputs: dict[str, Any] = {
-            "encoder": f"{self.encoder.name}, {self.encoder.dimension} dimensions",
-            "graph": "of each query's candidates" if self.graph is None else repr(self.graph),
-            "tokens": "not stored" if self.tokens is None else repr(self.tokens),
-        }
-        return HtmlCard(self._facts() | inputs | self._training_facts())
 
     def _explained(
         self, docno: str, graph: HeteroGraph | None
@@ -262,15 +238,8 @@ class GraphReranker(Reranker):
 
     def _checked(self, run: pd.DataFrame) -> pd.DataFrame:
         run = check_frame(run, self)
-        needed = ["query"] if self.graph is not None else ["query", "graph"]
-        try:
-            pt.validate.result_frame(run, extra_columns=needed, context=self)
-        except pt.validate.InputValidationError as error:
-            if "graph" in error.modes[0].missing_columns:
-                error.args = (
-                    f"{error.args[0]} There is no graph: put CandidateGraph() before, or give graph=.",
-                )
-            raise
+        needed = ["query"] if self.graph is not None else ["query", "graph"]  # by CandidateGraph
+        pt.validate.result_frame(run, extra_columns=needed, context=self)
         return run
 
     def _scores(
@@ -292,9 +261,10 @@ class GraphReranker(Reranker):
         groups = [np.arange(len(run))] if single else run.groupby(query).indices.values()
         for rows in progress(groups, len(groups), "query", verbose=self.verbose):
             batch = run.iloc[rows]
-            graph = self.graph if self.graph is not None else graph_of(batch)
+            graph: HeteroGraph = self.graph if single else batch["graph"].iloc[0]
             nodes = graph.nodes_of(batch["docno"].tolist())
-            yield QueryPassages(graph, self._tokens_of(graph), queries, query[rows], nodes, rows)
+            tokens = self._tokens_of(graph)
+            yield QueryPassages(graph, tokens, queries, query[rows], nodes, rows, {})
 
     def _write(self, folder: Path) -> dict[str, Any]:
         self.encoder.network.save(str(folder / "encoder"), create_model_card=False)
@@ -319,8 +289,3 @@ class GraphReranker(Reranker):
 
     def _digest(self) -> str:
         return self.encoder.fingerprint()
-
-
-def graph_of(rows: pd.DataFrame) -> HeteroGraph:
-    """The graph of a query's rows."""
-    return rows["graph"].iloc[0]

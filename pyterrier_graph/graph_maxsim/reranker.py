@@ -117,9 +117,6 @@ class GraphMaxSim(GraphReranker):
         )
         return f"GraphMaxSim({self.graph!r}, {self.encoder!r}, {{{weights}}})"
 
-    def _facts(self) -> dict[str, Any]:
-        return {"weights": self.weights or "none: plain MaxSim"}
-
     def _check(self) -> None:
         super()._check()
         self.weights = checked_weights(self.weights)
@@ -176,7 +173,7 @@ class GraphMaxSim(GraphReranker):
             A row per query token, with ``relation`` (``'own'`` for the passage), ``source`` (id of the node that
             has the match), ``text`` (the token matched), ``weight`` (of the relation), ``score`` (the share of the
             score: weight times similarity), ``token`` (of the query), ``position`` (place of the match among the tokens
-            of the node, -1 if the passage has none), ``similarity`` (cosine).
+            of the node), ``similarity`` (cosine).
         """
         graph, passage, tokens = self._explained(docno, graph)
         vectors = self.encoder.encode_queries([query])[0]  # (query tokens, d)
@@ -187,18 +184,15 @@ class GraphMaxSim(GraphReranker):
         states = tokens.states(nodes, vectors.device)
         row, position = states.row_index.cpu().numpy(), states.position.cpu().numpy()  # per token
         similarity = (vectors @ states.values.T).cpu().numpy()  # (query tokens, tokens)
-        if not len(states[0]):  # a passage without tokens matches with 0
-            row, position = np.insert(row, 0, 0), np.insert(position, 0, -1)
-            similarity = np.insert(similarity, 0, 0, axis=1)
         weight = np.repeat([*weights.values()], counts)[row]
         scores = weight.astype(np.float32) * similarity
         best = scores.argmax(1)  # (query tokens,)
-        pieces = [["", *self.encoder.tokens(text)] for text in tokens.texts(nodes)]
+        words = [self.encoder.tokens(text) for text in tokens.texts(nodes)]
         return pd.DataFrame(
             {
                 "relation": np.repeat([*weights], counts)[row[best]].astype(object),
                 "source": graph.ids_of(nodes[row[best]]),
-                "text": [pieces[row[token]][position[token] + 1] for token in best],
+                "text": [words[row[token]][position[token]] for token in best],
                 "weight": weight[best],
                 "score": scores.max(1),
                 "token": self.encoder.tokens(query, query=True),

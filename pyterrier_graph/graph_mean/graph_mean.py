@@ -149,9 +149,8 @@ class GraphMean(ContextualEncoder):
             qrels_va: Judgments for them.
         """
         topics, qrels = tuning_set(topics_or_res_tr, qrels_tr, topics_or_res_va, qrels_va)
-        with self._recorded():
-            options = check_training(self.training, Tuning)
-            self.weights = tuned_weights(self, topics, qrels, options.measure)
+        options = check_training(self.training, Tuning)
+        self.weights = tuned_weights(self, topics, qrels, options.measure)
         return self
 
     def _write(self, folder: Path) -> dict[str, Any]:

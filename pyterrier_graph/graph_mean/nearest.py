@@ -76,8 +76,8 @@ def write_codes(file: Path, vectors: np.ndarray) -> None:
 def read_codes(file: Path) -> Candidates | None:
     """Reads codes into memory; without FAISS there is a warning, and None.
 
-    Returns a function of vectors of queries and a number of results: per query, the numbers of at least that many
-    passages, ascending, whose codes are most similar.
+    Returns a function of vectors of queries and a number of results: per query, the numbers of passages, ascending,
+    whose codes are most similar, more than results as far as the searched lists have them.
     """
     faiss = _load_faiss(repr(str(file.parent)))
     try:
@@ -89,12 +89,16 @@ def read_codes(file: Path) -> Candidates | None:
 def best_of_candidates(
     queries: np.ndarray, vectors: np.ndarray, candidates: Candidates, k: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """As :func:`nearest`, among the candidates that :func:`read_codes` finds."""
-    shape = len(queries), min(k, len(vectors))
-    scores, rows = np.empty(shape, np.float32), np.empty(shape, np.int64)
-    for query, numbers in enumerate(candidates(queries, shape[1])):
+    """As :func:`nearest`, among the candidates that :func:`read_codes` finds; among all if these are too few."""
+    k = min(k, len(vectors))
+    scores, rows = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)
+    for query, numbers in enumerate(candidates(queries, k)):
+        if len(numbers) < k:
+            one = slice(query, query + 1)
+            scores[one], rows[one] = nearest(queries[one], vectors, k)
+            continue
         products = vectors[numbers] @ queries[query]
-        best = largest(products, shape[1])
+        best = largest(products, k)
         scores[query], rows[query] = products[best], numbers[best]
     return scores, rows
 

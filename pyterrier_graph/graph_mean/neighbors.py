@@ -22,7 +22,7 @@ from pyterrier_graph.graphs.context import check_graphs
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import SECTION_TYPE, HeteroGraph
 from pyterrier_graph.graphs.relations import QUERY_RELATIONS, RELEVANT, RETRIEVED
-from pyterrier_graph.storage.arrays import ids_of, numbers_of
+from pyterrier_graph.storage.arrays import ids_of, known_numbers_of, numbers_of
 from pyterrier_graph.storage.shards import Workers
 
 if TYPE_CHECKING:
@@ -146,10 +146,10 @@ class NeighborSampler:
         graph = self.query_graph if query_graph is None else query_graph
         if graph is not None and self.query_relations:
             rows = {name: graph.edges_of_passages(passages, name) for name in self.query_relations}
-            queries, indices = _distinct([row.indices for row in rows.values()])
-            batch = self._add_queries(batch, queries, graph, states)
-            for (name, row), sources in zip(rows.items(), indices, strict=True):
-                self._connect(batch, edge_type(name), row, sources, graph)
+            vectors = self.query_vectors if states is None else states
+            queries = self._connect(batch, QUERY, PASSAGE, rows, vectors.__getitem__, graph)
+            if states is None:
+                self._add_candidates(batch, queries, graph)
         if self.document_relations:
             self.initial.add_nodes(batch, passages, self.document_relations)
         return batch
@@ -158,38 +158,18 @@ class NeighborSampler:
         """Some queries, by number, with the passages that they aggregate from."""
         from torch_geometric.data import HeteroData
 
-        return self._add_queries(HeteroData(), queries, self.query_graph)
-
-    def _add_queries(
-        self,
-        batch: HeteroData,
-        queries: np.ndarray,
-        graph: QueryPassageGraph,
-        states: np.ndarray | None = None,
-    ) -> HeteroData:
-        """Adds queries and, unless their states are given, the passages that they aggregate from."""
-        vectors = self.query_vectors if states is None else states
-        batch[QUERY].x, batch[QUERY].n_id = map(torch.from_numpy, (vectors[queries], queries))
-        if self.two_hops and states is None:
-            retrieved = graph.edges_of_queries(queries, RETRIEVED)
-            candidates, (sources,) = _distinct([retrieved.indices])
-            batch[CANDIDATE].x = self.initial.vectors_of(candidates)
-            self._connect(batch, SECOND_HOP, retrieved, sources, graph)
+        batch = HeteroData()
+        batch[QUERY].x = torch.from_numpy(self.query_vectors[queries])
+        self._add_candidates(batch, queries, self.query_graph)
         return batch
 
-    def _connect(
-        self,
-        batch: HeteroData,
-        kind: tuple[str, str, str],
-        rows: CSR,
-        sources: np.ndarray,
-        graph: QueryPassageGraph,
+    def _add_candidates(
+        self, batch: HeteroData, queries: np.ndarray, graph: QueryPassageGraph
     ) -> None:
-        """Adds edges of the query graph with their features, if the network uses any."""
-        batch[kind].edge_index = _edge_index(rows, sources)
-        if self.edge_features:
-            features = graph.edge_features(kind[1])[rows.data["edges"]]
-            batch[kind].edge_attr = torch.from_numpy(features.astype(np.float32))
+        """Adds the passages that queries aggregate from, if they do."""
+        if self.two_hops:
+            rows = {RETRIEVED: graph.edges_of_queries(queries, RETRIEVED)}
+            self._connect(batch, CANDIDATE, QUERY, rows, self.initial.vectors_of, graph)
 
     def add_nodes(self, batch: HeteroData, passages: np.ndarray, relations: Sequence[str]) -> None:
         """Adds the nodes that passages reach along relations of the document graph, and have a vector."""
@@ -198,16 +178,38 @@ class NeighborSampler:
             position, reached = self.graph.neighbors(self.nodes[passages], name)
             has_vector = self.rows[reached] >= 0
             rows[name] = CSR.group(position[has_vector], reached[has_vector], len(passages))
-        nodes, indices = _distinct([row.indices for row in rows.values()])
+        self._connect(batch, NODE, PASSAGE, rows, self._vectors_of_nodes)
+
+    def _vectors_of_nodes(self, nodes: np.ndarray) -> np.ndarray:
+        """Vectors of passages and titles, shape (nodes, d)."""
         row = self.rows[nodes]
         is_passage = row < len(self)
         vectors = np.empty((len(nodes), self.dimension), dtype=np.float32)
         vectors[is_passage] = self.vectors[row[is_passage]]
         if not is_passage.all():
             vectors[~is_passage] = self.section_vectors[row[~is_passage] - len(self)]
-        batch[NODE].x, batch[NODE].n_id = torch.from_numpy(vectors), torch.from_numpy(nodes)
-        for (name, row), sources in zip(rows.items(), indices, strict=True):
-            batch[edge_type(name)].edge_index = _edge_index(row, sources)
+        return vectors
+
+    def _connect(
+        self,
+        batch: HeteroData,
+        source_type: str,
+        target_type: str,
+        rows: dict[str, CSR],
+        vectors_of: Callable[[np.ndarray], Any],
+        query_graph: QueryPassageGraph | None = None,
+    ) -> np.ndarray:
+        """Adds the sources of each relation, and edges with the features that the network uses; returns the sources."""
+        sources, indices = _distinct([row.indices for row in rows.values()])
+        batch[source_type].x = torch.as_tensor(vectors_of(sources))
+        batch[source_type].n_id = torch.from_numpy(sources)
+        for (name, row), index in zip(rows.items(), indices, strict=True):
+            edges = batch[source_type, name, target_type]
+            edges.edge_index = torch.from_numpy(np.stack([index, row.row_index]))  # (2, edges)
+            if self.edge_features and query_graph is not None:
+                features = query_graph.edge_features(name)[row.data["edges"]]
+                edges.edge_attr = torch.from_numpy(features.astype(np.float32))
+        return sources
 
     def texts_of_sources(self, batch: HeteroData, relation: str) -> tuple[list[str], list[str]]:
         """Ids and texts of the sources of a relation, by edge."""
@@ -282,12 +284,9 @@ class NeighborSampler:
         """Numbers of passages, -1 for unknown ones, shape (passages,)."""
         return numbers_of(self.docnos, docnos)
 
-    def known_numbers_of(self, docnos: Sequence[str]) -> np.ndarray:
+    def known_numbers_of(self, docnos: Sequence[str] | np.ndarray) -> np.ndarray:
         """Numbers of passages; raises KeyError if one is unknown."""
-        numbers = self.numbers_of(docnos)
-        if (numbers < 0).any():
-            raise KeyError(f"{docnos[int((numbers < 0).argmax())]!r} is not a passage of the index")
-        return numbers
+        return known_numbers_of(self.docnos, docnos)
 
     def _encoded(
         self, name: str, digest: str, count: int, texts: Callable[[np.ndarray], list[str]]
@@ -322,8 +321,3 @@ def _distinct(lists: Sequence[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]
     """The distinct numbers of some lists, ascending, and the lists as rows among them."""
     numbers, rows = np.unique(np.concatenate(lists), return_inverse=True)
     return numbers, np.split(rows.reshape(-1), np.cumsum([len(row) for row in lists])[:-1])
-
-
-def _edge_index(rows: CSR, sources: np.ndarray) -> Tensor:
-    """Edges from sources to the rows, shape (2, edges)."""
-    return torch.from_numpy(np.stack([sources, rows.row_index]))

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import chain, groupby
+from itertools import chain, groupby, islice
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ from pyterrier_graph.storage.arrays import (
     writing_ids,
 )
 
-BATCH = 1 << 14  # nodes that are added at once
+BATCH = 1024  # documents that are added at once
 WHOLE_DOCUMENT = -1  # the number of a passage, in a reference to the root section
 CODES = "codes.json"
 PASSAGES = "passages.npids"
@@ -300,10 +300,9 @@ def build(
     Memory holds a batch of documents, and all docnos, codes and edges.
     """
     with _DocumentWriter(folder) as writer:
-        documents = pt.tqdm(
-            documents, desc="reading documents", unit="doc", delay=1, disable=not verbose
-        )
-        for batch in _batches(documents):
+        progress = {"desc": "reading documents", "unit": "doc", "delay": 1}
+        remaining = iter(pt.tqdm(documents, disable=not verbose, **progress))
+        while batch := [*islice(remaining, BATCH)]:
             writer.add(batch)
         if not writer.num_passages:
             raise ValueError("a graph needs documents with passages, the corpus has none")
@@ -335,20 +334,6 @@ def build(
         "edges": {relation: counts[relation] for relation in relations},
         "unresolved": unresolved,
     }
-
-
-def _batches(documents: Iterable[StructuredDocument]) -> Iterator[list[StructuredDocument]]:
-    """Batches of documents with about ``BATCH`` nodes."""
-    batch: list[StructuredDocument] = []
-    nodes = 0
-    for document in documents:
-        batch.append(document)
-        nodes += len(document.nodes)
-        if nodes >= BATCH:
-            yield batch
-            batch, nodes = [], 0
-    if batch:
-        yield batch
 
 
 class _DocumentWriter(ExitStack):

@@ -266,8 +266,7 @@ class HeteroGraph(HtmlDisplay, ABC):
         """
         identifiers = list(identifiers)
         nodes = self.find(identifiers)
-        if (nodes < 0).any():
-            unknown = [identifiers[row] for row in np.flatnonzero(nodes < 0)]
+        if unknown := _unknown(identifiers, nodes):
             advice = "was the graph built from another corpus, or split in another way?"
             if (self.find_documents(unknown) >= 0).any():
                 advice = "documents are not nodes: put graph.passages() before"
@@ -320,8 +319,7 @@ class HeteroGraph(HtmlDisplay, ABC):
         """Document numbers by docno, shape (n,), int64; raises KeyError, which names up to three unknown docnos."""
         docnos = list(docnos)
         documents = self.find_documents(docnos)
-        if (documents < 0).any():
-            unknown = [docnos[row] for row in np.flatnonzero(documents < 0)]
+        if unknown := _unknown(docnos, documents):
             advice = "was the graph built from another corpus?"
             if any(split_passage_id(docno)[1] is not None for docno in unknown):
                 advice = "these are ids of passages, documents are needed: pt.text.max_passage() folds them"
@@ -452,6 +450,10 @@ def warn_of_missing_edges(graph: HeteroGraph, relations: Iterable[str]) -> None:
                 message = f"{path!r} has no effect: the graph has no {relation!r} edges"
                 warnings.warn(message, DataWarning, stacklevel=4)
                 break
+
+
+def _unknown(ids: list[str], numbers: np.ndarray) -> list[str]:
+    return [ids[row] for row in np.flatnonzero(numbers < 0)]
 
 
 def _steps(path: str) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,9 +13,7 @@ from pyterrier_graph.checks import DataWarning
 from pyterrier_graph.documents.document import PASSAGE_SEPARATOR
 from pyterrier_graph.storage.arrays import IDS_AT_ONCE, blocks, ids_of, numbers_of, some
 
-if TYPE_CHECKING:
-    from pyterrier_graph.graphs.hetero_graph import HeteroGraph
-
+HeteroGraph = Any  # of graphs.hetero_graph, which imports this module
 PASSAGE_NUMBER = rf"{PASSAGE_SEPARATOR}[0-9]+$"
 
 
@@ -89,7 +87,7 @@ def _in_ids(ids: Lookup, docnos: list[str]) -> Passages:
         passages = pd.Series(ids_of(ids, numbers), dtype=object)
         table = pd.DataFrame({"docno": documents_of(passages), "passage": passages})
         tables.append(table[table["docno"].isin(docnos)])
-    judged = pd.DataFrame({"docno": docnos, "row": np.arange(len(docnos))})
+    judged = pd.Series(docnos, dtype=object, name="docno").rename_axis("row").reset_index()
     table = judged.merge(pd.concat(tables), on="docno")
     known[table["row"]] = True
     return known, table["row"].to_numpy(), table["passage"].tolist()

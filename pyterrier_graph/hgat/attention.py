@@ -198,37 +198,18 @@ def plan_propagation(
     """
     unique, position = np.unique(np.asarray(targets, dtype=np.int64), return_inverse=True)
     depends = no_out or no_self  # whether states depend on the target
-    node, target = unique, np.full(len(unique), ALL_TARGETS)
-    if depends:
-        target = np.arange(len(unique))
-    states = _States(graph, unique, relations, layers if depends else 0)
+    states = _States(graph, unique, relations, layers if depends else 0, no_out, no_self)
+    node = unique
+    target = np.arange(len(unique)) if depends else np.full(len(unique), ALL_TARGETS)
     hops: list[Hop] = []
     for layer in range(layers, 0, -1):
         # What the states of the layer before depend on: the message of the target is missing (No out), or the state
         # of the target differs (No self). The difference spreads by one hop per layer.
         radius = (layer - 1 if no_out else layer - 2) if layer > 1 and depends else -1
-        target_node = np.where(target == ALL_TARGETS, -1, unique[target])
-        needed, rows = [states.number(node, target, radius)], []
-        for relation in relations:
-            row, neighbor = graph.neighbors(node, relation)
-            if no_out:  # Eq. 2: j != tgt
-                allowed = neighbor != target_node[row]
-                row, neighbor = row[allowed], neighbor[allowed]
-            rows.append(row)
-            needed.append(states.number(neighbor, target[row], radius))
-        numbers, index = np.unique(np.concatenate(needed), return_inverse=True)
-        previous, *sources = np.split(index, np.cumsum([*map(len, needed)])[:-1])
-        without_self = (node == target_node) & no_self
-        with_self = np.flatnonzero(~without_self)
-        ends = {SELF: (with_self, previous[with_self])}
-        ends |= dict(zip(relations, zip(rows, sources, strict=True), strict=True))
-        edges = {name: Edges.of(row, source) for name, (row, source) in ends.items() if len(row)}
-        hops.append(Hop(torch.from_numpy(previous), edges, torch.from_numpy(without_self)))
-        node, target = states.node_and_target(numbers)
+        hop, node, target = states.hop(node, target, radius)
+        hops.insert(0, hop)
     inputs = np.searchsorted(node, unique)[position]
-    return Propagation(
-        node, tuple(reversed(hops)), torch.from_numpy(position), torch.from_numpy(inputs)
-    )
+    return Propagation(node, tuple(hops), torch.from_numpy(position), torch.from_numpy(inputs))
 
 
 class _States:
@@ -238,8 +219,16 @@ class _States:
     """
 
     def __init__(
-        self, graph: HeteroGraph, targets: np.ndarray, relations: Sequence[str], hops: int
+        self,
+        graph: HeteroGraph,
+        targets: np.ndarray,
+        relations: Sequence[str],
+        hops: int,
+        no_out: bool,
+        no_self: bool,
     ) -> None:
+        self.graph, self.targets, self.relations = graph, targets, relations
+        self.no_out, self.no_self = no_out, no_self
         self.num_nodes = graph.num_nodes
         front = np.arange(len(targets)) * self.num_nodes + targets
         # by distance: sorted keys (target, node) of the nodes that a message of the target can reach
@@ -254,6 +243,29 @@ class _States:
             self.within.append(np.unique(np.concatenate(reached)))
             front = np.setdiff1d(self.within[-1], self.within[-2], assume_unique=True)
 
+    def hop(
+        self, node: np.ndarray, target: np.ndarray, radius: int
+    ) -> tuple[Hop, np.ndarray, np.ndarray]:
+        """The layer that computes states, and the nodes and targets of the states that it reads."""
+        target_node = np.where(target == ALL_TARGETS, -1, self.targets[target])
+        needed, rows = [self.number(node, target, radius)], []
+        for relation in self.relations:
+            row, neighbor = self.graph.neighbors(node, relation)
+            if self.no_out:  # Eq. 2: j != tgt
+                allowed = neighbor != target_node[row]
+                row, neighbor = row[allowed], neighbor[allowed]
+            rows.append(row)
+            needed.append(self.number(neighbor, target[row], radius))
+        numbers, index = np.unique(np.concatenate(needed), return_inverse=True)
+        previous, *sources = np.split(index, np.cumsum([*map(len, needed)])[:-1])
+        without_self = (node == target_node) & self.no_self
+        with_self = np.flatnonzero(~without_self)
+        ends = {SELF: (with_self, previous[with_self])}
+        ends |= dict(zip(self.relations, zip(rows, sources, strict=True), strict=True))
+        edges = {name: Edges.of(row, source) for name, (row, source) in ends.items() if len(row)}
+        hop = Hop(torch.from_numpy(previous), edges, torch.from_numpy(without_self))
+        return hop, numbers % self.num_nodes, numbers // self.num_nodes - 1
+
     def number(self, node: np.ndarray, target: np.ndarray, radius: int) -> np.ndarray:
         """The number of each node's state for its target (a position in the targets, or ``ALL_TARGETS``).
 
@@ -265,7 +277,3 @@ class _States:
         key = target * self.num_nodes + node
         near = within[np.minimum(np.searchsorted(within, key), len(within) - 1)] == key
         return np.where(near & (target != ALL_TARGETS), key + self.num_nodes, node)
-
-    def node_and_target(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The nodes and targets of states."""
-        return numbers % self.num_nodes, numbers // self.num_nodes - 1

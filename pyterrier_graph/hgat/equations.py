@@ -35,8 +35,7 @@ with Eq. 6, :func:`~pyterrier_graph.graph_maxsim.graph_reranker.maxsim`. Not in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -69,7 +68,7 @@ from pyterrier_graph.hgat.attention import (
     layer_along_edges,
     plan_propagation,
 )
-from pyterrier_graph.training.layers import layer_meta, make_layer
+from pyterrier_graph.training.layers import make_layer
 
 Variant = Literal["BASE", "NO", "LB", "NS", "NO_LB", "NO_NS", "LB_NS", "NO_LB_NS"]
 
@@ -150,14 +149,6 @@ class HGATConfig:
             "relations": None,
         }
         return cls(variant, **published | options)
-
-    def about(self, dimension: int) -> dict[str, Any]:
-        """The configuration as JSON, with class and arguments of the layers for ``dimension``."""
-        meta = asdict(replace(self, attention=None))
-        if self.attention is not None:
-            with torch.random.fork_rng():
-                meta["attention"] = layer_meta(make_layer(self.attention, dimension), dimension)
-        return meta
 
     @property
     def no_out(self) -> bool:
@@ -443,7 +434,7 @@ class HGAT(nn.Module):
         self.config, self.dimension, self.positions = config, dimension, positions
         self.relations = tuple(relations)
         layers = (HGATLayer(config, dimension, relations, positions) for _ in range(config.layers))
-        self.layers = cast(Iterable[HGATLayer], nn.ModuleList(layers))
+        self.layers = cast(Sequence[HGATLayer], nn.ModuleList(layers))
         self.alpha = nn.Parameter(torch.rand(())) if config.framework == "late" else None
         if self.alpha is not None and config.init == "identity":
             nn.init.zeros_(self.alpha)

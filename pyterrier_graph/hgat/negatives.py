@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_graph.checks import DataWarning
-from pyterrier_graph.graphs.csr import CSR, offsets
+from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 
 logger = logging.getLogger(__name__)
@@ -72,10 +72,8 @@ class NegativeSampler:
             nodes = graph.nodes_of(candidates["docno"].tolist())
             self._candidates = CSR.group(row, nodes, len(self.qids))
         if strategy in ("shared_codes", "mixed"):
-            self._codes = self._codes_of_queries(codes)
-            # number of documents in the lists of all codes before each pair of a query and a code
-            self._before = offsets(graph.code_documents.lengths[self._codes.indices])
-            if strategy == "mixed" and not self._before[-1]:
+            self._sharing = self._documents_sharing_codes(codes)
+            if strategy == "mixed" and not len(self._sharing.indices):
                 warnings.warn(
                     "negatives='mixed' draws from documents that share a code, but no training query or relevant "
                     "document has a code: all negatives are drawn by 'relevant_docs'",
@@ -111,7 +109,7 @@ class NegativeSampler:
     def _fill_mixed(self, negative: np.ndarray) -> None:
         # Each pair keeps its strategy when a draw is rejected. Otherwise, pairs would drift to the larger pool.
         by_document = self.random.random(len(negative)) < MIXED_RELEVANT_DOCS
-        has_codes = bool(self._before[-1])
+        has_codes = len(self._sharing.indices) > 0
         # In the second round, pairs without a negative try the other strategy.
         for first in (by_document, ~by_document):
             pools: dict[str, np.ndarray] = {
@@ -145,53 +143,22 @@ class NegativeSampler:
         elif strategy == "relevant_docs":
             document = self._relevant_documents.draw(query, random)
         else:
-            document = self._draw_sharing_code(query)
+            document = self._sharing.draw(query, random)
         return graph.document_passages.draw(document, random)
 
-    def _draw_sharing_code(self, query: np.ndarray) -> np.ndarray:
-        """Draws a document with one of the query's codes for each query; -1 if there is none.
-
-        A document is drawn from the concatenated lists of the query's codes, and accepted if the list is that of the
-        first code that it shares. So documents with several codes are not more likely, and no union is needed.
-        """
-        codes, listed = self._codes, self.graph.code_documents
-        start, end = self._before[codes.indptr[query]], self._before[codes.indptr[query + 1]]
-        documents = np.full(len(query), -1)
-        rows = np.flatnonzero(start < end)
-        while len(rows):
-            draw = self.random.integers(start[rows], end[rows])
-            pair = np.searchsorted(self._before, draw, side="right") - 1
-            code = codes.indices[pair]
-            document = listed.indices[listed.indptr[code] + draw - self._before[pair]]
-            document = document.astype(np.int64)
-            position, document_code = self.graph.document_codes.select(document)
-            of_query = np.isin(self._key(query[rows][position], document_code), self._code_keys)
-            earlier = (document_code < code[position]) & of_query
-            accepted = np.bincount(position[earlier], minlength=len(rows)) == 0
-            documents[rows[accepted]] = document[accepted]
-            rows = rows[~accepted]
-        return documents
-
-    def _key(self, query: np.ndarray, code: np.ndarray) -> np.ndarray:
-        return query * len(self.graph.code_names) + code
-
-    def _codes_of_queries(self, codes: Mapping[str, Collection[str]] | None) -> CSR:
-        """The codes of each query, or of its relevant documents, as positions in the graph's ``code_names``."""
+    def _documents_sharing_codes(self, codes: Mapping[str, Collection[str]] | None) -> CSR:
+        """The documents that share a code with each query or, without ``codes``, with its relevant documents."""
         if codes is None:
             position, number = self.graph.document_codes.select(self._relevant_documents.indices)
             row = self._relevant_documents.row_index[position]
         else:
-            number_of = {code: number for number, code in enumerate(self.graph.code_names)}
-            pairs = [
-                (row, number_of[code])
-                for row, qid in enumerate(self.qids)
-                for code in codes.get(qid, ())
-                if code in number_of
-            ]
-            row, number = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-        rows = CSR.distinct(row, number, len(self.qids))
-        self._code_keys = self._key(rows.row_index, rows.indices)
-        return rows
+            known = pd.Index(self.graph.code_names)
+            of_queries = [known.get_indexer([*codes.get(qid, ())]) for qid in self.qids]
+            row = np.repeat(np.arange(len(self.qids)), [*map(len, of_queries)])
+            number = np.concatenate(of_queries).astype(np.int64)
+            row, number = row[number >= 0], number[number >= 0]
+        position, documents = self.graph.code_documents.select(number)
+        return CSR.distinct(row[position], documents, len(self.qids))
 
     def _label_of(self, query: np.ndarray, node: np.ndarray) -> np.ndarray:
         key = query * self.graph.num_nodes + node

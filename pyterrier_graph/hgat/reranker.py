@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -37,21 +39,21 @@ from pyterrier_graph.graphs.hetero_graph import (
     paper_relations,
     warn_of_missing_edges,
 )
-from pyterrier_graph.graphs.relations import OWN, PAPER_RELATIONS
+from pyterrier_graph.graphs.relations import OWN, PAPER_RELATIONS, SELF
 from pyterrier_graph.hgat.attention import Propagation
 from pyterrier_graph.hgat.equations import HGAT, NEIGHBORHOOD, HGATConfig
 from pyterrier_graph.hgat.training import (
     Candidates,
     HGATTraining,
+    TripleCollator,
     copy_to_train,
     draw_triples,
     train_matches,
     train_on_triples,
 )
-from pyterrier_graph.storage.artifact import weights_sha256
+from pyterrier_graph.storage.artifact import frame_sha256, weights_sha256
 from pyterrier_graph.storage.shards import Workers
-from pyterrier_graph.training.layers import check_same_class, saved_layers
-from pyterrier_graph.training.model import ranked
+from pyterrier_graph.training.layers import check_same_class, layer_meta, saved_layers
 from pyterrier_graph.training.trainer import restored_on_error
 from pyterrier_graph.training.validation import JudgedRun, Validation
 
@@ -86,8 +88,8 @@ class HGATReranker(GraphReranker):
     By default, query tokens are also matched directly with the tokens of neighbors. From all candidates of a query,
     ``fit`` learns the importance of each query token, and of each relation for this token
     (:class:`~pyterrier_graph.hgat.equations.NeighborMatches`). ``training=HGATTraining(epochs=2)`` also trains the
-    layers, with pairwise softmax cross-entropy on triples <q, p+, p-> (Sect. 5.2.3); on eight collections this changed
-    nothing and took three to ten times as long. For ``negatives='shared_codes'`` or ``'mixed'``, the training queries
+    layers, on a document graph, with pairwise softmax cross-entropy on triples <q, p+, p-> (Sect. 5.2.3); on eight
+    collections this changed nothing and took three to ten times as long. For ``negatives='shared_codes'`` or ``'mixed'``, the training queries
     may have a column ``codes``. An encoder that learns is a copy: the caller's encoder stays unchanged, and stored
     tokens are no longer used.
 
@@ -115,8 +117,6 @@ class HGATReranker(GraphReranker):
     TRAINING = HGATTraining
     WRITTEN = ()
     KEEP_WEIGHTS = GraphReranker.KEEP_WEIGHTS | {"contextualized", "batch_size"}
-
-    _contextualized: TokenStore | None = None
 
     def __init__(
         self,
@@ -148,49 +148,30 @@ class HGATReranker(GraphReranker):
         with torch.random.fork_rng():
             torch.manual_seed(config.seed)
             self.network = HGAT(config, relations=self.relations, **shape).eval().to(self._device)
-        self._check()
         self.contextualized = contextualized
+        self._check()
         if graph is not None and config.relations not in (NEIGHBORHOOD, paper_relations(graph)):
             warn_of_missing_edges(graph, relations)
 
     def __repr__(self) -> str:
         return f"HGATReranker({self.graph!r}, {self.encoder!r}, {self.config.name})"
 
-    def _facts(self) -> dict[str, Any]:
-        return {
-            "model": f"{self.config.name}, layers: {self.config.layers}, heads: {self.config.heads}",
-            "relations": self.relations,
-            "contextualized": "no" if self.contextualized is None else repr(self.contextualized),
-        }
-
-    @property
-    def contextualized(self) -> TokenStore | None:
-        """Stored representations of all passages. Setting a store of other passages or weights raises ValueError."""
-        return self._contextualized
-
-    @contextualized.setter
-    def contextualized(self, store: TokenStore | None) -> None:
-        if store is not None:
-            self._check_passages(store)
-            model = self._digest(), self._with_titles
-            if (store.meta.get("model_sha256"), store.meta.get("titles")) != model:
-                raise ValueError(
-                    f"{store!r} was computed with other weights or titles: contextualize again"
-                )
-        self._contextualized = store
-
-    def _check_passages(self, store: TokenStore) -> None:
-        if self.graph is None or store.meta.get("graph_sha256") != self.graph.fingerprint():
-            raise ValueError(
-                f"{store!r} holds representations of other passages than those of {self.graph!r}"
-            )
-
     def _check(self) -> None:
         super()._check()
         if self.graph is not None:
             check_relations(self.graph, (*self.relations, *(self.config.matches or ())))
-        if self.contextualized is not None:
-            self._check_passages(self.contextualized)
+        store = self.contextualized
+        if store is None:
+            return
+        if self.graph is None or store.meta.get("graph_sha256") != self.graph.fingerprint():
+            raise ValueError(
+                f"{store!r} holds representations of other passages than those of {self.graph!r}"
+            )
+        model = self._digest(), self._with_titles
+        if (store.meta.get("model_sha256"), store.meta.get("titles")) != model:
+            raise ValueError(
+                f"{store!r} was computed with other weights or titles: contextualize again"
+            )
 
     def _score(self, work: QueryPassages) -> np.ndarray:
         scores = np.zeros(len(work.rows))
@@ -199,43 +180,51 @@ class HGATReranker(GraphReranker):
                 scores[batch.rows] = self.network.score(*batch[1:]).cpu().numpy()
         return scores
 
-    def _batches(self, work: QueryPassages) -> Iterator[PassageBatch]:
+    def _batches(self, work: QueryPassages, *, by_query: bool = False) -> Iterator[PassageBatch]:
         """Represents the passages in their context, in batches of one query each."""
         queries = work.queries.to(self._device)
-        if self.contextualized is not None or self.network.unchanged():
+        if by_query or self.contextualized is not None or self.network.unchanged():
             groups = rows_of_each(work.query)
         else:  # each representation is computed once, for all queries
             _, position = np.unique(work.node, return_inverse=True)
             groups = rows_of_each(position // self.batch_size)
-        matches = self.network.matches
         for group in progress(groups, len(groups), "batch", verbose=self.verbose):
+            group = group[np.argsort(work.node[group], kind="stable")]
             nodes, position = np.unique(work.node[group], return_inverse=True)
             with torch.inference_mode(), precision(self.dtype, self._device):
                 content, in_context = self._in_context(work.graph, work.tokens, nodes)
             for members in rows_of_each(work.query[group]):
-                rows, passages = group[members], position[members]
-                query, neighbors = queries[work.query[rows[0]]], None
-                index = torch.from_numpy(passages).to(self._device)
+                rows = group[members]
+                query = queries[work.query[rows[0]]]
+                index = torch.from_numpy(position[members]).to(self._device)
                 with torch.inference_mode():
-                    if matches is not None:
-                        _, neighbors = best_matches(
-                            work, query, nodes[passages], matches.relations, own=False
-                        )
-                    states = content.select(index), in_context.select(index)
+                    neighbors = self._matches(work, query, rows)
+                    context = in_context.select(index)
+                    own = context if content is in_context else content.select(index)
                 # outside of inference mode, which would last beyond the yield
-                yield PassageBatch(rows, query, *states, neighbors)
+                yield PassageBatch(rows, query, own, context, neighbors)
+
+    def _matches(self, work: QueryPassages, query: Tensor, rows: np.ndarray) -> Tensor | None:
+        """The best direct matches of one query; they do not change while layers learn, so ``work`` keeps them."""
+        if self.network.matches is None:
+            return None
+        key, relations = rows.tobytes(), self.network.matches.relations
+        if key not in work.matches:
+            work.matches[key] = best_matches(work, query, work.node[rows], relations, own=False)[1]
+        return work.matches[key]
 
     def _in_context(
         self, graph: HeteroGraph, tokens: TokenStore | GraphTokens, nodes: np.ndarray
     ) -> tuple[TokenStates, TokenStates]:
-        """Token vectors of passages as encoded, which only the late framework needs, and in context."""
-        if self.contextualized is None:
-            propagation = send_to_device(self.network.plan(graph, nodes), self._device)
-            inputs = tokens.states(propagation.nodes, self._device)
-            return inputs.select(propagation.inputs), self.network(inputs, propagation)
-        in_context = self.contextualized.states(nodes, self._device)
+        """Token vectors of passages as encoded (in the late framework, else in context, too), and in context."""
         late = self.config.framework == "late"
-        return tokens.states(nodes, self._device) if late else in_context, in_context
+        if self.contextualized is not None:
+            in_context = self.contextualized.states(nodes, self._device)
+            return tokens.states(nodes, self._device) if late else in_context, in_context
+        propagation = send_to_device(self.network.plan(graph, nodes), self._device)
+        inputs = tokens.states(propagation.nodes, self._device)
+        in_context = self.network(inputs, propagation)
+        return inputs.select(propagation.inputs) if late else in_context, in_context
 
     # --- training
 
@@ -245,24 +234,16 @@ class HGATReranker(GraphReranker):
             train_layers = self.network.matches is None or options.encoder_learning_rate is not None
             options = replace(options, epochs=EPOCHS if train_layers else 0)
         measure = None if validation is None else Validation(validation, options.measure)
-        identity = {  # of this training, for checkpoints
-            "config": json.loads(json.dumps(self._config_meta())),
-            "weights at the start": self._digest() if self.training_log else "untrained",
-        }
         with restored_on_error(self.network):
-            log = self._learn_matches(training, measure, options, identity)
+            log = self._learn_matches(training, measure, options)
             if options.epochs:
                 last = {name: log[-1][name] if log else 0 for name in ("epoch", "step")}
-                for entry in self._learn_layers(training, measure, options, identity):
+                for entry in self._learn_layers(training, measure, options):
                     log.append(entry | {name: entry[name] + last[name] for name in last})
         self.training_log, self.contextualized = log, None  # a store has the old weights
 
     def _learn_matches(
-        self,
-        training: JudgedRun,
-        measure: Validation | None,
-        options: HGATTraining,
-        identity: dict[str, Any],
+        self, training: JudgedRun, measure: Validation | None, options: HGATTraining
     ) -> list[dict[str, float]]:
         """Trains the weights of direct matches, if there are any, and returns the log."""
         matches = self.network.matches
@@ -281,13 +262,10 @@ class HGATReranker(GraphReranker):
                 lists.append((*candidates[1:], relevant))
         if not lists:
             return []
-        texts = run[["qid", "query", "docno"]].to_csv(index=False).encode()
-        identity = identity | {
-            "encoder": self.encoder.fingerprint(),
-            "training candidates": hashlib.sha256(texts + labels.tobytes()).hexdigest(),
-        }
+        examples = run[["qid", "query", "docno"]].assign(label=labels)
         validate = None if measure is None else self._measured_matches(measure)
-        return train_matches(matches, lists, options, **self._trainer_arguments(validate, identity))
+        about = self._run(validate, {"training candidates": frame_sha256(examples)})
+        return train_matches(matches, lists, options, about)
 
     def _measured_matches(self, measure: Validation) -> Callable[[], np.ndarray]:
         """Returns a function that measures the present weights of direct matches."""
@@ -307,79 +285,39 @@ class HGATReranker(GraphReranker):
         """The best matches of each query's candidates; the weights of direct matches do not change them."""
         candidates = []
         for work in self._work(run):
-            batches: dict[int, list[Candidates]] = {}
-            for batch in self._batches(work):
+            for batch in self._batches(work, by_query=True):
                 with torch.inference_mode():
                     own = token_maxima(batch.query, batch.in_context)
                 assert batch.neighbors is not None
                 tensors = (tensor.cpu().clone() for tensor in (batch.query, own, batch.neighbors))
-                matches = Candidates(work.rows[batch.rows], *tensors)
-                batches.setdefault(work.query[batch.rows[0]], []).append(matches)
-            for of_query in batches.values():
-                rows, (query, *_), own, neighbors = zip(*of_query, strict=True)
-                candidates.append(
-                    Candidates(np.concatenate(rows), query, torch.cat(own), torch.cat(neighbors))
-                )
+                candidates.append(Candidates(work.rows[batch.rows], *tensors))
         return candidates
 
     def _learn_layers(
-        self,
-        training: JudgedRun,
-        measure: Validation | None,
-        options: HGATTraining,
-        identity: dict[str, Any],
+        self, training: JudgedRun, measure: Validation | None, options: HGATTraining
     ) -> list[dict[str, float]]:
         """Trains the layers, and the encoder if it learns, on triples, and returns the log."""
-        learned = options.encoder_learning_rate is not None
-        validate = None if measure is None else self._measured_layers(measure, learned=learned)
-        queries, graphs, triples = draw_triples(training, options)
-        encoder = self.encoder
-        if learned:
-            encoder = copy_to_train(encoder, options.frozen_encoder_layers)
+        queries, triples = draw_triples(training, options)
+        model = copy.copy(self)  # with the same network
+        model.contextualized = None  # of the weights that now change
+        learns = options.encoder_learning_rate is not None
+        if learns:  # stored tokens are the original encoder's
+            model.encoder = copy_to_train(self.encoder, options.frozen_encoder_layers)
+            model.titles, model.tokens, model._keep_tokens = self._with_titles, None, False
+        validate = None
+        if measure is not None:
+            work = None if learns else [*model._work(measure.run)]
+            validate = lambda: measure.per_query(model._scores(measure.run, work))  # noqa: E731
+        assert self.graph is not None
+        tokens, encoder = model._tokens_of(self.graph), None if learns else model.encoder
+        collator = TripleCollator(self.network, self.graph, tokens, queries, encoder)
         digest = hashlib.sha256(json.dumps(queries).encode() + triples.tobytes()).hexdigest()
-        identity = identity | {  # checkpoints contain the weights of an encoder that learns
-            "encoder": encoder.name if learned else encoder.fingerprint(),
-            "training triples": digest,
-        }
-        names = ("encoder", "config", "titles", "tokens", "_contextualized")
-        before = {name: getattr(self, name) for name in names}
-        self.contextualized = None  # of the weights that now change
-        if learned:  # stored tokens are those of the original encoder
-            self.encoder, self.titles, self.tokens = encoder, self._with_titles, None
+        run = self._run(validate, {"training triples": digest})
+        log = train_on_triples(self.network, model.encoder, collator, triples, options, run)
+        if learns:
+            self.encoder, self.titles, self.tokens = model.encoder, model.titles, None
             self.config = replace(self.config, titles=self.titles)
-        try:
-            self._keep_tokens = not learned
-            tokens = [(graph, self._tokens_of(graph)) for graph in graphs]
-            run = self._trainer_arguments(validate, identity)
-            return train_on_triples(self.network, encoder, tokens, queries, triples, options, **run)
-        except BaseException:  # the trainer has given the network its weights back
-            self.__dict__.update(before)
-            raise
-        finally:
-            del self._keep_tokens  # the class attribute is True
-
-    def _measured_layers(self, measure: Validation, *, learned: bool) -> Callable[[], np.ndarray]:
-        """Returns a function that measures the present network. Queries are encoded once, unless the encoder learns."""
-        work = None if learned else [*self._work(measure.run)]
-
-        def measured() -> np.ndarray:
-            scores = self._scores(measure.run, work)
-            return measure.per_query(ranked(measure.run, scores, self)["score"])
-
-        return measured
-
-    def _trainer_arguments(
-        self, validate: Callable[[], np.ndarray] | None, identity: dict[str, Any]
-    ) -> dict[str, Any]:
-        """Arguments of the trainer besides the options."""
-        return {
-            "validate": validate,
-            "identity": identity,
-            "device": self._device,
-            "dtype": self.dtype,
-            "verbose": self.verbose,
-            "random_start": self.random_start,
-        }
+        return log
 
     # --- representations and explanations
 
@@ -401,38 +339,36 @@ class HGATReranker(GraphReranker):
             raise ValueError(
                 "only the passages of a document graph can be contextualized in advance"
             )
-        graph, tokens = self.graph, self._tokens_of(self.graph)
-
-        def states_of(nodes: np.ndarray) -> TokenStates:
-            is_passage = graph.node_type[nodes] == PASSAGE_TYPE
-            passages = nodes[is_passage]
-            with torch.inference_mode(), precision(self.dtype, self._device):
-                chunks = np.array_split(passages, max(1, -(-len(passages) // self.batch_size)))
-                states = [self._in_context(graph, tokens, chunk)[1] for chunk in chunks]
-            lengths = torch.zeros(len(nodes), dtype=torch.long)  # 0 for sections
-            lengths[torch.from_numpy(is_passage)] = torch.cat([s.lengths.cpu() for s in states])
-            return TokenStates(torch.cat([s.values.cpu() for s in states]), offsets(lengths))
-
         meta = {
             "encoder": self.encoder.name,
             "model": self.config.name,
             "model_sha256": self._digest(),
-            "graph_sha256": graph.fingerprint(),
+            "graph_sha256": self.graph.fingerprint(),
             "titles": self._with_titles,
             "dtype": dtype_name(self.dtype, self._device),
         }
         return TokenStore(path, verbose=self.verbose).write(
-            states_of,
-            graph.num_nodes,
+            partial(self._states_of, self.graph, self._tokens_of(self.graph)),
+            self.graph.num_nodes,
             self.network.dimension,
             meta,
-            identity={
-                "encoder_sha256": self.encoder.fingerprint(),
-                "batch_size": self.batch_size,
-            },
+            identity={"batch_size": self.batch_size},
             task="contextualizing",
             workers=workers,
         )
+
+    def _states_of(
+        self, graph: HeteroGraph, tokens: TokenStore | GraphTokens, nodes: np.ndarray
+    ) -> TokenStates:
+        """Representations of the passages among some nodes; sections have none."""
+        is_passage = graph.node_type[nodes] == PASSAGE_TYPE
+        passages = nodes[is_passage]
+        with torch.inference_mode(), precision(self.dtype, self._device):
+            chunks = np.array_split(passages, max(1, -(-len(passages) // self.batch_size)))
+            states = [self._in_context(graph, tokens, chunk)[1] for chunk in chunks]
+        lengths = torch.zeros(len(nodes), dtype=torch.long)
+        lengths[torch.from_numpy(is_passage)] = torch.cat([s.lengths.cpu() for s in states])
+        return TokenStates(torch.cat([s.values.cpu() for s in states]), offsets(lengths))
 
     def relation_weights(self) -> pd.DataFrame:
         """Importance of each relation per layer (the paper's Table 6); columns add up to 1, SELF included."""
@@ -509,11 +445,16 @@ class HGATReranker(GraphReranker):
         check_same_class(reranker._config_meta()["attention"], layer, "config")
         reranker.network.load_state_dict(load_file(folder / WEIGHTS))
         reranker.contextualized = contextualized
+        reranker._check()
         return reranker
 
     def _config_meta(self) -> dict[str, Any]:
-        """The configuration as JSON."""
-        return self.config.about(self.encoder.dimension)
+        """The configuration as JSON, with class and arguments of the layers."""
+        meta = asdict(replace(self.config, attention=None))
+        if self.config.attention is not None:
+            attention = self.network.layers[0].attention[SELF]
+            meta["attention"] = layer_meta(attention.layer, self.encoder.dimension)
+        return meta
 
     def _digest(self) -> str:
         return weights_sha256(

@@ -21,12 +21,11 @@ the paper, learn from all candidates of a query at once, with the softmax cross-
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
-import pandas as pd
 import pydantic
 import torch
 from accelerate.utils import send_to_device
@@ -38,11 +37,11 @@ from torch.utils.data import Dataset
 from pyterrier_graph.checks import query_texts
 from pyterrier_graph.configuration import STRICT
 from pyterrier_graph.encoders.token_encoder import TokenEncoder, TokenStates
-from pyterrier_graph.graph_maxsim.graph_reranker import graph_of
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.hgat.attention import Propagation
 from pyterrier_graph.hgat.equations import HGAT, NeighborMatches
 from pyterrier_graph.hgat.negatives import NegativeSampler, Strategy
+from pyterrier_graph.training.model import Run
 from pyterrier_graph.training.trainer import HeadOptions, train
 from pyterrier_graph.training.validation import JudgedRun
 
@@ -106,69 +105,39 @@ class HGATTraining(HeadOptions):
         return cls(**published | options)
 
 
-def draw_triples(
-    training: JudgedRun, options: HGATTraining
-) -> tuple[list[str], list[HeteroGraph], np.ndarray]:
-    """Draws triples from judged passages of the document graph, or of each query's candidate graph.
+def draw_triples(training: JudgedRun, options: HGATTraining) -> tuple[list[str], np.ndarray]:
+    """Draws triples from judged passages of the document graph.
 
     Returns:
-        The texts of the queries, the graphs, and the triples: positions of graph and query, and nodes of p+ and p-;
-        shape (triples, 4).
+        The texts of the queries, and the triples: positions of queries, and nodes of p+ and p-; shape (triples, 3).
     """
-    run = training.rows
-    if training.graph is not None:
-        sources = [(training.graph, training.passage_qrels(), run)]
-    elif options.negatives == "candidates":
-        sources = [*_learnable(training)]
-    else:
-        advice = "use HGATTraining(negatives='candidates')"
+    run, graph = training.rows, training.graph
+    if graph is None:
         raise ValueError(
-            f"without a document graph, negatives are each query's own passages: {advice}"
-        )
-    if not sources:
-        raise ValueError(
-            "no training query has both a relevant passage among its own and one that is judged lower"
+            "layers are trained on a document graph: give graph=, or use HGATTraining(epochs=0)"
         )
     texts, codes = query_texts(run), None
     if "codes" in run.columns:
         codes = run.drop_duplicates("qid").set_index("qid")["codes"].to_dict()
-    draws = []
-    for number, (graph, qrels, candidates) in enumerate(sources):
-        sampler = NegativeSampler(
-            graph,
-            qrels,
-            options.negatives,
-            candidates=candidates,
-            codes=codes,
-            seed=options.seed + number,
-        )
-        for _ in range(options.repeats):
-            query, positive, negative = sampler.sample().T  # each (triples of this graph,)
-            query = texts.index.get_indexer(sampler.qids[query])
-            draws.append(np.column_stack([np.full_like(query, number), query, positive, negative]))
-    triples = np.concatenate(draws)
+    sampler = NegativeSampler(
+        graph,
+        training.passage_qrels(),
+        options.negatives,
+        candidates=run,
+        codes=codes,
+        seed=options.seed,
+    )
+    triples = np.concatenate([sampler.sample() for _ in range(options.repeats)])
+    triples[:, 0] = texts.index.get_indexer(sampler.qids[triples[:, 0]])
     if options.max_triples is not None and options.max_triples < len(triples):
         random = np.random.default_rng(options.seed)
         triples = random.choice(triples, options.max_triples, replace=False)
-    return texts.tolist(), [graph for graph, *_ in sources], triples
-
-
-def _learnable(training: JudgedRun) -> Iterator[tuple[HeteroGraph, pd.DataFrame, pd.DataFrame]]:
-    """Graph, judgments and candidates of each query whose candidates are not all equally relevant."""
-    run = training.rows.assign(label=training.labels)
-    for rows in run.groupby("qid", sort=False).indices.values():
-        candidates = run.iloc[rows].drop_duplicates("docno")
-        if candidates["label"].max() > max(candidates["label"].min(), 0):
-            yield graph_of(candidates), candidates, candidates
-
-
-Graphs = Sequence[tuple[HeteroGraph, Any]]
-"""Graphs with the TokenStore or GraphTokens of their nodes."""
+    return texts.tolist(), triples
 
 
 @dataclass(frozen=True)
 class TripleBatch:
-    """Triples of a batch that share a graph. Queries and inputs are token vectors, or texts if the encoder learns."""
+    """Triples of a batch. Queries and inputs are token vectors, or texts if the encoder learns."""
 
     queries: TokenStates | list[str]
     inputs: TokenStates | list[str]  # of the nodes of the propagation
@@ -179,32 +148,34 @@ class TripleBatch:
 class TripleCollator:
     """Makes batches of triples: plans the states that their passages need, and collects the inputs.
 
-    Without ``encoder``, batches have texts, because the encoder learns.
+    ``tokens`` are a TokenStore or GraphTokens. Without ``encoder``, which then learns, batches have texts.
     """
 
     def __init__(
-        self, hgat: HGAT, graphs: Graphs, queries: Sequence[str], encoder: TokenEncoder | None
+        self,
+        hgat: HGAT,
+        graph: HeteroGraph,
+        tokens: Any,
+        queries: Sequence[str],
+        encoder: TokenEncoder | None,
     ) -> None:
-        self.hgat, self.graphs, self.queries = hgat, graphs, queries
+        self.hgat, self.graph, self.tokens, self.queries = hgat, graph, tokens, queries
         self.encoded = None if encoder is None else encoder.encode_queries(queries).to("cpu")
 
-    def __call__(self, triples: Sequence[np.ndarray]) -> dict[str, list[TripleBatch]]:
+    def __call__(self, triples: Sequence[np.ndarray]) -> dict[str, TripleBatch]:
         """Returns the arguments of :meth:`TripleModel.forward`."""
-        batch = np.stack(triples)  # (triples, 4)
-        graphs = dict.fromkeys(batch[:, 0])
-        return {"groups": [self._group(graph, batch[batch[:, 0] == graph]) for graph in graphs]}
-
-    def _group(self, number: int, rows: np.ndarray) -> TripleBatch:
-        graph, tokens = self.graphs[number]
-        queries, query = np.unique(rows[:, 1], return_inverse=True)
-        passages, passage = np.unique(rows[:, 2:], return_inverse=True)
-        propagation = self.hgat.plan(graph, passages, complete=True)
-        triples = torch.from_numpy(np.column_stack([query, passage.reshape(-1, 2)]))
+        rows = np.stack(triples)  # (triples, 3)
+        queries, query = np.unique(rows[:, 0], return_inverse=True)
+        passages, passage = np.unique(rows[:, 1:], return_inverse=True)
+        plan = self.hgat.plan(self.graph, passages, complete=True)
+        places = torch.from_numpy(np.column_stack([query, passage.reshape(-1, 2)]))
         if self.encoded is None:
             texts = [self.queries[query] for query in queries]
-            return TripleBatch(texts, tokens.texts(propagation.nodes), propagation, triples)
-        encoded = self.encoded.select(torch.from_numpy(queries))
-        return TripleBatch(encoded, tokens.states(propagation.nodes), propagation, triples)
+            batch = TripleBatch(texts, self.tokens.texts(plan.nodes), plan, places)
+        else:
+            encoded = self.encoded.select(torch.from_numpy(queries))
+            batch = TripleBatch(encoded, self.tokens.states(plan.nodes), plan, places)
+        return {"batch": batch}
 
 
 class TripleModel(nn.Module):
@@ -215,25 +186,24 @@ class TripleModel(nn.Module):
         self.hgat, self.encoder = hgat, encoder
         self.network = encoder.network if encoder is not None else None
 
-    def forward(self, groups: list[TripleBatch]) -> dict[str, Tensor]:
+    def forward(self, batch: TripleBatch) -> dict[str, Tensor]:
         """Mean pairwise softmax cross-entropy over the scores of p+ and p-."""
-        scores = torch.cat([self._scores(group) for group in groups])  # (triples, 2)
+        scores = self._scores(batch)  # (triples, 2)
         first = torch.zeros(len(scores), dtype=torch.long, device=scores.device)
         return {"loss": functional.cross_entropy(scores.float(), first)}
 
-    def _encoded(self, group: TripleBatch, device: torch.device) -> tuple[TokenStates, TokenStates]:
-        queries, inputs = cast(Any, group.queries), cast(Any, group.inputs)
-        if self.encoder is None:
-            return queries.to(device), inputs.to(device)
-        return self.encoder.forward_queries(queries), self.encoder.forward_passages(inputs)
-
-    def _scores(self, group: TripleBatch) -> Tensor:
+    def _scores(self, batch: TripleBatch) -> Tensor:
         device = next(self.hgat.parameters()).device
-        queries, inputs = self._encoded(group, device)
-        propagation = send_to_device(group.propagation, device)
+        queries, inputs = cast(Any, batch.queries), cast(Any, batch.inputs)
+        if self.encoder is None:
+            queries, inputs = queries.to(device), inputs.to(device)
+        else:
+            queries = self.encoder.forward_queries(queries)
+            inputs = self.encoder.forward_passages(inputs)
+        propagation = send_to_device(batch.propagation, device)
         in_context, content = self.hgat(inputs, propagation), inputs.select(propagation.inputs)
         matches, scores = self.hgat.matches, []
-        for query, *passages in group.triples.tolist():
+        for query, *passages in batch.triples.tolist():
             pair, vectors = torch.tensor(passages, device=device), queries[query]
             neighbors = None
             if matches is not None:
@@ -276,7 +246,7 @@ def train_matches(
     matches: NeighborMatches,
     lists: Sequence[tuple[Tensor, ...]],
     options: HGATTraining,
-    **arguments: Any,
+    run: Run,
 ) -> list[dict[str, float]]:
     """Trains the weights of direct matches in place; ``lists`` are the input of :class:`MatchModel`."""
     folder = options.output_dir and f"{options.output_dir}/matches"
@@ -284,40 +254,31 @@ def train_matches(
     model = MatchModel(matches)
     rates = [([*model.parameters()], options.match_learning_rate)]
     collate = lambda batch: {"lists": batch}  # noqa: E731
-    return train(model, cast(Dataset, lists), collate, options, rates=rates, **arguments)
+    return train(model, cast(Dataset, lists), collate, options, run, rates=rates)
 
 
 def train_on_triples(
     hgat: HGAT,
     encoder: TokenEncoder,
-    graphs: Graphs,
-    queries: Sequence[str],
+    collator: TripleCollator,
     triples: np.ndarray,
     options: HGATTraining,
-    **arguments: Any,
+    run: Run,
 ) -> list[dict[str, float]]:
-    """Trains an HGAT in place, and the encoder if ``options.encoder_learning_rate`` is set.
-
-    :func:`draw_triples` returns ``queries`` and ``triples``. :func:`pyterrier_graph.training.trainer.train` describes
-    further arguments and the log.
-    """
-    scalars = hgat.scalars()
+    """Trains an HGAT in place, and the encoder if ``options.encoder_learning_rate`` is set."""
+    scalars, scalar_rate = hgat.scalars(), options.scalar_learning_rate
     ids = {id(scalar) for scalar in scalars}
     matrices = [w for layer in hgat.layers for w in layer.parameters() if id(w) not in ids]
-    scalar_rate = options.scalar_learning_rate
     rates = [
         (matrices, options.learning_rate),
         (scalars, options.learning_rate if scalar_rate is None else scalar_rate),
     ]
-    if options.encoder_learning_rate is None:
-        model = TripleModel(hgat)
-        collator = TripleCollator(hgat, graphs, queries, encoder)
-    else:
-        learning = [p for p in encoder.network.parameters() if p.requires_grad]
-        rates.append((learning, options.encoder_learning_rate))
+    model = TripleModel(hgat)
+    if options.encoder_learning_rate is not None:
+        weights = [p for p in encoder.network.parameters() if p.requires_grad]
+        rates.append((weights, options.encoder_learning_rate))
         model = TripleModel(hgat, encoder)
-        collator = TripleCollator(hgat, graphs, queries, None)
-    return train(model, cast(Dataset, triples), collator, options, rates=rates, **arguments)
+    return train(model, cast(Dataset, triples), collator, options, run, rates=rates)
 
 
 def copy_to_train(encoder: TokenEncoder, frozen: int) -> TokenEncoder:

@@ -1,6 +1,5 @@
 """CrossEncoderReranker: a cross-encoder in a pipeline, and the base of rerankers of query-document pairs."""
 
-import hashlib
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -30,7 +29,6 @@ from pyterrier_graph.encoders.checkpoints import (
     score_in_full_precision,
 )
 from pyterrier_graph.encoders.names import checkpoint_name, resolve
-from pyterrier_graph.html import HtmlCard
 from pyterrier_graph.lgre.training import (
     Batch,
     CrossEncoderTraining,
@@ -41,6 +39,7 @@ from pyterrier_graph.lgre.training import (
     pair_logits,
     tokenize_pairs,
 )
+from pyterrier_graph.storage.artifact import frame_sha256
 from pyterrier_graph.training.model import Reranker
 from pyterrier_graph.training.trainer import train
 from pyterrier_graph.training.validation import JudgedRun, Validation
@@ -78,10 +77,6 @@ class TextReranker(Reranker):
         with loading(self.encoder):
             self.tokenizer = AutoTokenizer.from_pretrained(self.checkpoint, padding_side="right")
             shape = AutoConfig.from_pretrained(self.checkpoint)
-        if not self.tokenizer.is_fast:
-            raise ValueError(
-                f"{self.encoder!r} needs a fast tokenizer, which separates tokens of query and document"
-            )
         limit = min(self.tokenizer.model_max_length, positions_of(shape) or max_tokens)
         if max_tokens > limit:
             raise ValueError(
@@ -94,17 +89,6 @@ class TextReranker(Reranker):
     @abstractmethod
     def _scores_of(self, batch: Batch) -> Tensor:
         """Scores of tokenized pairs, shape (pairs,)."""
-
-    def _shape(self) -> dict[str, Any]:
-        """The options that distinguish this network from others with the same checkpoint."""
-        return {}
-
-    def _view(self) -> HtmlCard:
-        sizes = {
-            "checkpoint": checkpoint_name(self.encoder),
-            "reads": f"{self.max_tokens} tokens of query and {self.text_field!r} together",
-        }
-        return HtmlCard(sizes | self._training_facts())
 
     def _checked(self, run: pd.DataFrame) -> pd.DataFrame:
         run = check_frame(run, self, numbers=("rank",))
@@ -122,15 +106,10 @@ class TextReranker(Reranker):
     ) -> np.ndarray:
         """Fills ``out`` with a function of tokenized pairs. Texts of similar length are in the same batch."""
         queries, documents = texts
-        lengths = np.array(
-            [len(pair[0]) + len(pair[1]) for pair in zip(queries, documents, strict=True)],
-            dtype=int,
-        )
-        order = np.argsort(-lengths, kind="stable")
-        batches = [
-            order[start : start + self.batch_size]
-            for start in range(0, len(order), self.batch_size)
-        ]
+        lengths = [len(pair[0]) + len(pair[1]) for pair in zip(queries, documents, strict=True)]
+        order = np.argsort(-np.array(lengths, dtype=int), kind="stable")
+        starts = range(0, len(order), self.batch_size)
+        batches = [order[start : start + self.batch_size] for start in starts]
         for rows in progress(batches, len({*queries}), "batch", verbose=self.verbose):
             batch = self._tokens([queries[row] for row in rows], [documents[row] for row in rows])
             with torch.inference_mode(), precision(self.dtype, self._device):
@@ -163,35 +142,22 @@ class TextReranker(Reranker):
         run = training.rows.drop_duplicates(["qid", "docno"])
         queries, documents = self._texts(run)
         label = training.labels[run.index]
-        queries_of, grades = run["qid"].factorize()[0], options.grades(label)
-        pairs = QueryPairs(
-            queries_of, grades, options.pairs_per_epoch, options.seed, options.negatives
-        )
+        grades = options.grades(label)
+        pairs = QueryPairs(run["qid"].factorize()[0], grades, options.pairs_per_epoch, options.seed)
+        tokenize = partial(tokenize_pairs, self.tokenizer, self.max_tokens)
         examples = pd.DataFrame({"query": queries, "document": documents, "label": label})
-        digest = hashlib.sha256(pd.util.hash_pandas_object(examples).to_numpy().tobytes())
+        identity = {
+            "config": repr(getattr(self, "config", None)),
+            "max_tokens": self.max_tokens,
+            "training examples": frame_sha256(examples),
+        }
         self.training_log = train(
             PairModel(self.network, options),
             pairs,
-            PairCollator(
-                partial(tokenize_pairs, self.tokenizer, self.max_tokens),
-                queries,
-                documents,
-                label > 0,
-            ),
+            PairCollator(tokenize, queries, documents, label > 0),
             options,
+            self._run(validate, identity),
             rates=self._rates(),
-            validate=validate,
-            identity={
-                "config": self._shape(),
-                "encoder": self.encoder,
-                "max_tokens": self.max_tokens,
-                "weights at the start": self._digest() if self.training_log else "untrained",
-                "training examples": digest.hexdigest(),
-            },
-            device=self._device,
-            dtype=self.dtype,
-            verbose=self.verbose,
-            random_start=self.random_start,
         )
 
     def _rates(self) -> list[tuple[list[nn.Parameter], float]]:
@@ -199,10 +165,9 @@ class TextReranker(Reranker):
         rate = self.training.encoder_learning_rate
         encoder = [*self.network.base_model.requires_grad_(rate is not None).parameters()]
         inside = {id(parameter) for parameter in encoder}
-        others = [
-            parameter for parameter in self.network.parameters() if id(parameter) not in inside
-        ]
-        return [(others, self.training.learning_rate), *([] if rate is None else [(encoder, rate)])]
+        head = [weights for weights in self.network.parameters() if id(weights) not in inside]
+        rates = [(head, self.training.learning_rate)]
+        return rates if rate is None else [*rates, (encoder, rate)]
 
 
 class CrossEncoderReranker(TextReranker):
@@ -281,18 +246,13 @@ class CrossEncoderReranker(TextReranker):
             del batch["segments"]
             return self.network.base_model(**batch).last_hidden_state[:, 0].float()
 
-        shape = (len(queries), self.network.config.hidden_size)
-        return self._compute(
-            state, (list(queries), list(documents)), np.zeros(shape, dtype=np.float32)
-        )
+        out = np.zeros((len(queries), self.network.config.hidden_size), dtype=np.float32)
+        return self._compute(state, (list(queries), list(documents)), out)
 
     def _write(self, folder: Path) -> dict[str, Any]:
-        activation = (
-            "torch.nn.modules.activation.Sigmoid"
-            if self.probabilities
-            else "torch.nn.modules.linear.Identity"
-        )
-        self.network.config.sentence_transformers = {"activation_fn": activation}
+        activation = "activation.Sigmoid" if self.probabilities else "linear.Identity"
+        settings = {"activation_fn": f"torch.nn.modules.{activation}"}
+        self.network.config.sentence_transformers = settings
         self.network.save_pretrained(folder / CHECKPOINT)
         self.tokenizer.save_pretrained(folder / CHECKPOINT)
         return {}

@@ -77,18 +77,12 @@ class LGReConfig:
         """Indices of the layers that have a graph, ascending, of an encoder with so many hidden states."""
         if self.layers is None:
             return tuple(range(hidden_states))
-        chosen = tuple(
-            sorted(layer + hidden_states if layer < 0 else layer for layer in self.layers)
-        )
-        if (
-            not chosen
-            or len(set(chosen)) < len(chosen)
-            or not set(chosen) <= set(range(hidden_states))
-        ):
+        chosen = {layer + hidden_states if layer < 0 else layer for layer in self.layers}
+        if not 0 < len(self.layers) == len(chosen & {*range(hidden_states)}):
             raise ValueError(
                 f"layers must be distinct hidden states, 0 to {hidden_states - 1}, got {self.layers}"
             )
-        return chosen
+        return tuple(sorted(chosen))
 
 
 @dataclass(frozen=True)
@@ -101,9 +95,8 @@ class LGReOutput:
 
     scores: Tensor  # f, shape (batch,)
     layer_scores: Tensor  # s_l, shape (batch, layers)
-    representations: (
-        Tensor  # h_l^G, shape (batch, layers, 2 d): the vector of the graph, then the layer's [CLS]
-    )
+    # h_l^G, shape (batch, layers, 2 d): the vector of the graph, then the layer's [CLS]
+    representations: Tensor
     states: Tensor  # E_L, the encoder's last hidden state, shape (batch, tokens, d)
     adjacency: Tensor | None  # A of Eq. 3, shape (batch, layers, tokens, tokens)
 
@@ -165,9 +158,8 @@ class LGRe(nn.Module):
         self.layers = config.chosen_layers(encoder.config.num_hidden_layers + 1)
         size, graphs = encoder.config.hidden_size, len(self.layers)
         start = nn.Linear(size, size)
-        self.projection = nn.Parameter(
-            start.weight.detach().mT.repeat(graphs, 1, 1)
-        )  # W_A, with a bias as in the code
+        # W_A, with a bias as in the code
+        self.projection = nn.Parameter(start.weight.detach().mT.repeat(graphs, 1, 1))
         self.projection_bias = nn.Parameter(start.bias.detach().repeat(graphs, 1, 1))
         self.gates, self.candidate = nn.Linear(2 * size, 2 * size), nn.Linear(2 * size, size)
         self.attention, self.features = nn.Linear(size, 1), nn.Linear(size, size)  # W_a, W_h
@@ -195,15 +187,13 @@ class LGRe(nn.Module):
         ``segments`` are 0 for the query's words, 1 for the document's, -1 for special tokens and padding. With
         ``adjacency``, the word graphs are returned, too.
         """
-        inputs: dict[str, Any] = (
-            {} if token_type_ids is None else {"token_type_ids": token_type_ids}
-        )
+        types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
         encoded = self.encoder(
             input_ids=input_ids,
             attention_mask=attention_mask,
             output_hidden_states=True,
             return_dict=True,
-            **inputs,
+            **types,
         )
         links = word_graph(segments, attention_mask, self.config)
         real = attention_mask.bool()  # (batch, tokens)
@@ -211,20 +201,13 @@ class LGRe(nn.Module):
         for number, layer in enumerate(self.layers):
             states = encoded.hidden_states[layer]  # E_l of Eq. 2: (batch, tokens, d)
             graph = self.adjacency(states, links, number)
-            refined = self.propagate(
-                states, functional.dropout(graph, self.config.dropout, self.training)
-            )
-            read = functional.dropout(
-                self.read_out(refined, real), self.config.dropout, self.training
-            )
-            vectors.append(torch.cat([read, states[:, 0]], -1))  # Eq. 9
+            vectors.append(self.graph_vector(states, graph, real))
             if adjacency:
                 graphs.append(graph)
         representations = torch.stack(vectors)  # (layers, batch, 2 d)
         # products and sums, because autocast would round the result of `linear`, and scores would tie
-        layer_scores = (representations * self.score[:, None]).sum(-1) + self.score_bias[
-            :, None
-        ]  # Eq. 10
+        layer_scores = (representations * self.score[:, None]).sum(-1)
+        layer_scores = layer_scores + self.score_bias[:, None]  # Eq. 10
         scores = (layer_scores.mT * self.combination).sum(-1) + self.combination_bias  # Eq. 11
         if self.config.init == "identity":
             scores = scores + encoded.logits[:, 0]
@@ -252,9 +235,8 @@ class LGRe(nn.Module):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        with torch.device(
-            "meta"
-        ):  # a process that has made no such model does not know that it has hidden states
+        # a process that has made no such model does not know that it has hidden states
+        with torch.device("meta"):
             type(self.encoder)(self.encoder.config)
 
     def gradient_checkpointing_enable(self, **arguments: Any) -> None:
@@ -267,11 +249,17 @@ class LGRe(nn.Module):
         ``states`` are E_l, shape (batch, tokens, d), and ``links`` are M, shape (batch, tokens, tokens).
         """
         projected = states @ self.projection[number] + self.projection_bias[number]
-        projected = (
-            projected * states.shape[-1] ** -0.25
-        )  # before the product, which float16 might not hold
+        # scaled before the product, which float16 might not hold
+        projected = projected * states.shape[-1] ** -0.25
         scores = projected @ projected.mT  # (batch, tokens, tokens)
         return scores.masked_fill_(~links, torch.finfo(scores.dtype).min).softmax(-1)
+
+    def graph_vector(self, states: Tensor, adjacency: Tensor, real: Tensor) -> Tensor:
+        """Eq. 6 to 9: h_l^G of each pair, shape (batch, 2 d)."""
+        rate = self.config.dropout
+        refined = self.propagate(states, functional.dropout(adjacency, rate, self.training))
+        read = functional.dropout(self.read_out(refined, real), rate, self.training)
+        return torch.cat([read, states[:, 0]], -1)  # Eq. 9
 
     def propagate(self, states: Tensor, adjacency: Tensor) -> Tensor:
         """Eq. 6 and 7: h_T, in the shape of E_l."""
@@ -284,9 +272,8 @@ class LGRe(nn.Module):
 
     def read_out(self, states: Tensor, real: Tensor) -> Tensor:
         """Eq. 8 and the first half of Eq. 9: one vector of h_T per pair, shape (batch, d)."""
-        words = (
-            self.attention(states).sigmoid() * self.features(states).tanh()
-        )  # Eq. 8: (batch, tokens, d)
+        # Eq. 8: (batch, tokens, d)
+        words = self.attention(states).sigmoid() * self.features(states).tanh()
         share = real[:, None].to(words.dtype)  # (batch, 1, tokens)
         share = share / share.sum(-1, keepdim=True).clamp(min=1)
         largest = words.masked_fill(~real[..., None], torch.finfo(words.dtype).min).amax(-2)

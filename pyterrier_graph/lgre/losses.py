@@ -32,7 +32,7 @@ Distance = Literal["none", "point", "pair", "triangle"]
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class LGReLoss:
-    """Ranking loss plus lambda times a distance, for a batch of lists (d+, d-, d-, ...) of documents of a query.
+    """Ranking loss plus lambda times a distance, for a batch of pairs (d+, d-) of documents of a query.
 
     The paper's relevance is binary. With graded labels, the ranking loss compares documents with different grades, but
     the distance only distinguishes relevant documents from others.
@@ -50,28 +50,19 @@ class LGReLoss:
     weight: NonNegativeFloat = 0.01
 
     def __call__(self, output: LGReOutput, segments: Tensor, relevant: Tensor) -> Tensor:
-        """The loss, a scalar: the mean over lists, of which the first document is d+ and all others are d-.
+        """The loss, a scalar: the mean over pairs (d+, d-).
 
-        ``relevant`` is y, whether a document is relevant, shape (lists, documents of each); the output of the model,
-        and its argument ``segments``, are for the documents of all lists, one after another.
+        ``relevant`` is y, whether a document is relevant, shape (pairs, 2); the output of the model, and its argument
+        ``segments``, are for the documents of all pairs, one after another.
         """
-        scores = output.scores.view(relevant.shape)  # (lists, 1 + n)
-        loss = pairwise_loss(scores[:, 1:] - scores[:, :1], self.ranking).mean()  # Eq. 15
-        distances = []
-        if self.distance in ("point", "triangle"):  # Eq. 13
+        loss = pairwise_loss(output.scores.view(relevant.shape), self.ranking)  # Eq. 15
+        if self.distance in ("point", "triangle"):  # Eq. 13, 14
             sign = 1 - 2 * relevant.flatten().float()
-            distances.append((1 + sign * similarity(output.states, segments)).mean())
-        if self.distance in ("pair", "triangle"):  # Eq. 12, by the deepest graph: (lists, n)
-            cosines = _cosines(output.states[:, 0], relevant) + _cosines(
-                output.representations[:, -1], relevant
-            )
-            pairs = relevant[:, :1].bool() & ~relevant[:, 1:].bool()
-            shares = pairs / pairs.sum(1, keepdim=True).clamp(
-                min=1
-            )  # of a pair in the mean over its list
-            distances.append(_mean((2 + cosines) / 2, shares))
-        for distance in distances:  # Eq. 14
-            loss = loss + self.weight * distance
+            loss = loss + self.weight * (1 + sign * similarity(output.states, segments)).mean()
+        if self.distance in ("pair", "triangle"):  # Eq. 12, by the deepest graph, and 14
+            cosines = _cosines(output.states[:, 0]) + _cosines(output.representations[:, -1])
+            differ = relevant[:, 0].bool() & ~relevant[:, 1].bool()  # (pairs,)
+            loss = loss + self.weight * _mean((2 + cosines) / 2, differ)
         return loss
 
 
@@ -88,15 +79,17 @@ def mean_words(states: Tensor, segments: Tensor) -> tuple[Tensor, Tensor]:
     return query, document
 
 
-def pairwise_loss(difference: Tensor, ranking: Ranking) -> Tensor:
-    """Eq. 15, or the loss of the authors' code, of f- minus f+; of the same shape."""
-    return (1 + difference).relu() if ranking == "hinge" else 2 * difference.sigmoid()
+def pairwise_loss(scores: Tensor, ranking: Ranking) -> Tensor:
+    """Eq. 15, or the loss of the authors' code, of f+ and f-, shape (pairs, 2); the mean over pairs."""
+    difference = scores[:, 1] - scores[:, 0]
+    losses = (1 + difference).relu() if ranking == "hinge" else 2 * difference.sigmoid()
+    return losses.mean()
 
 
-def _cosines(vectors: Tensor, lists: Tensor) -> Tensor:
-    """The cosine of the first vector of each list with the others, shape (lists, n)."""
-    unit = functional.normalize(at_least_float32(vectors), dim=-1).unflatten(0, lists.shape)
-    return (unit[:, :1] * unit[:, 1:]).sum(-1)
+def _cosines(vectors: Tensor) -> Tensor:
+    """The cosine of both vectors of each pair, of shape (2 pairs, d); shape (pairs,)."""
+    unit = functional.normalize(at_least_float32(vectors), dim=-1)
+    return (unit[::2] * unit[1::2]).sum(-1)
 
 
 def _mean(values: Tensor, weights: Tensor, dim: int | None = None) -> Tensor:

@@ -24,7 +24,6 @@ from pyterrier_graph.lgre.cross_encoder import TextReranker
 from pyterrier_graph.lgre.equations import LGRe, LGReConfig
 from pyterrier_graph.lgre.losses import mean_words
 from pyterrier_graph.lgre.training import Batch, LGReTraining
-from pyterrier_graph.training.model import options_from
 
 ENCODER = "encoder"
 WEIGHTS = "lgre.safetensors"
@@ -39,9 +38,8 @@ class LearnedWordGraph:
     """
 
     tokens: list[str]  # the word pieces, special tokens included
-    segments: (
-        np.ndarray
-    )  # 0 for the query's words, 1 for the document's, -1 for special tokens; shape (tokens,)
+    # 0 for the query's words, 1 for the document's, -1 for special tokens; shape (tokens,)
+    segments: np.ndarray
     layers: tuple[int, ...]  # the hidden states that have a graph
     adjacency: np.ndarray  # shape (layers, tokens, tokens)
     layer_scores: np.ndarray  # s_l, shape (layers,)
@@ -122,9 +120,6 @@ class LGReReranker(TextReranker):
     def _scores_of(self, batch: Batch) -> Tensor:
         return self.network(**batch).scores
 
-    def _shape(self) -> dict[str, Any]:
-        return dataclasses.asdict(self.network.config) | {"layers": list(self.network.layers)}
-
     def word_graph(self, query: str, text: str) -> LearnedWordGraph:
         """The word graph of a query and the text of a document, for :func:`~pyterrier_graph.show.plots.word_graph`.
 
@@ -168,16 +163,12 @@ class LGReReranker(TextReranker):
         self.network.encoder.save_pretrained(folder / ENCODER)
         self.tokenizer.save_pretrained(folder / ENCODER)
         weights = self.network.state_dict().items()
-        own = {
-            name: tensor.contiguous() for name, tensor in weights if not name.startswith("encoder.")
-        }
+        own = {name: w.contiguous() for name, w in weights if not name.startswith("encoder.")}
         save_file(own, folder / WEIGHTS)
         return {"config": dataclasses.asdict(self.network.config)}
 
     @classmethod
     def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
-        reranker = cls(
-            folder / ENCODER, config=options_from(LGReConfig, about["config"]), **options
-        )
+        reranker = cls(folder / ENCODER, config=LGReConfig(**about["config"]), **options)
         reranker.network.load_state_dict(load_file(folder / WEIGHTS), strict=False)
         return reranker

@@ -1,4 +1,4 @@
-"""Training on pairs, or short lists: a relevant document and less relevant documents of the same query."""
+"""Training on pairs: a relevant document and a less relevant document of the same query."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ from pyterrier_graph.lgre.equations import LGRe
 from pyterrier_graph.lgre.losses import LGReLoss, Ranking, pairwise_loss
 from pyterrier_graph.training.trainer import HeadOptions
 
-PairRanking = Literal[Ranking, "pointwise", "listwise"]
+PairRanking = Literal[Ranking, "pointwise"]
 Batch = dict[str, Tensor]
 
 
@@ -34,8 +34,6 @@ class PairTraining(HeadOptions, ABC):
     Attributes:
         pairs_per_epoch: Number of pairs, drawn again for each epoch. Few documents give fewer pairs: at most twice as
             many as there are distinct ones.
-        negatives: Number of d- that each d+ is compared with; drawn again, and different where there are enough. With
-            n of them, n pairs cost n + 1 documents instead of 2 n.
         validation_candidates: Documents per validation query that are scored at each evaluation: the first ones of the
             run. None scores all of them.
     """
@@ -47,7 +45,6 @@ class PairTraining(HeadOptions, ABC):
     patience: PositiveInt | None = 2
     attention_dropout: bool = False
     pairs_per_epoch: PositiveInt = 64
-    negatives: PositiveInt = 1
     validation_candidates: PositiveInt | None = 10
 
     @classmethod
@@ -75,9 +72,9 @@ class PairTraining(HeadOptions, ABC):
 
     @abstractmethod
     def pair_loss(self, network: Any, inputs: Batch, relevant: Tensor) -> Tensor:
-        """The mean loss of a network over lists (d+, d-, ...), whose documents are one after another in ``inputs``.
+        """The mean loss of a network over pairs, whose documents d+, d- are one after another in ``inputs``.
 
-        ``relevant`` is whether a document is relevant, shape (lists, documents of each).
+        ``relevant`` is whether a document is relevant, shape (pairs, 2).
         """
 
 
@@ -98,10 +95,8 @@ class CrossEncoderTraining(PairTraining):
 
     Attributes:
         ranking: ``'hinge'`` or ``'softmax'``: see :class:`~pyterrier_graph.lgre.losses.LGReLoss`.
-            ``'listwise'``: cross-entropy of d+ among d+ and its ``negatives`` (Gao et al. 2021, `Rethink Training of
-            BERT Rerankers <https://arxiv.org/abs/2101.08751>`_). ``'pointwise'``: binary cross-entropy of each
-            document. The sigmoid of a score is then the probability that the document is relevant, in a collection
-            where one in 1 + ``negatives`` documents is; labels above 0 are relevant.
+            ``'pointwise'``: binary cross-entropy of each document. The sigmoid of a score is then the probability that
+            the document is relevant, in a collection where every second document is; labels above 0 are relevant.
     """
 
     ranking: PairRanking = "hinge"
@@ -112,83 +107,67 @@ class CrossEncoderTraining(PairTraining):
 
     def pair_loss(self, network: PreTrainedModel, inputs: Batch, relevant: Tensor) -> Tensor:
         """See :meth:`PairTraining.pair_loss`."""
-        scores = pair_logits(network, inputs)
+        scores = pair_logits(network, inputs).view(relevant.shape)  # (pairs, 2)
         if self.ranking == "pointwise":
-            return functional.binary_cross_entropy_with_logits(
-                scores, relevant.flatten().to(scores.dtype)
-            )
-        scores = scores.view(relevant.shape)
-        if self.ranking == "listwise":
-            return -scores.log_softmax(1)[:, 0].mean()
-        return pairwise_loss(scores[:, 1:] - scores[:, :1], self.ranking).mean()
+            return functional.binary_cross_entropy_with_logits(scores, relevant.to(scores.dtype))
+        return pairwise_loss(scores, self.ranking)
 
 
 class QueryPairs(Dataset):
     """Pairs (d+, d-) of the same query, drawn again in each epoch.
 
-    As in the authors' code, the queries are visited in random order, and each visit gives one pair, or with several
-    ``negatives`` a list (d+, d-, d-, ...). A query with many relevant documents therefore counts no more than another
-    query (Eq. 15). d+ is drawn uniformly from the relevant documents of the query (label > 0), and d- from the
-    documents of the query that have a lower label than d+: without replacement, where there are enough of them.
+    As in the authors' code, the queries are visited in random order, and each visit gives one pair. A query with many
+    relevant documents therefore counts no more than another query (Eq. 15). d+ is drawn uniformly from the relevant
+    documents of the query (label > 0), and d- from the documents of the query that have a lower label than d+.
 
     ``query`` and ``label`` are those of each document. There are fewer ``pairs`` per epoch if this is more than twice
     the number of distinct ones.
     """
 
-    def __init__(
-        self, query: np.ndarray, label: np.ndarray, pairs: int, seed: int = 0, negatives: int = 1
-    ) -> None:
-        self.seed, self.negatives = seed, negatives
+    def __init__(self, query: np.ndarray, label: np.ndarray, pairs: int, seed: int = 0) -> None:
+        self.seed = seed
         self._order = np.lexsort((label, query))  # by query, the least relevant documents first
         query, label = query[self._order], label[self._order]
         _, first, size = np.unique(query, return_index=True, return_counts=True)
         start, end = np.repeat(first, size), np.repeat(first + size, size)
         changes = np.flatnonzero(np.diff(label, prepend=np.nan) != 0)  # where another label begins
-        lower = np.maximum(
-            changes[np.searchsorted(changes, np.arange(len(label)), "right") - 1], start
-        )
+        change = changes[np.searchsorted(changes, np.arange(len(label)), "right") - 1]
+        lower = np.maximum(change, start)
         positive = np.flatnonzero((label > 0) & (lower > start))
         if not len(positive):
             raise ValueError(
                 "no training query has both a relevant document among its own and one judged lower"
             )
-        pairs = min(pairs, 2 * int((lower - start)[positive].sum()))
-        self.lists = -(-pairs // negatives)
+        self.pairs = min(pairs, 2 * int((lower - start)[positive].sum()))
         # d+ is among the last documents of a query, d- between its first document and the first with the label of d+
         self._positives = np.unique(end[positive], return_counts=True)
         self._lower, self._start = lower, start
         self.draw(0)
 
     def __len__(self) -> int:
-        return self.lists
+        return self.pairs
 
-    def __getitem__(self, position: int) -> tuple[int, ...]:
-        """Positions of d+ and of each d- among the documents."""
-        return tuple(self._drawn[position].tolist())
+    def __getitem__(self, position: int) -> tuple[int, int]:
+        """Positions of d+ and d- among the documents."""
+        positive, negative = self._drawn[position].tolist()
+        return positive, negative
 
     def draw(self, epoch: int) -> None:
         """Draws the pairs of an epoch; the round over the queries continues where the previous epoch ended."""
         queries = len(self._positives[0])
-        turn, offset = divmod(epoch * self.lists, queries)
-        turns = range(turn, turn + -(-(offset + self.lists) // queries))
-        self._drawn = np.concatenate([self._turn(number) for number in turns])[
-            offset : offset + self.lists
-        ]
+        turn, offset = divmod(epoch * self.pairs, queries)
+        turns = range(turn, turn + -(-(offset + self.pairs) // queries))
+        drawn = np.concatenate([self._turn(number) for number in turns])
+        self._drawn = drawn[offset : offset + self.pairs]
 
     def _turn(self, number: int) -> np.ndarray:
-        """A pair or list of each query, shape (queries, 1 + negatives)."""
+        """A pair of each query, shape (queries, 2)."""
         random = np.random.default_rng([self.seed, number])
         end, count = self._positives
         turn = random.permutation(len(end))
         positive = random.integers((end - count)[turn], end[turn])
-        start, lower = self._start[positive], self._lower[positive]
-        drawn = np.empty((len(end), 0), dtype=np.int64)
-        for number in range(self.negatives):  # Floyd's sampling without replacement
-            last = np.maximum(lower - self.negatives + number, start)
-            negative = random.integers(start, last + 1)
-            again = (drawn == negative[:, None]).any(1)
-            drawn = np.column_stack([drawn, np.where(again, last, negative)])
-        return self._order[np.column_stack([positive, drawn])]
+        negative = random.integers(self._start[positive], self._lower[positive])
+        return self._order[np.column_stack([positive, negative])]
 
 
 def tokenize_pairs(
@@ -198,16 +177,17 @@ def tokenize_pairs(
     documents: Sequence[str],
 ) -> Batch:
     """Arguments of :meth:`LGRe.forward` for each query with its document; the longer one of both is cut."""
-    options = {
-        "padding": True,
-        "truncation": "longest_first",
-        "max_length": max_tokens,
-        "return_tensors": "pt",
-    }
-    encoding = tokenized(tokenizer, list(queries), list(documents), **options)
-    sides = np.array(
-        [pair.sequence_ids for pair in encoding.encodings], dtype=float
-    )  # NaN for special tokens
+    encoding = tokenized(
+        tokenizer,
+        list(queries),
+        list(documents),
+        padding=True,
+        truncation="longest_first",
+        max_length=max_tokens,
+        return_tensors="pt",
+    )
+    # NaN for special tokens
+    sides = np.array([pair.sequence_ids for pair in encoding.encodings], dtype=float)
     return {**encoding, "segments": torch.from_numpy(np.nan_to_num(sides, nan=-1).astype(np.int64))}
 
 
@@ -215,19 +195,18 @@ def tokenize_pairs(
 class PairCollator:
     """Makes batches of pairs."""
 
-    tokenize: Callable[
-        [Sequence[str], Sequence[str]], Batch
-    ]  # tokenize_pairs with its first two arguments
+    tokenize: Callable[[list[str], list[str]], Batch]
     queries: Sequence[str]  # the text of each document's query
     documents: Sequence[str]
     relevant: np.ndarray  # whether each document is relevant, shape (documents,)
 
-    def __call__(self, pairs: Sequence[tuple[int, ...]]) -> Batch:
+    def __call__(self, pairs: Sequence[tuple[int, int]]) -> Batch:
         """The arguments of :class:`PairModel`."""
         rows = [row for pair in pairs for row in pair]
-        batch = self.tokenize(
-            [self.queries[row] for row in rows], [self.documents[row] for row in rows]
+        queries, documents = (
+            [texts[row] for row in rows] for texts in (self.queries, self.documents)
         )
+        batch = self.tokenize(queries, documents)
         batch["relevant"] = torch.from_numpy(self.relevant[rows])
         return {name: tensor.unflatten(0, (len(pairs), -1)) for name, tensor in batch.items()}
 
@@ -249,11 +228,11 @@ class PairModel(nn.Module):
         relevant: Tensor,
         token_type_ids: Tensor | None = None,
     ) -> Batch:
-        """The mean loss of lists (d+, d-, ...): tensors of shape (lists, documents of each, tokens or none)."""
-        given = {"input_ids": input_ids, "attention_mask": attention_mask, "segments": segments}
+        """The mean loss of pairs (d+, d-): tensors of shape (pairs, 2, tokens), (pairs, 2)."""
+        inputs = {"input_ids": input_ids, "attention_mask": attention_mask, "segments": segments}
         if token_type_ids is not None:
-            given["token_type_ids"] = token_type_ids
-        inputs = {name: tensor.flatten(0, 1) for name, tensor in given.items()}
+            inputs["token_type_ids"] = token_type_ids
+        inputs = {name: tensor.flatten(0, 1) for name, tensor in inputs.items()}
         return {"loss": self.options.pair_loss(self.network, inputs, relevant)}
 
     def gradient_checkpointing_enable(self, **arguments: Any) -> None:
@@ -263,6 +242,5 @@ class PairModel(nn.Module):
 
 def pair_logits(model: PreTrainedModel, inputs: Batch) -> Tensor:
     """Scores by a model for sequence classification with one label, which does not use ``segments``."""
-    return model(**{name: tensor for name, tensor in inputs.items() if name != "segments"}).logits[
-        :, 0
-    ]
+    inputs = {name: tensor for name, tensor in inputs.items() if name != "segments"}
+    return model(**inputs).logits[:, 0]

@@ -1,7 +1,6 @@
 """DualEncoder: a bi-encoder of pyterrier_dr that can be trained."""
 
 import copy
-import dataclasses
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -22,12 +21,16 @@ from pyterrier_graph.encoders.checkpoints import DType
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 from pyterrier_graph.encoders.stored_vectors import VECTORS
-from pyterrier_graph.html import HtmlCard
-from pyterrier_graph.pair.mining import HardNegativeMiner, TrainingExamples
+from pyterrier_graph.pair.mining import HardNegativeMiner
 from pyterrier_graph.pair.query_encoder import IndexedExamples, train_query_encoder
-from pyterrier_graph.pair.training import DualEncoderTraining, check_examples, train_dual_encoder
-from pyterrier_graph.storage.artifact import file_sha256, weights_sha256
-from pyterrier_graph.training.model import LearnedModel, training_entry
+from pyterrier_graph.pair.training import (
+    DualEncoderTraining,
+    check_examples,
+    text_columns,
+    train_dual_encoder,
+)
+from pyterrier_graph.storage.artifact import file_sha256
+from pyterrier_graph.training.model import LearnedModel
 from pyterrier_graph.training.trainer import restored_on_error
 from pyterrier_graph.training.validation import JudgedRun, Validation, checked_qrels, checked_topics
 
@@ -125,9 +128,6 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         super()._check()
         self._limit()
 
-    def _view(self) -> HtmlCard:
-        return HtmlCard({**super()._view().facts, **self._training_facts()})
-
     def fit(
         self,
         topics_or_res_tr: pd.DataFrame,
@@ -163,55 +163,54 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         topics = checked_topics(topics_or_res_tr, self)
         # with several processes, the first one mines while the others wait
         with PartialState(cpu=self._device.type == "cpu").main_process_first():
-            pretraining_examples = None if unlabeled is None else miner.pseudo_labeled(unlabeled)
+            first = None if unlabeled is None else miner.pseudo_labeled(unlabeled)
             mine = miner.labeled if unlabeled is None else miner.denoised
             examples = mine(topics, qrels_tr)
-        return self.fit_examples(examples, run, qrels_va, pretraining_examples=pretraining_examples)
+        return self.fit_examples(examples, run, qrels_va, pretraining_examples=first)
 
     def fit_examples(
         self,
-        examples: Dataset | TrainingExamples,
+        examples: Dataset,
         topics_or_res_va: pd.DataFrame | None = None,
         qrels_va: pd.DataFrame | None = None,
         *,
-        pretraining_examples: Dataset | TrainingExamples | None = None,
+        pretraining_examples: Dataset | None = None,
     ) -> Self:
-        """Trains on given examples.
+        """Trains on examples, such as a :class:`~pyterrier_graph.HardNegativeMiner` makes.
 
         Each stage has a folder of its own in ``output_dir``, ``pretraining`` or ``training``. If a call was killed, the
         same call continues from the last checkpoint there, and ends with the same weights.
 
         Args:
-            examples: Columns ``query, positive, negative_1 .. negative_n``, in this order; n may be 0.
+            examples: Columns ``query, positive, negative_1 .. negative_n``; n may be 0. Ids are ignored.
             topics_or_res_va: Validation queries, as in :meth:`fit`.
             qrels_va: Judgments for them.
             pretraining_examples: Examples of the first stage, which has the options ``training.pretraining``.
         """
-        run = self._validation_run(topics_or_res_va)
-        given = {"pretraining": pretraining_examples, "training": examples}
-        stages: dict[str, Dataset] = {
-            stage: getattr(data, "dataset", data)
-            for stage, data in given.items()
-            if data is not None
-        }
-        options = {"pretraining": self.training.first_stage(), "training": self.training}
+        run, validate = self._validation_run(topics_or_res_va), None
+        stages = {"pretraining": pretraining_examples, "training": examples}
+        stages = {stage: text_columns(data) for stage, data in stages.items() if data is not None}
         digests = {stage: check_examples(data) for stage, data in stages.items()}
+        options = {"pretraining": self.training.first_stage(), "training": self.training}
         self._start_fit()
-        names = ("encoder", "similarity", "pooling", "max_query_tokens", "max_passage_tokens")
-        identity = {name: getattr(self, name) for name in names}
         logs: dict[str, list[dict[str, float]]] = {"pretraining": []}
-        with self._recorded(), restored_on_error(self.network):
+        with restored_on_error(self.network):
             for stage, data in stages.items():
-                identity["training examples"] = digests[stage]
-                logs[stage] = self._train(stage, data, options[stage], run, qrels_va, identity)
-                identity["weights after pretraining"] = weights_sha256(self.network)
+                if run is not None:
+                    judged = JudgedRun(run, qrels_va, self)
+                    validate = self._validate(Validation(judged, options[stage].measure))
+                identity = {"training examples": digests[stage], "encoder": self.model_name}
+                about = self._run(validate, identity)
+                logs[stage] = train_dual_encoder(
+                    self.network, data, options[stage].of_stage(stage), about
+                )
         self.pretraining_log, self.training_log = logs["pretraining"], logs["training"]
         return self
 
     def fit_query_encoder(
         self,
         index: FlexIndex,
-        examples: TrainingExamples,
+        examples: Dataset,
         topics_or_res_va: pd.DataFrame | None = None,
         qrels_va: pd.DataFrame | None = None,
     ) -> Self:
@@ -245,50 +244,13 @@ class DualEncoder(LearnedModel, SentenceEncoder):
             retriever = self.query_encoder() >> index.np_retriever(num_results=VALIDATED)
             validate = lambda: measure(retriever(judged.rows))  # noqa: E731
         batches = IndexedExamples(examples, index, options.seed)
-        with self._recorded():
-            self.training_log = train_query_encoder(
-                self.network,
-                batches,
-                options,
-                validate=validate,
-                identity={
-                    "weights at the start": weights_sha256(self.network),
-                    "training examples": check_examples(examples.dataset),
-                    "vectors": file_sha256(index.index_path / VECTORS),
-                },
-                device=self._device,
-                dtype=self.dtype,
-                verbose=self.verbose,
-            )
+        identity = {
+            "training examples": check_examples(text_columns(examples)),
+            "vectors": file_sha256(index.index_path / VECTORS),
+        }
+        run = self._run(validate, identity)
+        self.training_log = train_query_encoder(self.network, batches, options, run)
         return self
-
-    def _train(
-        self,
-        stage: str,
-        examples: Dataset,
-        options: DualEncoderTraining,
-        run: pd.DataFrame | None,
-        qrels: pd.DataFrame | None,
-        identity: dict[str, Any],
-    ) -> list[dict[str, float]]:
-        """Trains in one stage, whose folder in ``output_dir`` has its name; returns the log."""
-        if options.output_dir is not None:
-            folder = os.path.join(options.output_dir, stage)
-            options = dataclasses.replace(options, output_dir=folder)
-        validate = None
-        if run is not None:
-            judged = JudgedRun(run, qrels, self)
-            validate = self._validate(Validation(judged, options.measure))
-        return train_dual_encoder(
-            self.network,
-            examples,
-            dataclasses.replace(options, pretraining=None),
-            validate=validate,
-            identity=dict(identity),
-            device=self._device,
-            dtype=self.dtype,
-            verbose=self.verbose,
-        )
 
     def _validation_run(self, topics: pd.DataFrame | None) -> pd.DataFrame | None:
         """Validation queries with documents and their texts."""
@@ -319,13 +281,12 @@ class DualEncoder(LearnedModel, SentenceEncoder):
 
     def _write(self, folder: Path) -> dict[str, Any]:
         self.network.save_pretrained(str(folder / NETWORK), create_model_card=False)
-        log = self.pretraining_log
-        return {"pretraining": training_entry(self.training.first_stage(), log)} if log else {}
+        return {"pretraining_log": self.pretraining_log}
 
     @classmethod
     def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
         model = cls(folder / NETWORK, **options)
-        model.pretraining_log = about.get("pretraining", {}).get("log", [])
+        model.pretraining_log = about["pretraining_log"]
         return model
 
 

@@ -12,11 +12,13 @@ Y. Qu et al.: RocketQA. NAACL 2021, Sect. 4.2. R. Ren et al.: PAIR. Findings of 
 """
 
 import os
-import tempfile
 import warnings
-from collections import Counter
-from dataclasses import KW_ONLY, asdict, dataclass, field
+from collections.abc import Iterator
+from dataclasses import KW_ONLY, asdict, dataclass
+from functools import lru_cache
+from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Self, cast
 
 import numpy as np
@@ -38,19 +40,24 @@ from pyterrier_graph.storage.artifact import (
     sync,
     workspace,
 )
-from pyterrier_graph.storage.shards import ShardWriter, Workers, check_workers
+from pyterrier_graph.storage.shards import ShardWriter
 from pyterrier_graph.training.validation import checked_qrels, checked_topics
 
 QUERY = "query"
 PAIR = ["qid", QUERY, "docno", "text"]
 RELEVANT, TOP, DRAWN = "relevant", "top", "drawn"  # sources of documents
-TOO_FEW, NOT_USED = "too few negatives", "not used"
-DOCUMENT_COLUMNS = ["qid", "query", "docno", "source"]  # indexed by the position of the query
+DOCUMENT_COLUMNS = ["qid", QUERY, "docno", "source"]  # indexed by the number of the query
 
 
 def example_columns(negatives: int) -> list[str]:
     """The columns of training examples: ``query, positive, negative_1, ..., negative_n``."""
     return [QUERY, "positive", *(f"negative_{number + 1}" for number in range(negatives))]
+
+
+def example_ids(examples: Dataset) -> tuple[np.ndarray, np.ndarray]:
+    """The qid of each mined example, and the docnos of its positive and negatives, shape (examples, 1 + n)."""
+    docnos = [np.array(examples[name]) for name in examples.column_names if name.endswith("_docno")]
+    return np.array(examples["qid"]), np.column_stack(docnos)
 
 
 @pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -81,25 +88,6 @@ class MiningConfig:
         return cls(**{"hard_negatives": 4, "depth": 50, **options})
 
 
-@dataclass(frozen=True)
-class TrainingExamples:
-    """Queries with a positive and hard negatives each, which a dual-encoder learns from.
-
-    Attributes:
-        dataset: Texts, memory-mapped: ``query, positive, negative_1, ..., negative_n``.
-        ids: Ids of the same rows: ``qid, positive_docno, negative_1_docno, ..., negative_n_docno``.
-        report: Numbers of queries, positives and candidates by outcome: ``count``, indexed by ``of`` and ``outcome``.
-    """
-
-    dataset: Dataset
-    ids: Dataset
-    report: pd.DataFrame
-    folder: Any = field(default=None, repr=False)  # a temporary one is deleted with its last user
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-
 @dataclass(eq=False)
 class HardNegativeMiner:
     """Makes training examples from topics and any retriever.
@@ -109,6 +97,9 @@ class HardNegativeMiner:
         miner = ptg.HardNegativeMiner(bm25 % 200, pt.text.get_text(dataset), teacher=cross_encoder, folder="mined")
         examples = miner.labeled(dataset.get_topics(), dataset.get_qrels())
         more = miner.pseudo_labeled(pt.io.read_topics("more.txt", "singleline", tokenise=False))
+
+    Examples are a memory-mapped ``datasets.Dataset``: texts in ``query, positive, negative_1, ..., negative_n``, and
+    ids in ``qid, positive_docno, negative_1_docno, ..., negative_n_docno``.
 
     **Candidates** are the ``depth`` best documents of each query. The teacher scores them: documents below
     ``negative_threshold`` are negatives, those above ``positive_threshold`` get positive pseudo-labels, and all others
@@ -128,7 +119,7 @@ class HardNegativeMiner:
             ``CrossEncoderReranker(..., probabilities=True)``. Without one, every document that is not relevant is a
             negative, and there are no pseudo-labels.
         config: Numbers and thresholds; :meth:`MiningConfig.paper` returns those of PAIR.
-        folder: Folder for examples. By default a temporary one, which exists as long as the miner or its examples.
+        folder: Folder for examples. By default a temporary one, which this process deletes at its end.
         batch_size: Number of queries at once.
         verbose: Whether to show progress.
     """
@@ -142,15 +133,7 @@ class HardNegativeMiner:
     batch_size: int = 64
     verbose: bool = True
 
-    def __post_init__(self) -> None:
-        self._temporary = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_temporary"}
-
-    def labeled(
-        self, topics: pd.DataFrame, qrels: pd.DataFrame, *, workers: Workers = 1
-    ) -> TrainingExamples:
+    def labeled(self, topics: pd.DataFrame, qrels: pd.DataFrame) -> Dataset:
         """Examples whose positives are judged relevant, one row for each of them, whatever its score.
 
         The teacher denoises the negatives only, as in RocketQA, and no relevant document is a negative of its query. If
@@ -161,18 +144,15 @@ class HardNegativeMiner:
         Args:
             topics: ``qid, query``.
             qrels: ``qid, docno, label``; a document with a label above 0 is relevant.
-            workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.storage.shards`.
 
         Raises:
             KeyError: If ``texts`` does not return a document.
             ValueError: If a query is empty, none is judged, a pipeline does not return what it should, or there is no
                 example.
         """
-        return self._mine(topics, qrels, workers, pseudo=False)
+        return self._mine(topics, qrels, pseudo=False)
 
-    def pseudo_labeled(
-        self, topics: pd.DataFrame, qrels: pd.DataFrame | None = None, *, workers: Workers = 1
-    ) -> TrainingExamples:
+    def pseudo_labeled(self, topics: pd.DataFrame, qrels: pd.DataFrame | None = None) -> Dataset:
         """Examples whose positives are pseudo-labeled by the teacher, one row for each of them, as in :meth:`labeled`.
 
         A query without positives, or with too few negatives, is dropped. If there are judgments, relevant documents get
@@ -182,109 +162,64 @@ class HardNegativeMiner:
             raise ValueError(
                 "pseudo-labels come from a teacher: give HardNegativeMiner(..., teacher=...)"
             )
-        return self._mine(topics, qrels, workers, pseudo=True)
+        return self._mine(topics, qrels, pseudo=True)
 
-    def denoised(
-        self, topics: pd.DataFrame, qrels: pd.DataFrame, *, workers: Workers = 1
-    ) -> TrainingExamples:
+    def denoised(self, topics: pd.DataFrame, qrels: pd.DataFrame) -> Dataset:
         """The examples of :meth:`labeled`, and those of :meth:`pseudo_labeled` where there are any."""
-        labeled = self.labeled(topics, qrels, workers=workers)
+        labeled = self.labeled(topics, qrels)
         try:
-            pseudo = self.pseudo_labeled(topics, qrels, workers=workers)
+            pseudo = self.pseudo_labeled(topics, qrels)
         except ValueError as error:  # any other problem would have shown in labeled()
             message = f"labeled queries have no pseudo-labels: {error}"
             warnings.warn(message, DataWarning, stacklevel=2)
             return labeled
-        return TrainingExamples(
-            concatenate_datasets([labeled.dataset, pseudo.dataset]),
-            concatenate_datasets([labeled.ids, pseudo.ids]),
-            pd.concat({"labeled": labeled.report, "pseudo-labeled": pseudo.report}),
-            self._temporary,
-        )
+        return concatenate_datasets([labeled, pseudo])
 
-    def _mine(
-        self, topics: pd.DataFrame, qrels: pd.DataFrame | None, workers: Workers, *, pseudo: bool
-    ) -> TrainingExamples:
-        check_workers(workers)
+    def _mine(self, topics: pd.DataFrame, qrels: pd.DataFrame | None, *, pseudo: bool) -> Dataset:
         topics = checked_topics(topics, "HardNegativeMiner")
         relevant = relevant_documents(topics, qrels)
-        outcomes: Counter[tuple[str, str]] = Counter({("queries", "kept"): 0})
         if not pseudo:
             if not len(relevant):
                 raise ValueError("none of the topics has a relevant document (label > 0) in qrels")
-            outcomes["queries", "no relevant document"] = len(topics) - relevant.index.nunique()
             topics = topics.loc[relevant.index.unique()]
-        texts = example_columns(self.config.hard_negatives)
-        ids = ["qid", *(f"{column}_docno" for column in texts[1:])]
-        schema = pa.schema([(column, pa.string()) for column in [*texts, *ids]])
-        folder = Path(self._temporary.name if self.folder is None else self.folder)
-        folder.mkdir(parents=True, exist_ok=True)
         kind = "pseudo-labeled" if pseudo else "labeled"
+        folder = Path(_temporary_folder().name if self.folder is None else self.folder)
+        folder.mkdir(parents=True, exist_ok=True)
         identity = self._identity(topics, relevant) | {"kind": kind}
 
-        def read(numbers: np.ndarray) -> tuple[pd.DataFrame, pd.DataFrame]:
-            some = topics.iloc[numbers]
-            return some, relevant.loc[some.index[0] : some.index[-1]]
-
-        def mined(given: tuple[pd.DataFrame, pd.DataFrame]) -> dict[str, np.ndarray]:
-            return self._mined(*given, schema, pseudo=pseudo)
+        def mined(numbers: np.ndarray) -> dict[str, np.ndarray]:
+            batch = topics.iloc[numbers]
+            judged = relevant.loc[batch.index[0] : batch.index[-1]]
+            documents = self._documents(batch, judged, pseudo)
+            places = choose(documents, batch.index, self.teacher, self.config, pseudo=pseudo)
+            return {"examples": _to_bytes(examples_table(documents, places))}
 
         progress: dict[str, Any] = {"desc": "HardNegativeMiner", "unit": "query", "delay": 1}
-        with workspace(folder / f"{kind}-{json_sha256(identity)[:16]}") as place:
-            shards = ShardWriter(place, len(topics), self.batch_size, identity)
-            shards.compute(mined, read=read, workers=workers, disable=not self.verbose, **progress)
-            stream = place / "examples.arrow"
-            with pa.ipc.new_stream(str(stream), schema) as out:
-                for arrays in shards.read():
-                    out.write_table(_table_from_bytes(arrays["examples"]))
-                    counts = _table_from_bytes(arrays["outcomes"]).to_pandas()
-                    for of, outcome, count in counts.itertuples(index=False):
-                        outcomes[of, outcome] += count
-            report = (
-                pd.DataFrame({"count": outcomes}).rename_axis(index=["of", "outcome"]).sort_index()
-            )
-            if not outcomes["positives", "kept"]:
-                raise ValueError(f"there are no training examples:\n{report.to_string()}")
+        with workspace(folder / f"{kind}-{json_sha256(identity)[:16]}") as scratch:
+            shards = ShardWriter(scratch, len(topics), self.batch_size, identity)
+            shards.compute(mined, disable=not self.verbose, **progress)
+            stream = scratch / "examples.arrow"
+            tables = (_from_bytes(arrays["examples"]) for arrays in shards.read())
+            rows = write_stream(stream, tables)
+            if not rows:
+                raise ValueError(
+                    f"none of {len(topics)} queries has a positive and {self.config.hard_negatives} negatives"
+                )
             # named by its content, so that a file in use is never overwritten
             path = folder / f"{kind}-{file_sha256(stream)[:16]}.arrow"
             if not path.exists():
                 sync(stream)
                 stream.rename(path)
                 sync(folder)
-        examples = Dataset.from_file(str(path))
-        columns = examples.select_columns(texts), examples.select_columns(ids)
-        return TrainingExamples(*columns, report, self._temporary)
+        return Dataset.from_file(str(path))
 
     def _identity(self, topics: pd.DataFrame, relevant: pd.DataFrame) -> dict[str, Any]:
         """Everything that the examples depend on."""
-        pipelines = {
-            name: pipeline_identity(getattr(self, name))
-            for name in ("candidates", "texts", "teacher")
-        }
-        identity = asdict(self.config) | pipelines | {"batch_size": self.batch_size}
-        return identity | {
-            "topics_sha256": frame_sha256(topics),
-            "relevant_sha256": frame_sha256(relevant),
-        }
-
-    def _mined(
-        self, topics: pd.DataFrame, relevant: pd.DataFrame, schema: pa.Schema, *, pseudo: bool
-    ) -> dict[str, np.ndarray]:
-        """The examples of some queries and the outcomes of their documents, as they are stored."""
-        documents = self._documents(topics, relevant, pseudo)
-        positives, negatives, outcomes = choose(
-            documents, topics.index, self.teacher, self.config, pseudo=pseudo
-        )
-        qid, query, docno, text = (documents[name].to_numpy(dtype=object) for name in PAIR)
-        chosen = [positives, *negatives.T]
-        texts, ids = [text[at] for at in chosen], [docno[at] for at in chosen]
-        rows = [(*names, count) for names, count in outcomes.items()]
-        counts = pd.DataFrame(rows, columns=["of", "outcome", "count"])
-        tables = {
-            "examples": pa.table([query[positives], *texts, qid[positives], *ids], schema=schema),
-            "outcomes": pa.Table.from_pandas(counts, preserve_index=False),
-        }
-        return {name: _table_to_bytes(table) for name, table in tables.items()}
+        identity = asdict(self.config) | {"batch_size": self.batch_size}
+        for name in ("candidates", "texts", "teacher"):
+            identity[name] = pipeline_identity(getattr(self, name))
+        frames = {"topics_sha256": topics, "relevant_sha256": relevant}
+        return identity | {name: frame_sha256(frame) for name, frame in frames.items()}
 
     def _documents(
         self, topics: pd.DataFrame, relevant: pd.DataFrame, pseudo: bool
@@ -347,7 +282,12 @@ class HardNegativeMiner:
         return texts.set_axis(documents.index)
 
 
-def _table_to_bytes(table: pa.Table) -> np.ndarray:
+@lru_cache(maxsize=1)
+def _temporary_folder() -> TemporaryDirectory[str]:
+    return TemporaryDirectory(prefix="mined-", ignore_cleanup_errors=True)
+
+
+def _to_bytes(table: pa.Table) -> np.ndarray:
     """A table as an array for a shard: the bytes of Arrow's stream."""
     out = pa.BufferOutputStream()
     with pa.ipc.new_stream(out, table.schema) as stream:
@@ -355,8 +295,18 @@ def _table_to_bytes(table: pa.Table) -> np.ndarray:
     return np.frombuffer(out.getvalue(), dtype=np.uint8)
 
 
-def _table_from_bytes(stored: np.ndarray) -> pa.Table:
+def _from_bytes(stored: np.ndarray) -> pa.Table:
     return pa.ipc.open_stream(stored.tobytes()).read_all()
+
+
+def write_stream(path: Path, tables: Iterator[pa.Table]) -> int:
+    """Writes tables to a file that ``Dataset.from_file`` maps; returns the number of rows."""
+    first, rows = next(tables), 0
+    with pa.ipc.new_stream(str(path), first.schema) as out:
+        for table in chain([first], tables):
+            out.write_table(table)
+            rows += table.num_rows
+    return rows
 
 
 def relevant_documents(topics: pd.DataFrame, qrels: pd.DataFrame | None) -> pd.DataFrame:
@@ -398,8 +348,7 @@ def probabilities(teacher: pt.Transformer, pairs: pd.DataFrame) -> np.ndarray:
         pair = pairs.iloc[wrong[0]]
         raise ValueError(
             f"the teacher scores query {pair['query']!r}, document {pair['docno']!r} as {scores[wrong[0]]}, which "
-            "is not a probability in [0, 1]: use CrossEncoderReranker(..., probabilities=True), or put the sigmoid "
-            "of the score after it: pt.apply.doc_score(lambda row: 1 / (1 + math.exp(-row['score'])))"
+            "is not a probability in [0, 1]: use CrossEncoderReranker(..., probabilities=True)"
         )
     return scores
 
@@ -411,68 +360,54 @@ def choose(
     config: MiningConfig,
     *,
     pseudo: bool,
-) -> tuple[np.ndarray, np.ndarray, Counter[tuple[str, str]]]:
-    """Chooses positives and negatives of all queries, and counts the outcomes of documents.
+) -> np.ndarray:
+    """Chooses positives and negatives of all queries.
 
     The documents are indexed by query: first the relevant ones, then candidates, best first. If ``pseudo``, positives
     are pseudo-labels.
 
     Returns:
-        Positions of positives, shape (rows,), and of their negatives, shape (rows, n); numbers of queries, positives
-        and candidates by outcome.
+        The positions of a positive and of its n negatives in each row, shape (examples, 1 + n).
     """
-    n, sure = config.hard_negatives, f"score above {config.positive_threshold}"
-    query = queries.get_indexer(documents.index)  # (documents,)
-    state = states_of(documents, teacher, config, sure)  # (documents,)
-
-    # P(q) and N(q)
-    positive = state == (sure if pseudo else RELEVANT)
-    negative = state == NOT_USED
-    negative &= (pd.Series(negative).groupby(query).cumsum() <= n).to_numpy()
-
-    # queries with a positive and n negatives
-    has_positive = np.bincount(query[positive], minlength=len(queries)) > 0  # (queries,)
-    usable = has_positive & (np.bincount(query[negative], minlength=len(queries)) == n)
-
-    missing = f"no {sure}" if pseudo else "no relevant document"
-    of_queries = np.select([usable, ~has_positive], ["kept", missing], TOO_FEW)
-    outcomes = Counter(("queries", str(outcome)) for outcome in of_queries)
+    n, query = config.hard_negatives, queries.get_indexer(documents.index)  # (documents,)
+    positive, negative = labels_of(documents, teacher, config, pseudo=pseudo)  # (documents,)
+    negative &= (pd.Series(negative).groupby(query).cumsum() <= n).to_numpy()  # N(q)
+    # queries with a positive and n negatives, (queries,)
+    usable = np.bincount(query[positive], minlength=len(queries)) > 0
+    usable &= np.bincount(query[negative], minlength=len(queries)) == n
     used = usable[query]
-    judged = (documents["source"] == RELEVANT).to_numpy()
-    of_positives = np.select([positive & used, positive], ["kept", TOO_FEW], state)
-    of_positives = of_positives[positive if pseudo else judged]
-    outcomes.update(("positives", outcome) for outcome in of_positives.tolist())
-    drawn = (documents["source"] == DRAWN).to_numpy()
-    of_candidates = np.select(
-        [positive & used, negative & used & drawn, negative & used],
-        ["positive", "negative, drawn", "negative"],
-        state,
-    )[~judged]
-    outcomes.update(("candidates", outcome) for outcome in of_candidates.tolist())
-
-    rows = np.flatnonzero(positive & used)
+    positives = np.flatnonzero(positive & used)  # (examples,)
     negatives = np.flatnonzero(negative & used).reshape(usable.sum(), n)  # (usable queries, n)
     number = np.cumsum(usable) - 1  # of each usable query
-    return rows, negatives[number[query[rows]]], outcomes
+    return np.column_stack([positives, negatives[number[query[positives]]]])
 
 
-def states_of(
-    documents: pd.DataFrame, teacher: pt.Transformer | None, config: MiningConfig, sure: str
-) -> np.ndarray:
-    """Whether a document is relevant, usable as a negative (``NOT_USED``) or, with a high score, as a positive.
+def examples_table(documents: pd.DataFrame, places: np.ndarray) -> pa.Table:
+    """Texts and ids of examples, given the positions of their documents, shape (examples, 1 + n)."""
+    qid, query, docno, text = (documents[name].to_numpy(dtype=object) for name in PAIR)
+    texts, ids = {QUERY: query[places[:, 0]]}, {"qid": qid[places[:, 0]]}
+    for name, column in zip(example_columns(places.shape[1] - 1)[1:], places.T, strict=True):
+        texts[name], ids[f"{name}_docno"] = text[column], docno[column]
+    return pa.table({name: pa.array(each, pa.string()) for name, each in (texts | ids).items()})
 
-    All other states say why it is neither. Shape (documents,), strings; ``sure`` is the name of a high score.
+
+def labels_of(
+    documents: pd.DataFrame, teacher: pt.Transformer | None, config: MiningConfig, *, pseudo: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Whether a document is a positive, and whether it is a negative of its query, both of shape (documents,).
+
+    A document without text, or with the text of one before, is neither.
     """
     judged = (documents["source"] == RELEVANT).to_numpy()
     again = documents.duplicated(["qid", "docno"]).to_numpy() & ~judged  # relevant ones come first
     text = documents["text"].str.split().str.join(" ")
-    blank = (text == "").to_numpy()
     repeated = documents.assign(text=text).duplicated(["qid", "text"]).to_numpy()
-    reasons = ["judged relevant", "no text", "same text as another", RELEVANT]
-    state = np.select([again, blank, repeated, judged], reasons, default=NOT_USED).astype(object)
-    candidate = state == NOT_USED
-    if teacher is not None and candidate.any():
-        scores = probabilities(teacher, documents[candidate])
-        low, high = scores < config.negative_threshold, scores > config.positive_threshold
-        state[candidate] = np.select([low, high], [NOT_USED, sure], "score between")
-    return state
+    usable = ~again & ~repeated & (text != "").to_numpy()
+    positive, negative = usable & judged, usable & ~judged
+    if teacher is None or not negative.any():
+        return positive & (not pseudo), negative
+    scores = np.full(len(documents), np.nan)
+    scores[negative] = probabilities(teacher, documents[negative])
+    if pseudo:
+        positive = scores > config.positive_threshold
+    return positive, scores < config.negative_threshold

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from datasets import Dataset as Examples
 from pyterrier_dr import FlexIndex
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
@@ -18,9 +19,10 @@ from torch.utils.data import Dataset
 from pyterrier_graph.encoders.sentence_encoder import encoded, is_normalized, scale_of
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.pair.losses import in_batch_loss
-from pyterrier_graph.pair.mining import TrainingExamples
+from pyterrier_graph.pair.mining import example_ids
 from pyterrier_graph.pair.training import DualEncoderTraining
-from pyterrier_graph.storage.arrays import numbers_of
+from pyterrier_graph.storage.arrays import known_numbers_of
+from pyterrier_graph.training.model import Run
 from pyterrier_graph.training.trainer import train
 
 
@@ -33,14 +35,11 @@ class IndexedExamples(Dataset):
         KeyError: If the index lacks a passage.
     """
 
-    def __init__(self, examples: TrainingExamples, index: FlexIndex, seed: int) -> None:
+    def __init__(self, examples: Examples, index: FlexIndex, seed: int) -> None:
         lookup, self.vectors, _ = index.payload()
-        qids, *columns = (np.array(examples.ids[name]) for name in examples.ids.column_names)
-        self.queries, self.seed = examples.dataset["query"], seed
-        docnos = np.column_stack(columns)  # (examples, 1 + negatives)
-        self.passages = numbers_of(lookup, docnos.ravel().tolist()).reshape(docnos.shape)
-        if (unknown := self.passages < 0).any():
-            raise KeyError(f"{index!r} has no passage {docnos[unknown][0]!r}")
+        qids, docnos = example_ids(examples)
+        self.passages = known_numbers_of(lookup, docnos)  # (examples, 1 + negatives)
+        self.queries, self.seed = examples["query"], seed
         query = np.unique(qids, return_inverse=True)[1]
         self._of_query = CSR.group(query, np.arange(len(query)), query.max() + 1)
         self.draw(0)
@@ -58,12 +57,11 @@ class IndexedExamples(Dataset):
 
     def __call__(self, rows: Sequence[int]) -> dict[str, Any]:
         """The batch of some examples, with each passage once."""
-        passages, place = np.unique(self.passages[rows], return_inverse=True)
-        place = place.reshape(len(rows), -1)  # of each example's passages, the positive first
+        passages, row = np.unique(self.passages[rows], return_inverse=True)
         return {
             "texts": [self.queries[row] for row in rows],
             "passages": torch.from_numpy(np.array(self.vectors[passages], dtype=np.float32)),
-            "positives": torch.from_numpy(place[:, 0]),
+            "positives": torch.from_numpy(row.reshape(len(rows), -1)[:, 0]),
         }
 
 
@@ -85,11 +83,11 @@ def train_query_encoder(
     encoder: SentenceTransformer,
     examples: IndexedExamples,
     options: DualEncoderTraining,
-    **run: Any,
+    run: Run,
 ) -> list[dict[str, float]]:
     """Trains an encoder in place; returns the log of :func:`~pyterrier_graph.training.trainer.train`."""
     schedule = {"lr_scheduler_type": "linear", "warmup_steps": options.warmup}
     options = replace(options, arguments=schedule | options.arguments)
     model = QueryEncoderModel(encoder, scale_of(options.scale, is_normalized(encoder)))
     rates = [([*encoder.parameters()], options.learning_rate)]
-    return train(model, examples, examples, options, rates=rates, **run)
+    return train(model, examples, examples, options, run, rates=rates)

@@ -1,9 +1,8 @@
 """Training of a dual-encoder on queries, positives and hard negatives, by the trainer of sentence-transformers."""
 
 import hashlib
+import os
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 from typing import Any, Literal, Self
 
 import pandas as pd
@@ -16,24 +15,13 @@ from sentence_transformers import (
     SentenceTransformerTrainingArguments,
 )
 from sentence_transformers.sentence_transformer.training_args import BatchSamplers
-from transformers import TrainerCallback
 
 from pyterrier_graph.configuration import STRICT, DropoutRate, Share
-from pyterrier_graph.encoders.sentence_encoder import (
-    is_normalized,
-    load_sentence_transformer,
-    prompts_of,
-    scale_of,
-)
+from pyterrier_graph.encoders.sentence_encoder import is_normalized, prompts_of, scale_of
 from pyterrier_graph.pair.losses import PAIRLoss
 from pyterrier_graph.pair.mining import QUERY, example_columns
-from pyterrier_graph.training.trainer import (
-    RankingTrainer,
-    Redraw,
-    Run,
-    TrainerOptions,
-    run_trainer,
-)
+from pyterrier_graph.training.model import Run
+from pyterrier_graph.training.trainer import RankingTrainer, Redraw, TrainerOptions, run_trainer
 
 Stage = Literal["pair", "gnn-encoder", "query-encoder"]
 STAGES: dict[Stage, dict[str, Any]] = {
@@ -74,12 +62,13 @@ class DualEncoderTraining(TrainerOptions):
 
     def first_stage(self) -> "DualEncoderTraining":
         """The options of pre-training."""
-        first = (
-            replace(self, alpha=0.1, pretraining=None)
-            if self.pretraining is None
-            else self.pretraining
-        )
+        first = self.pretraining or replace(self, alpha=0.1)
         return replace(first, output_dir=first.output_dir or self.output_dir)
+
+    def of_stage(self, stage: str) -> Self:
+        """These options without a first stage, and with the folder of a stage in ``output_dir``."""
+        folder = None if self.output_dir is None else os.path.join(self.output_dir, stage)
+        return replace(self, output_dir=folder, pretraining=None)
 
     @classmethod
     def paper(cls, stage: Stage = "pair", **options: Any) -> Self:
@@ -104,6 +93,21 @@ class RankingSentenceTransformerTrainer(RankingTrainer, SentenceTransformerTrain
     def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
         """Collects nothing for a card."""
 
+    def shuffle(self, epoch: int) -> None:
+        """Makes the batches those of an epoch."""
+        sampler = self.callback_handler.train_dataloader.batch_sampler
+        while hasattr(sampler, "batch_sampler"):
+            sampler = sampler.batch_sampler
+        sampler.set_epoch(epoch)
+
+
+def text_columns(examples: Dataset) -> Dataset:
+    """The texts of examples, without ids."""
+    texts = [
+        name for name in examples.column_names if name != "qid" and not name.endswith("_docno")
+    ]
+    return examples.select_columns(texts)
+
 
 def check_examples(examples: Dataset) -> str:
     """Returns a digest of training examples; raises ValueError unless all columns are present and hold texts."""
@@ -125,72 +129,42 @@ def check_examples(examples: Dataset) -> str:
 
 
 def train_dual_encoder(
-    network: SentenceTransformer, examples: Dataset, options: DualEncoderTraining, **run: Any
+    network: SentenceTransformer, examples: Dataset, options: DualEncoderTraining, run: Run
 ) -> list[dict[str, float]]:
     """Trains a dual-encoder in place by the trainer of sentence-transformers, and keeps the best weights.
 
     No text is twice in a batch, where the batches of all processes count as one. So a query's positive is never among
-    its negatives. ``run`` has the fields of :class:`~pyterrier_graph.training.trainer.Run`. Returns the log of
-    :func:`~pyterrier_graph.training.trainer.run_trainer`.
+    its negatives. Returns the log of :func:`~pyterrier_graph.training.trainer.run_trainer`.
     """
     tasks = {name: "query" if name == QUERY else "document" for name in examples.column_names}
     prompts = dict(zip(("query", "document"), prompts_of(network), strict=True))
-    arguments = partial(
-        SentenceTransformerTrainingArguments,
-        batch_sampler=BatchSamplers.NO_DUPLICATES,
-        # else only the batch of each process is without duplicates
-        accelerator_config={"split_batches": True},
-        warmup_steps=options.warmup,
-        router_mapping=tasks,
-        prompts={name: prompts[task] for name, task in tasks.items() if prompts[task]},
-    )
 
-    def load(folder: Path) -> None:
-        """Takes the weights of a checkpoint."""
-        network.load_state_dict(load_sentence_transformer(str(folder), "cpu").state_dict())
+    def make(**arguments: Any) -> RankingTrainer:
+        defaults: dict[str, Any] = {
+            "batch_sampler": BatchSamplers.NO_DUPLICATES,
+            # else only the batch of each process is without duplicates
+            "accelerator_config": {"split_batches": True},
+            "warmup_steps": options.warmup,
+            "router_mapping": tasks,
+            "prompts": {name: prompts[task] for name, task in tasks.items() if prompts[task]},
+        }
+        settings = SentenceTransformerTrainingArguments(**defaults | arguments)
+        processes = settings.world_size
+        settings.per_device_train_batch_size *= processes  # which split a batch
+        if settings.num_train_epochs * len(examples) < 10 * settings.train_batch_size:
+            settings.warmup_steps = 0
+        loss = PAIRLoss(
+            network,
+            options.alpha,
+            scale=scale_of(options.scale, is_normalized(network)),
+            gather_across_devices=options.gather_across_devices and processes > 1,
+            mini_batch_size=options.mini_batch_size,
+        )
+        trainer = RankingSentenceTransformerTrainer(
+            model=network, args=settings, train_dataset=examples, loss=loss, run=run
+        )
+        # else, with several processes, an epoch after a restart would have the batches of the first epoch
+        trainer.add_callback(Redraw(trainer.shuffle))
+        return trainer
 
-    about = Run(**run)
-    make = partial(make_trainer, network, examples, options, about)
-    return run_trainer(network, make, arguments, load, options, about)
-
-
-def make_trainer(
-    network: SentenceTransformer,
-    examples: Dataset,
-    options: DualEncoderTraining,
-    about: Run,
-    settings: Any,
-    callbacks: list[TrainerCallback],
-) -> SentenceTransformerTrainer:
-    """The trainer of a dual-encoder; ``settings`` are its arguments."""
-    processes = settings.world_size
-    settings.per_device_train_batch_size *= processes  # which split a batch
-    if settings.num_train_epochs * len(examples) < 10 * settings.train_batch_size:
-        settings.warmup_steps = 0
-    loss = PAIRLoss(
-        network,
-        options.alpha,
-        scale=scale_of(options.scale, is_normalized(network)),
-        gather_across_devices=options.gather_across_devices and processes > 1,
-        mini_batch_size=options.mini_batch_size,
-    )
-    trainer = RankingSentenceTransformerTrainer(
-        model=network,
-        args=settings,
-        train_dataset=examples,
-        # required, but not used by evaluate()
-        eval_dataset=None if about.validate is None else examples,
-        loss=loss,
-        callbacks=callbacks,
-        validate=about.validate,
-    )
-
-    def shuffle(epoch: int) -> None:
-        sampler = trainer.callback_handler.train_dataloader.batch_sampler
-        while hasattr(sampler, "batch_sampler"):
-            sampler = sampler.batch_sampler
-        sampler.set_epoch(epoch)
-
-    # else an epoch that is resumed in its middle would have the batches of the first epoch, with several processes
-    trainer.add_callback(Redraw(shuffle))
-    return trainer
+    return run_trainer(network, make, options, run)

@@ -14,10 +14,11 @@ from collections.abc import Iterable
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import regex
+from scipy.sparse import csc_matrix, csr_matrix, vstack
 from Stemmer import Stemmer
 
 K1, B = 1.2, 0.75
@@ -63,29 +64,6 @@ def query_terms(query: str) -> list[str]:
     ]
 
 
-class Postings(NamedTuple):
-    """The passages that have each term, ascending, and how often; term t is at ``offsets[t]:offsets[t + 1]``."""
-
-    passages: np.ndarray
-    counts: np.ndarray
-    offsets: np.ndarray
-
-    def extend(self, reused: np.ndarray, new: Postings) -> Postings:
-        """Returns the postings of ``reused`` passages (ascending), followed by those of new passages."""
-        numbers = np.full(1 + max(reused.max(initial=-1), self.passages.max(initial=-1)), -1)
-        numbers[reused] = np.arange(len(reused))
-        passages = numbers[self.passages]
-        stays = passages >= 0
-        ends = np.concatenate([[0], np.cumsum(stays)])[self.offsets]
-        ends = np.pad(ends, (0, len(new.offsets) - len(ends)), mode="edge")  # terms that are new
-        at = np.repeat(ends[1:], np.diff(new.offsets))
-        return Postings(
-            np.insert(passages[stays], at, new.passages + len(reused)),
-            np.insert(self.counts[stays], at, new.counts),
-            ends + new.offsets,
-        )
-
-
 class BM25Index:
     """BM25 of passages, which are numbered in their order.
 
@@ -115,12 +93,15 @@ class BM25Index:
         """
         path.mkdir(parents=True)
         vocabulary = {} if previous is None else dict(previous.vocabulary)
-        postings, count = _count(texts, vocabulary)
+        counts = _count(texts, vocabulary)
         if previous is not None and reused is not None:
-            postings, count = previous.postings.extend(reused, postings), len(reused) + count
-        np.save(path / COUNTS, postings.counts)
+            before = previous.counts()[reused]
+            before.resize(len(reused), counts.shape[1])
+            counts = vstack([before, counts], format="csr")
+        by_term = counts.tocsc()
+        np.save(path / COUNTS, by_term.data)
         (path / TERMS).write_text(json.dumps([*vocabulary], ensure_ascii=False), encoding="utf-8")
-        _weights(postings, count).save(path, show_progress=False)
+        _weights(by_term).save(path, show_progress=False)
         return cls(path)
 
     @cached_property
@@ -129,11 +110,12 @@ class BM25Index:
         terms = json.loads((self.path / TERMS).read_text(encoding="utf-8"))
         return {term: number for number, term in enumerate(terms)}
 
-    @property
-    def postings(self) -> Postings:
-        """The terms of all passages."""
+    def counts(self) -> csr_matrix:
+        """How often each passage has each term, shape (passages, terms)."""
         scores = self._bm25.scores
-        return Postings(scores["indices"], np.load(self.path / COUNTS), scores["indptr"])
+        by_term = np.load(self.path / COUNTS), scores["indices"], scores["indptr"]
+        shape = scores["num_docs"], len(scores["indptr"]) - 1
+        return csc_matrix(by_term, shape=shape).tocsr()
 
     @cached_property
     def _bm25(self) -> Any:
@@ -153,39 +135,34 @@ class BM25Index:
         return scores[numbers], numbers
 
 
-def _count(texts: Iterable[str], vocabulary: dict[str, int]) -> tuple[Postings, int]:
-    """Returns the postings and the number of texts; adds new terms to ``vocabulary``."""
-    from scipy.sparse import csr_matrix
-
-    terms, counts = list[np.ndarray](), list[np.ndarray]()
+def _count(texts: Iterable[str], vocabulary: dict[str, int]) -> csr_matrix:
+    """Counts the terms of texts, shape (texts, terms); adds new terms to ``vocabulary``."""
+    terms, counts = [np.empty(0, np.int32)], [np.empty(0, np.uint16)]
     for text in texts:
         count = Counter(map(stem, words(text)))
         numbers = [vocabulary.setdefault(term, len(vocabulary)) for term in count]
         terms.append(np.array(numbers, np.int32))
         counts.append(np.minimum([*count.values()], MOST).astype(np.uint16))
-    offsets = np.cumsum([0, *map(len, terms)])
-    columns = [np.empty(0, np.int32), *terms]
-    values = np.concatenate([np.empty(0, np.uint16), *counts])
-    shape = len(terms), max(1, len(vocabulary))
-    table = csr_matrix((values, np.concatenate(columns), offsets), shape=shape).tocsc()
-    return Postings(table.indices, table.data, table.indptr.astype(np.int64)), len(terms)
+    offsets = np.cumsum([len(numbers) for numbers in terms])
+    rows = np.concatenate(counts), np.concatenate(terms), offsets
+    return csr_matrix(rows, shape=(len(terms) - 1, max(1, len(vocabulary))))
 
 
-def _weights(postings: Postings, passages: int) -> Any:
-    """Computes a bm25s index from postings, ten times as fast as the loop over passages in bm25s."""
+def _weights(counts: csc_matrix) -> Any:
+    """Computes a bm25s index from counts, ten times as fast as the loop over passages in bm25s."""
     from bm25s import BM25
 
-    lengths = np.bincount(postings.passages, postings.counts, passages)
-    frequency = np.diff(postings.offsets)  # passages with each term
+    passages = counts.shape[0]
+    lengths = np.bincount(counts.indices, counts.data, passages)
+    frequency = np.diff(counts.indptr)  # passages with each term
     idf = np.log1p((passages - frequency + 0.5) / (frequency + 0.5))
     norm = K1 * (1 - B + B * lengths / max(lengths.sum() / max(passages, 1), 1))
-    counts = postings.counts
-    weights = np.repeat(idf, frequency) * counts / (counts + norm[postings.passages])
+    weights = np.repeat(idf, frequency) * counts.data / (counts.data + norm[counts.indices])
     index = BM25(k1=K1, b=B)
     index.scores = {
         "data": weights.astype(np.float32),
-        "indices": postings.passages.astype(np.int32),
-        "indptr": postings.offsets.astype(np.int64),
+        "indices": counts.indices.astype(np.int32),
+        "indptr": counts.indptr.astype(np.int64),
         "num_docs": passages,
     }
     index.vocab_dict, index.nonoccurrence_array = {}, None

@@ -61,10 +61,13 @@ class IndexBuilder:
     passage_words: int | None = None
     workers: Workers = 1
 
+    def __post_init__(self) -> None:
+        check_workers(self.workers)
+        self.path = self.index.path
+        self.update = self.passage_words is None
+
     def build(self) -> None:
         """Writes the next version and makes it the current one. An update that changes nothing writes nothing."""
-        check_workers(self.workers)
-        self.path, self.update = self.index.path, self.passage_words is None
         versions.check_folder(self.path)
         with locked(self.path):
             self.index.reopen()  # another object may have written a newer version
@@ -75,8 +78,8 @@ class IndexBuilder:
                 )
             with TemporaryFile(dir=self.path) as file:
                 changes = self._changes(file)
-                same = self.update and self.answered is None
-                if not (same and not changes.count and changes.unchanged.all()):
+                changed = changes.count or not changes.unchanged.all()
+                if changed or self.answered is not None or not self.update:
                     self._write_version(changes)
         self.index.reopen()
 
@@ -110,7 +113,7 @@ class IndexBuilder:
         with atomic_folder(self.path / f"v{number}", self.meta, overwrite=True) as folder:
             changes.write(folder, None if previous is None else previous.folder)
             graph = self._write_graph(folder)
-            if "encoder" not in self.meta:
+            if not self.update:
                 self.meta["encoder"] = self.index.save_encoder(number)
             reused = self._reused_passages(graph, np.flatnonzero(changes.unchanged))
             model, vectors = self._write_context(folder, graph, self.answered, reused)
@@ -135,7 +138,7 @@ class IndexBuilder:
         names = versions.TOPICS, versions.QRELS
         for frame, name in zip(self.answered or (), names, strict=False):
             frame.to_json(folder / name, orient="split")
-        if self.previous is None and not len(graph.neighbors(graph.passage_nodes, TITLE)[1]):
+        if not self.update and not len(graph.neighbors(graph.passage_nodes, TITLE)[1]):
             advice = "give documents a title, or queries as answered="
             self._warn(f"the documents have no titles, so passages have no context: {advice}")
         return graph
@@ -184,7 +187,12 @@ class IndexBuilder:
             pairs = zip(ids, contexts(graph, queries, passages), strict=True)
             records = ({"docno": docno, "text": text} for docno, text in pairs)
             build_engine(records, engine, path, docno_length=max(map(len, ids)))
-        elif reused is None or previous is None or self.new_answers:
+        elif (
+            reused is None
+            or self.new_answers
+            or previous is None
+            or previous.meta["lexical"] != engine
+        ):
             BM25Index.build(path, contexts(graph, queries, passages))
         else:
             texts = contexts(graph, queries, passages[reused < 0])

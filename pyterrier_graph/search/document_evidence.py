@@ -84,7 +84,8 @@ class DocumentEvidence(WithSignature, pt.Estimator):
         """Adds the evidence of documents and neighbors to the scores."""
         inp = self._checked(inp)
         scores = inp["score"] + self.contributions(inp).sum(axis=1)
-        return pt.model.add_ranks(inp.drop(columns="rank", errors="ignore").assign(score=scores))
+        inp = inp.drop(columns=["score", "rank"], errors="ignore")
+        return pt.model.add_ranks(inp.assign(score=scores))
 
     def contributions(self, run: pd.DataFrame) -> pd.DataFrame:
         """What each kind of evidence adds to the score of each row: a column ``document``, and one per relation."""

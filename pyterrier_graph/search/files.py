@@ -15,7 +15,6 @@ from pyterrier_graph.documents.document import Node
 from pyterrier_graph.documents.readers.files import FORMATS, DocumentFiles
 
 NAMED = 3  # broken files in a message
-OFFICE = ("mammoth", "pptx", "pdfminer")  # modules of the extra [office]
 
 
 class FolderFiles(DocumentFiles):
@@ -34,23 +33,20 @@ class FolderFiles(DocumentFiles):
             raise FileNotFoundError(f"there is no folder {str(folder)!r}")
         if not folder.is_dir():
             raise NotADirectoryError(f"{str(folder)!r} is a file: give the folder that it is in")
-        formats = [name for name in FORMATS if name != "office" or all(map(find_spec, OFFICE))]
+        formats = [name for name in FORMATS if name != "office" or find_spec("markitdown")]
         super().__init__(folder, formats, workers=workers, verbose=verbose)
         if not self.paths:
             endings = ", ".join(ending for endings in FORMATS.values() for ending in endings)
-            raise ValueError(
-                f"{str(folder)!r} has no files whose names end in {endings}{named(self.unreadable)}"
-            )
+            raise ValueError(f"{str(folder)!r} has no files whose names end in {endings}")
 
     def state(self) -> str:
         """Returns a digest of the names, sizes and times of the files, and of the options of the reader."""
-        digest = hashlib.sha256(f"4 {__version__} {self.options}".encode())
+        digest = hashlib.sha256(f"{__version__} {self.options}".encode())
         for path in self.paths:
-            state: tuple[int, ...] = ()
+            digest.update(f"{ascii(path)} ".encode())
             with suppress(OSError):
                 now = (self.root / path).stat()
-                state = (now.st_size, now.st_mtime_ns, now.st_ctime_ns)
-            digest.update(f"{ascii(path)} {state}\n".encode())
+                digest.update(f"{now.st_size} {now.st_mtime_ns} {now.st_ctime_ns}\n".encode())
         return digest.hexdigest()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:

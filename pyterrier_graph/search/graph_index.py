@@ -174,11 +174,7 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
             [results], self.graph, qrels, former, self.training, verbose=self.verbose
         )
         with locked(self.path):
-            if self.stored()["version"] != self.meta["version"]:
-                raise ValueError(
-                    f"{self!r} was changed by another process: open it again and repeat the call"
-                )
-            self.publish(self.meta["version"], former | {"judged": True} | fitted)
+            self.publish(self.stored()["version"], former | {"judged": True} | fitted)
         return self.reopen()
 
     # --- search

@@ -139,15 +139,15 @@ class Hybrid(WithSignature, pt.Estimator):
         _check_same_units(runs)
         pairs = pd.concat(runs, ignore_index=True).groupby(["qid", "docno"], sort=False)
         run = pairs.first().reset_index()
-        own = [name for name in topics if name == "qid" or name not in {*run.columns, *REPLACED}]
-        return topics[own].merge(run, on="qid")
+        about = topics.set_index("qid").drop(columns=[*REPLACED, *run.columns], errors="ignore")
+        return run.join(about, on="qid")
 
     def _run(self, side: str, topics: pd.DataFrame) -> pd.DataFrame:
         """The best results of a pipeline, with their normalized scores in the column ``side``."""
         pipeline = getattr(self, side)
         run = check_frame(pipeline.transform(topics), pipeline, numbers=("score",))
         pt.validate.result_frame(run, extra_columns=["score"], context=self)
-        run = run.astype({"qid": "str"})
+        run = run.assign(qid=run["qid"].astype("str"))
         if len(run) > self.depth:
             run = ranked(run)
             run = run[run["rank"] < self.depth]
@@ -252,7 +252,8 @@ def shares(run: pd.DataFrame, alpha: float) -> np.ndarray:
 
     A pipeline that has retrieved nothing for a query leaves its weight to the other one.
     """
-    retrieved = (run.groupby("qid")[SIDES].transform("count") > 0).to_numpy()
+    query = run["qid"].factorize()[0]
+    retrieved = (run[SIDES].groupby(query).transform("count") > 0).to_numpy()
     weights = retrieved * np.array([1 - alpha, alpha])
     weights = np.where(weights.any(axis=1, keepdims=True), weights, retrieved)
     return weights / weights.sum(axis=1, keepdims=True)

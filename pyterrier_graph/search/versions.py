@@ -156,7 +156,7 @@ def write_changes(
         new, _ = vectors.payload(return_docnos=False)
         old, _ = previous.flex.payload(return_docnos=False)
         rows = np.flatnonzero(reused >= 0)
-        for block in blocks(len(rows), ROWS_AT_ONCE):
+        for block in blocks(len(rows) if new.shape[1] == old.shape[1] else 0, ROWS_AT_ONCE):
             batch = rows[block]
             before = reused[batch]
             same = (new[batch] == old[before]).all(axis=1)

@@ -23,10 +23,9 @@ def new_axes(width: float, height: float) -> Axes:
 
 def new_grid(rows: int, columns: int, width: float, height: float, **options: Any) -> list[Axes]:
     """Axes of a new figure, row by row."""
-    figure, axes = plt.subplots(rows, columns, layout="constrained", squeeze=False, **options)
-    figure.set_size_inches(min(width, WIDEST), height)
-    figure.set_dpi(max(DPI, figure.dpi))
-    return [*axes.flat]
+    size, dpi = (min(width, WIDEST), height), max(DPI, plt.rcParams["figure.dpi"])
+    figure = plt.figure(figsize=size, dpi=dpi, layout="constrained")
+    return [*figure.subplots(rows, columns, squeeze=False, **options).flat]
 
 
 def with_path(relation: str) -> str:

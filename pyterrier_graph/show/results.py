@@ -150,18 +150,17 @@ def _values(
     """The values of systems (rows) for queries (columns), and the measure; raises ValueError if one is missing."""
     pt.validate.columns(experiment, includes=PER_QUERY)
     measures = [*map(str, experiment["measure"].unique())]
-    if measure is None and len(measures) == 1:
-        measure = measures[0]
-    if str(measure) not in measures:
+    name = measures[0] if measure is None and len(measures) == 1 else str(measure)
+    if name not in measures:
         raise ValueError(f"measure must be one of {measures}, got {measure!r}")
-    values = values_of(experiment, str(measure))
+    values = values_of(experiment, name)
     values = values.loc[[*names]] if names else values
-    if values.isna().any(axis=None):
-        system, query = values.stack(future_stack=True).isna().idxmax()
+    missing = values.isna().any(axis=1)
+    if missing.any():
         raise ValueError(
-            f"{system!r} has no value for query {query!r}: all systems need the same queries"
+            f"{missing.idxmax()!r} has no {name} of some queries: all systems need the same queries"
         )
-    return values, str(measure)
+    return values, name
 
 
 def _draw_means(ax: Axes, values: pd.DataFrame, marks: dict[str, str], baseline: str) -> None:

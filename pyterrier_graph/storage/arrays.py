@@ -114,6 +114,15 @@ def numbers_of(lookup: Lookup, ids: Sequence[str]) -> np.ndarray:
     return np.append(np.array(numbers, dtype=np.int64), -1)[index]  # factorize numbers None -1
 
 
+def known_numbers_of(lookup: Lookup, ids: Sequence[str] | np.ndarray) -> np.ndarray:
+    """Numbers of ids, in their shape; raises KeyError if one is unknown."""
+    ids = np.asarray(ids)
+    numbers = numbers_of(lookup, ids.ravel().tolist()).reshape(ids.shape)
+    if (unknown := numbers < 0).any():
+        raise KeyError(f"{str(ids[unknown][0])!r} is not a passage of the index")
+    return numbers
+
+
 def ids_of(lookup: Lookup, numbers: np.ndarray) -> list[str]:
     """Ids by number."""
     if not len(numbers):

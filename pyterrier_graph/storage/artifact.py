@@ -175,10 +175,7 @@ def _listed_files(folder: Path) -> Iterator[Path]:
 def _lists_files(folder: Path) -> bool:
     """Whether a folder is an artifact of this package; artifacts of other packages have no digests."""
     file = folder / META
-    try:
-        return file.is_file() and DIGESTS in json.loads(file.read_bytes())
-    except (TypeError, ValueError):  # damaged, as opening it says
-        return True
+    return file.is_file() and f'"{DIGESTS}"'.encode() in file.read_bytes()
 
 
 def write_file(path: Path, content: bytes) -> None:
@@ -231,34 +228,32 @@ def check_identity(note: Path, identity: Mapping[str, Any], work: str, *, begun:
 # --- opening
 
 
-def read_meta(path: Path, expected: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def read_meta(
+    path: Path, expected: Mapping[str, Any] | None = None, *, limit: float = SMALL
+) -> dict[str, Any]:
     """Opens an artifact: reads its ``pt_meta.json``, and compares sizes of files, and digests of small ones.
 
     Args:
         path: The artifact's folder.
         expected: Entries that ``pt_meta.json`` must have, such as :func:`kind_of`.
+        limit: Size in bytes of the largest file whose digest is compared.
 
     Raises:
         FileNotFoundError: If there is no artifact.
         ValueError: If the artifact is damaged, or of another kind.
     """
-    return _compared(path, expected or {}, SMALL)
+    meta = _parse_meta(path, expected or {})
+    if problems := [*_problems(path, meta, limit)]:
+        raise ValueError(f"{str(path)!r} is damaged: {'; '.join(problems)}")
+    return meta
 
 
 def verify(path: Path) -> None:
     """Compares all files of an artifact, and of artifacts inside, with their digests; ValueError if one differs."""
-    _compared(path, {}, math.inf)
+    read_meta(path, limit=math.inf)
     for file in path.rglob(f"*/{META}"):
         if _lists_files(file.parent):
-            _compared(file.parent, {}, math.inf)
-
-
-def _compared(path: Path, expected: Mapping[str, Any], limit: float) -> dict[str, Any]:
-    """Reads ``pt_meta.json``, and compares digests of files of up to ``limit`` bytes."""
-    meta = _parse_meta(path, expected)
-    if problems := [*_problems(path, meta, limit)]:
-        raise ValueError(f"{str(path)!r} is damaged: {'; '.join(problems)}")
-    return meta
+            read_meta(file.parent, limit=math.inf)
 
 
 def _parse_meta(path: Path, expected: Mapping[str, Any]) -> dict[str, Any]:
@@ -288,11 +283,10 @@ def meta_text(meta: Mapping[str, Any]) -> str:
 
 def _problems(path: Path, meta: Mapping[str, Any], limit: float) -> Iterator[str]:
     """Yields the differences between files and ``meta``. Contents are compared for files of up to ``limit`` bytes."""
-    for folder, folders, names in os.walk(path):  # unlike rglob, skips folders that disappear
-        for file in (Path(folder, name) for name in (*folders, *names)):
-            if file.is_symlink():
-                name = file.relative_to(path).as_posix()
-                yield f"{name!r} is a symbolic link, which an artifact must not contain"
+    for file in path.rglob("*"):
+        if file.is_symlink():
+            name = file.relative_to(path).as_posix()
+            yield f"{name!r} is a symbolic link, which an artifact must not contain"
     for name, size in meta[SIZES].items():
         file = path / name
         if not file.resolve().is_relative_to(path.resolve()):

@@ -2,15 +2,14 @@
 
 import copy
 import dataclasses
+import inspect
 import json
 import os
-import time
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar, cast, get_args, get_type_hints
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -25,9 +24,9 @@ from pyterrier_graph.checks import (
     check_training,
     positions,
 )
-from pyterrier_graph.encoders.checkpoints import DType, device_of, dtype_name, dtype_of, hidden_bars
+from pyterrier_graph.encoders.checkpoints import DType, device_of, dtype_of, hidden_bars
 from pyterrier_graph.encoders.names import checkpoint_name
-from pyterrier_graph.html import HtmlDisplay
+from pyterrier_graph.html import HtmlCard, HtmlDisplay
 from pyterrier_graph.storage.artifact import (
     OwnArtifact,
     atomic_folder,
@@ -38,45 +37,21 @@ from pyterrier_graph.storage.artifact import (
 )
 from pyterrier_graph.training.validation import JudgedRun
 
-Options = TypeVar("Options")
+
+class Run(NamedTuple):
+    """What a training depends on besides its options."""
+
+    validate: Callable[[], np.ndarray] | None  # the measure of each validation query
+    identity: dict[str, Any]  # of this training; checkpoints with another identity are refused
+    device: torch.device
+    dtype: DType  # of the forward pass, unless options.arguments set it; weights stay in float32
+    verbose: bool
+    random_start: bool  # such a start is never kept
 
 
-def options_from(kind: type[Options], values: Mapping[str, Any]) -> Options:
-    """A dataclass from its JSON form, in which tuples are lists and dataclasses are dictionaries."""
-    options, hints = dict(values), get_type_hints(kind)
-    for name, value in options.items():
-        inner = [
-            hint
-            for hint in (hints.get(name), *get_args(hints.get(name)))
-            if dataclasses.is_dataclass(hint)
-        ]
-        if inner and value is not None:
-            options[name] = options_from(cast(Any, inner[0]), value)
-        elif isinstance(value, list):
-            options[name] = tuple(value)
-    try:
-        return kind(**options)
-    except TypeError as error:
-        raise ValueError(f"{kind.__name__} cannot be restored: {error}") from error
-
-
-def training_entry(options: Any, log: list[dict[str, float]]) -> dict[str, Any]:
-    """The entry of ``pt_meta.json`` for a training: steps, options, log, and the validation measure of what is kept."""
-    entry: dict[str, Any] = {
-        "steps": max(entry["step"] for entry in log),
-        "options": _stored(options),
-        "log": log,
-    }
-    if kept := [entry[options.measure] for entry in log if "kept" in entry]:
-        entry["best"] = {options.measure: kept[-1]}  # of the last stage, if there are several
-    return entry
-
-
-def _stored(options: Any) -> dict[str, Any]:
-    """Options of a training without folders, which are paths of this machine."""
-    return dataclasses.asdict(
-        options, dict_factory=lambda items: {k: v for k, v in items if k != "output_dir"}
-    )
+def _without_paths(options: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The options of a training without paths of this machine."""
+    return {name: value for name, value in options if name != "output_dir"}
 
 
 class LearnedModel(HtmlDisplay, WithSignature, OwnArtifact, pt.Estimator):
@@ -88,7 +63,6 @@ class LearnedModel(HtmlDisplay, WithSignature, OwnArtifact, pt.Estimator):
     Attributes:
         encoder: The encoder, or the name of the checkpoint that the network started from.
         training_log: Losses, and the validation measure under its own name, of the last training; empty before.
-        training_run: Versions, seeds, device, precision and seconds of the last training; empty before.
     """
 
     ARTIFACT_SCHEMATIC_SHOW_AS_TRANSFORMER = True
@@ -102,17 +76,16 @@ class LearnedModel(HtmlDisplay, WithSignature, OwnArtifact, pt.Estimator):
     training: Any = None
     device: str | None
     dtype: DType
+    verbose: bool
     network: Any = None  # the module that is trained and saved, if there is one
     training_log: list[dict[str, float]] = []  # noqa: RUF012, replaced as a whole
-    training_run: dict[str, Any] = {}  # noqa: RUF012, replaced as a whole
     random_start: bool = False  # whether the scores of the untrained model are random
-    _warned_of: frozenset[str] = frozenset()
+    _warned: bool = False  # that its scores are random
 
     def _check(self) -> None:
         """Raises an error if an argument of the constructor is not allowed, or does not fit the others.
 
-        Called at the end of the constructor, for copies, before training, and by rerankers before they score, so that
-        arguments that are set later are checked as well.
+        Called at the end of the constructor, for copies, and before training.
         """
         if self.TRAINING is not None:
             check_training(self.training, self.TRAINING)
@@ -137,29 +110,18 @@ class LearnedModel(HtmlDisplay, WithSignature, OwnArtifact, pt.Estimator):
 
     def save(self, path: str | os.PathLike[str]) -> Self:
         """Writes the model, with the options and the log of its training, as an artifact to a new path."""
-        meta = (
-            kind_of(self)
-            | self._origin()
-            | {"random_start": self.random_start, "sha256": self._digest()}
-        )
+        meta = kind_of(self) | {"random_start": self.random_start, "sha256": self._digest()}
         meta |= {name: getattr(self, name) for name in self.WRITTEN}
+        if self.TRAINING is not None:
+            options = dataclasses.asdict(self.training, dict_factory=_without_paths)
+            meta["training"] = json.loads(json.dumps(options, default=str))
+        meta |= {"training_log": self.training_log, "versions": versions()}
         if isinstance(self.encoder, str):
             meta["encoder"] = checkpoint_name(self.encoder)
         with atomic_folder(path, meta) as folder, hidden_bars():
             meta |= self._write(folder)
         self.path = Path(path)
         return self
-
-    def _origin(self) -> dict[str, Any]:
-        """Entries of ``pt_meta.json``: versions, and the options, log and record of the training."""
-        origin: dict[str, Any] = {"versions": versions()}
-        if self.TRAINING is not None:
-            origin["options"] = {"training": _stored(self.training)}
-        if self.training_log:
-            origin["training"] = training_entry(self.training, self.training_log)
-        if self.training_run:
-            origin["run"] = self.training_run
-        return json.loads(json.dumps(origin, default=str))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], **options: Any) -> Self:
@@ -178,7 +140,7 @@ class LearnedModel(HtmlDisplay, WithSignature, OwnArtifact, pt.Estimator):
         meta = read_meta(folder, kind_of(cls))
         saved = {name: meta[name] for name in cls.WRITTEN}
         if cls.TRAINING is not None:
-            saved["training"] = options_from(cls.TRAINING, meta["options"]["training"])
+            saved["training"] = cls.TRAINING(**meta["training"])
         try:
             model = cls._read(folder, meta, saved | options)
         except SafetensorError as error:
@@ -187,9 +149,7 @@ class LearnedModel(HtmlDisplay, WithSignature, OwnArtifact, pt.Estimator):
             raise ValueError(f"{str(folder)!r} is damaged: its weights differ from the saved ones")
         if isinstance(meta.get("encoder"), str):
             model.encoder = meta["encoder"]
-        model.training_log = meta.get("training", {}).get("log", [])
-        model.training_run = meta.get("run", {})
-        model.random_start = meta["random_start"]
+        model.training_log, model.random_start = meta["training_log"], meta["random_start"]
         model.path = folder
         return model
 
@@ -199,15 +159,9 @@ class LearnedModel(HtmlDisplay, WithSignature, OwnArtifact, pt.Estimator):
         The copy has its own copy of the weights if only arguments in :attr:`KEEP_WEIGHTS` change. After other changes
         (of the encoder, the configuration, the seed) it is untrained, with a warning if this model is trained.
         """
-        present = {
-            attribute.name: attribute.value for attribute in pt.inspect.transformer_attributes(self)
-        }
-        attributes = {
-            name: value
-            for name, value in attributes.items()
-            if value is not present.get(name, self)
-        }
-        lost = sorted(attributes.keys() - self.KEEP_WEIGHTS)
+        present = {each.name: each.value for each in pt.inspect.transformer_attributes(self)}
+        unchanged = {name for name, value in attributes.items() if value is present.get(name, self)}
+        lost = sorted(attributes.keys() - unchanged - self.KEEP_WEIGHTS)
         if lost:
             if self.training_log:
                 reason = f"with another {', '.join(lost)} the trained weights do not fit"
@@ -217,9 +171,8 @@ class LearnedModel(HtmlDisplay, WithSignature, OwnArtifact, pt.Estimator):
             return type(self)(**present | attributes)
         twin = copy.copy(self)
         if isinstance(self.network, nn.Module) and self.network.state_dict():
-            twin.network = copy.deepcopy(self.network).to(
-                device_of(attributes.get("device", self.device))
-            )
+            device = device_of(attributes.get("device", self.device))
+            twin.network = copy.deepcopy(self.network).to(device)
         for name, value in attributes.items():
             setattr(twin, name, value)
         twin._check()
@@ -228,59 +181,48 @@ class LearnedModel(HtmlDisplay, WithSignature, OwnArtifact, pt.Estimator):
     def _start_fit(self) -> None:
         """Checks the arguments, and warns that ``fit`` continues from trained weights, if there are any."""
         self._check()
-        self._warned_of |= {"random"}  # measuring the untrained model is part of training
+        self._warned = True  # measuring the untrained model is part of training
         if self.training_log:
             advice = f"fit continues from the trained weights. To start over, fit a new {type(self).__name__}"
             warnings.warn(f"{self!r} is trained already: {advice}", QualityWarning, stacklevel=3)
 
-    @contextmanager
-    def _recorded(self) -> Iterator[None]:
-        """A block that trains the model; at its end :attr:`training_run` describes it, as ``pt_meta.json`` keeps it."""
-        start = time.monotonic()
-        yield
-        device = self._device
-        seeded = {"training": self.training, "start": getattr(self, "config", self)}
-        self.training_run = {
-            "versions": versions(),
-            "seeds": {
-                name: options.seed for name, options in seeded.items() if hasattr(options, "seed")
-            },
-            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
-            "dtype": dtype_name(self.dtype, device),
-            "seconds": round(time.monotonic() - start, 1),
+    def _run(self, validate: Callable[[], np.ndarray] | None, identity: dict[str, Any]) -> Run:
+        """What a training of this model depends on besides its options."""
+        identity = {"weights at the start": self._digest()} | identity
+        return Run(validate, identity, self._device, self.dtype, self.verbose, self.random_start)
+
+    def _view(self) -> HtmlCard:
+        """Arguments of the constructor that are not the default ones, number of weights, and what training did."""
+        arguments = inspect.signature(type(self)).parameters
+        facts = {
+            each.name: each.value if isinstance(each.value, dict) else repr(each.value)
+            for each in pt.inspect.transformer_attributes(self)
+            if each.name != "training" and each.value not in (None, arguments[each.name].default)
         }
+        return HtmlCard(facts | self._training_facts())
 
     def _training_facts(self) -> dict[str, Any]:
-        """Rows of the table in a notebook: the number of weights, and the steps, cost and best measure of training."""
+        """Rows of the card: the number of weights, and the steps and best measure of training."""
         if self.network is None:
             return {}
-        facts: dict[str, Any] = {
-            "parameters": sum(weights.numel() for weights in self.network.parameters())
-        }
-        if not self.training_log:
+        facts: dict[str, Any] = {"parameters": sum(w.numel() for w in self.network.parameters())}
+        if not (log := self.training_log):
             loaded = self.path is not self.NO_PATH
             return facts | {"trained": f"loaded from {str(self.path)!r}" if loaded else "not yet"}
-        entry = training_entry(self.training, self.training_log)
-        facts["trained"] = f"{entry['steps']:,} steps"
-        if run := self.training_run:
-            facts["took"] = f"{run['seconds']:,} s on {run['device']} in {run['dtype']}"
-        for name, value in entry.get("best", {}).items():
-            facts[f"best {name}"] = f"{value:.4f} on the validation queries"
+        facts["trained"] = f"{log[-1]['step']:,} steps"
+        for entry in log:
+            if "kept" in entry:
+                measure = self.training.measure
+                facts[f"best {measure}"] = f"{entry[measure]:.4f} on the validation queries"
         return facts
 
     def _warn_if_random(self) -> None:
         """Warns once that the scores of this model are random, if they are."""
-        if self.random_start and not self.training_log:
+        if self.random_start and not self.training_log and not self._warned:
+            self._warned = True
             advice = "call fit, load a trained model, or choose a start that ranks without training"
-            self._warn_once("random", f"{self!r} is not trained and ranks at random: {advice}")
-
-    def _warn_once(
-        self, topic: str, message: str, category: type[Warning] = QualityWarning
-    ) -> None:
-        """Warns of a topic, unless this model has done so already."""
-        if topic not in self._warned_of:
-            self._warned_of |= {topic}
-            warnings.warn(message, category, stacklevel=4)
+            message = f"{self!r} is not trained and ranks at random: {advice}"
+            warnings.warn(message, QualityWarning, stacklevel=3)
 
 
 class Reranker(LearnedModel):
@@ -300,20 +242,6 @@ class Reranker(LearnedModel):
     def _learn(self, training: JudgedRun, validation: JudgedRun | None) -> None:
         """Does the work of :meth:`fit`, which has checked the columns of the runs."""
 
-    def set_parameter(self, name: str, value: Any) -> None:
-        """Sets an argument of the constructor, if the weights do not depend on it; it is checked as there."""
-        arguments = {attribute.name for attribute in pt.inspect.transformer_attributes(self)}
-        if name in arguments - self.KEEP_WEIGHTS:
-            kind = type(self).__name__
-            raise ValueError(f"{name} determines the weights of a {kind}: make a new {kind}")
-        before = self.get_parameter(name)
-        super().set_parameter(name, value)
-        try:
-            self._check()
-        except (TypeError, ValueError):
-            super().set_parameter(name, before)
-            raise
-
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Scores the rows of a run: adds ``score`` and ``rank``, with a warning if the model ranks at random.
 
@@ -326,7 +254,6 @@ class Reranker(LearnedModel):
             TypeError: If the graph of a query is missing.
             ValueError: If a query is empty, or a query or document is not a text.
         """
-        self._check()
         inp = self._checked(inp)
         scores = self._scores(inp)
         if len(inp):
@@ -360,8 +287,7 @@ class Reranker(LearnedModel):
         if topics_or_res_va is not None and len(topics_or_res_va):
             validation = JudgedRun(self._checked(topics_or_res_va), qrels_va, self)
         self._start_fit()
-        with self._recorded():
-            self._learn(training, validation)
+        self._learn(training, validation)
         return self
 
 

@@ -6,16 +6,15 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import field
-from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pydantic
 import torch
+from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
-from safetensors.torch import load_model
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 from transformers import (
@@ -30,12 +29,12 @@ from transformers import (
 )
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
-from transformers.utils import SAFE_WEIGHTS_NAME
 
 from pyterrier_graph.checks import QualityWarning
 from pyterrier_graph.configuration import STRICT
-from pyterrier_graph.encoders.checkpoints import DType, dtype_name, dtype_of, hidden_bars
+from pyterrier_graph.encoders.checkpoints import dtype_name, dtype_of, hidden_bars
 from pyterrier_graph.storage.artifact import check_identity
+from pyterrier_graph.training.model import Run
 from pyterrier_graph.training.validation import as_good, check_measure
 
 PREFIX = "eval_"  # by which the trainer recognizes what evaluation returns
@@ -51,11 +50,10 @@ class TrainerOptions:
         epochs: Passes over the training examples.
         batch_size: Examples per step.
         learning_rate: Learning rate of the optimizer.
-        measure: Name of the ir_measures measure that is computed on the validation queries. The weights with the
-            highest value are kept. If they are not better than those before training by more than one standard error of
+        measure: Name of the ir_measures measure that is computed on the validation queries after each epoch. The best
+            weights are kept. If they are not better than the weights before training by more than one standard error of
             the differences per query, the latter are kept, unless they are random.
-        evaluations: How often the measure is computed per epoch.
-        patience: Number of evaluations without improvement after which training stops; None trains to the end.
+        patience: Number of epochs without improvement after which training stops; None trains to the end.
         output_dir: Folder for checkpoints, from which a ``fit`` that was killed continues when it is called again.
         seed: Seed of sampling, order and dropout.
         attention_dropout: Whether an encoder that learns drops attention weights, as its checkpoint does. Without, a
@@ -67,7 +65,6 @@ class TrainerOptions:
     batch_size: PositiveInt = 32
     learning_rate: NonNegativeFloat = 1e-3
     measure: str = "nDCG@10"
-    evaluations: PositiveInt = 1
     patience: PositiveInt | None = 3
     output_dir: str | None = None
     seed: NonNegativeInt = 0
@@ -91,28 +88,32 @@ class HeadOptions(TrainerOptions):
 
 
 class RankingTrainer(Trainer):
-    """A Trainer that is evaluated by ``validate`` (see :func:`train`) instead of the loss."""
+    """A Trainer that is evaluated by ``run.validate`` instead of the loss."""
 
     model: Any
 
-    def __init__(self, *, validate: Callable[[], np.ndarray] | None, **arguments: Any) -> None:
-        super().__init__(**arguments)
-        self.validate = validate
+    def __init__(self, *, run: Run, **arguments: Any) -> None:
+        # with validation, a dataset for evaluation is required, but evaluate() does not use it
+        unused = None if run.validate is None else arguments["train_dataset"]
+        super().__init__(eval_dataset=unused, **arguments)
+        self.run = run
+        self.values: dict[int, np.ndarray] = {}  # by step: the measure of each validation query
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
         """The measure on the validation queries, for early stopping."""
-        assert (
-            self.validate is not None
-        )  # without validation queries, the trainer has no dataset for evaluation
-        self.model.eval()
-        # all processes use the value of the main process, so that they stop at the same time
-        values = _everywhere(self.validate)
+        values = self.values[self.state.global_step] = measured(self.model, self.run)
         metrics = {str(self.args.metric_for_best_model): float(values.mean())}
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(
             self.args, self.state, self.control, metrics
         )
         return metrics
+
+    def restore_best(self, state: TrainerState) -> None:
+        """Restores the state of a training that has ended, and its best weights."""
+        self.state = state
+        name = f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}"
+        self._load_from_checkpoint(str(Path(str(self.args.output_dir), name)))
 
 
 class Patience(EarlyStoppingCallback):
@@ -126,15 +127,7 @@ class Patience(EarlyStoppingCallback):
 
 
 class Progress(ProgressCallback):
-    """Shows a bar of the steps, with their time and the measure of the last evaluation; other logs are not shown."""
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **options: Any
-    ) -> None:
-        """Opens the bar; from the first step on it shows the time of a step, which depends on its examples."""
-        super().on_train_begin(args, state, control, **options)
-        if self.training_bar is not None:
-            self.training_bar.set_description(f"training, {args.train_batch_size} examples a step")
+    """Shows a bar of the steps, with the measure of the last evaluation; a model keeps its log."""
 
     def on_evaluate(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **options: Any
@@ -147,7 +140,7 @@ class Progress(ProgressCallback):
             )
 
     def on_log(self, *_: Any, **__: Any) -> None:
-        """Does nothing: a model keeps its log."""
+        """Shows no losses."""
 
 
 class Redraw(TrainerCallback):
@@ -169,20 +162,12 @@ def stalled(state: TrainerState, metric: str | None) -> int:
     return len(values) - 1 - values.index(max(values)) if values else 0
 
 
-def _everywhere(validate: Callable[[], np.ndarray]) -> np.ndarray:
-    """The measure of each query, by the main process, in all processes."""
-    return broadcast_object_list([validate()])[0]
-
-
-class Run(NamedTuple):
-    """The parts of a training besides its options."""
-
-    validate: Callable[[], np.ndarray] | None  # the measure of each validation query
-    identity: dict[str, Any]  # of this training; checkpoints with another identity are refused
-    device: torch.device
-    dtype: DType  # of the forward pass, unless options.arguments set it; weights stay in float32
-    verbose: bool
-    random_start: bool = False  # such a start is never kept
+def measured(model: nn.Module, run: Run) -> np.ndarray:
+    """The measure of each validation query, with the model's present weights."""
+    assert run.validate is not None
+    model.eval()
+    # all processes use the values of the main process, so that they stop at the same time
+    return broadcast_object_list([run.validate()])[0]
 
 
 def train(
@@ -190,45 +175,37 @@ def train(
     examples: Dataset,
     collate: Callable[[list[Any]], Any],
     options: TrainerOptions,
+    run: Run,
     *,
     rates: list[tuple[list[nn.Parameter], float]],
-    **run: Any,
 ) -> list[dict[str, float]]:
     """Trains a model, whose ``forward(**batch)`` returns ``{'loss': ...}``, in place with a :class:`RankingTrainer`.
 
-    Calls ``examples.draw(epoch)`` before each epoch, if there is such a method. ``run`` has the fields of :class:`Run`.
-    Returns the log of :func:`run_trainer`.
+    Calls ``examples.draw(epoch)`` before each epoch, if there is such a method. Returns the log of
+    :func:`run_trainer`.
     """
-    about = Run(**run)
 
-    def make(arguments: TrainingArguments, callbacks: list[TrainerCallback]) -> Trainer:
-        if (draw := getattr(examples, "draw", None)) is not None:
-            callbacks = [*callbacks, Redraw(draw)]
+    def make(**arguments: Any) -> RankingTrainer:
         groups = [{"params": parameters, "lr": rate} for parameters, rate in rates]
-        return RankingTrainer(
+        settings: dict[str, Any] = {"lr_scheduler_type": "constant", "remove_unused_columns": False}
+        trainer = RankingTrainer(
             model=model,
-            args=arguments,
+            args=TrainingArguments(**settings | arguments),
             train_dataset=examples,
-            # required for validation, but evaluate() does not use it
-            eval_dataset=None if about.validate is None else examples,
             data_collator=collate,
-            callbacks=callbacks,
-            validate=about.validate,
+            run=run,
             optimizers=(torch.optim.Adam(groups), None),  # the optimizer of the papers
         )
+        if (draw := getattr(examples, "draw", None)) is not None:
+            trainer.add_callback(Redraw(draw))
+        return trainer
 
-    arguments = partial(
-        TrainingArguments, lr_scheduler_type="constant", remove_unused_columns=False
-    )
-    load = lambda checkpoint: load_model(model, checkpoint / SAFE_WEIGHTS_NAME)  # noqa: E731
-    return run_trainer(model, make, arguments, load, options, about)
+    return run_trainer(model, make, options, run)
 
 
 def run_trainer(
     model: nn.Module,
-    make: Callable[[Any, list[TrainerCallback]], Trainer],
-    arguments: Callable[..., TrainingArguments],
-    load: Callable[[Path], Any],
+    make: Callable[..., RankingTrainer],
     options: TrainerOptions,
     run: Run,
 ) -> list[dict[str, float]]:
@@ -238,12 +215,9 @@ def run_trainer(
 
     Args:
         model: The model.
-        make: Makes the trainer from its arguments and callbacks. Its evaluation returns the measure with
-            :data:`PREFIX` before its name.
-        arguments: Class of the trainer's arguments.
-        load: Reads the model's weights from the folder of a checkpoint.
+        make: Makes the trainer from fields of ``TrainingArguments``.
         options: The options.
-        run: The other parts of the training.
+        run: What the training depends on besides them.
 
     Returns:
         The log: losses, and the measure under its own name. With validation, its first entry is the measure before
@@ -257,22 +231,19 @@ def run_trainer(
         restored_on_error(model) as start,
         nullcontext() if options.attention_dropout else no_attention_dropout(model),
     ):
-        settings = arguments(output_dir=scratch, **trainer_arguments(options, run))
-        settings.output_dir = options.output_dir or broadcast_object_list([scratch])[0]
-        with settings.main_process_first(local=False):
-            identity = run.identity | {"dtype": dtype_name(run.dtype, run.device)}
-            checkpoint = _checkpoint_of(Path(settings.output_dir), options, identity)
-        before = None if run.validate is None else _measured(model, run)
-        state = None
-        if before is not None and checkpoint is not None:
-            state = _ended(checkpoint, options)
-        if state is None:
-            state = _run(make(settings, _callbacks(options, run)), model, checkpoint)
+        processes = PartialState(cpu=run.device.type == "cpu")
+        folder = options.output_dir or broadcast_object_list([scratch])[0]
+        with processes.main_process_first():
+            checkpoint = _checkpoint_of(Path(folder), options, run)
+        before = None if run.validate is None else measured(model, run)
+        trainer = make(output_dir=folder, **trainer_arguments(options, run))
+        if before is not None and checkpoint is not None and _has_ended(checkpoint, options):
+            trainer.restore_best(_state_of(checkpoint))
         else:
-            load(Path(settings.output_dir, f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}"))
-        log = state.log_history
+            _run(trainer, options, checkpoint)
+        log = trainer.state.log_history
         if before is not None:
-            log = _keep_best(model, start, before, state, options.measure, run)
+            log = _keep_best(trainer, start, before, options.measure)
         model.to(run.device).eval()
         if any(not torch.isfinite(parameter).all() for parameter in model.parameters()):
             raise ValueError(
@@ -281,89 +252,68 @@ def run_trainer(
     return log
 
 
-def _measured(model: nn.Module, run: Run) -> np.ndarray:
-    """The measure of each validation query, with the model's present weights."""
-    assert run.validate is not None
-    model.eval()
-    return _everywhere(run.validate)
-
-
-def _ended(checkpoint: Path, options: TrainerOptions) -> TrainerState | None:
-    """The state of a training that ran out of patience at its last checkpoint."""
-    state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
-    evaluations = stalled(state, PREFIX + options.measure)
-    return state if options.patience and evaluations >= options.patience else None
-
-
-def _callbacks(options: TrainerOptions, run: Run) -> list[TrainerCallback]:
-    callbacks: list[TrainerCallback] = [Progress()] if run.verbose else []
-    if run.validate is not None and options.patience:
-        callbacks.append(Patience(options.patience))
-    return callbacks
-
-
-def _run(trainer: Any, model: nn.Module, checkpoint: Path | None) -> TrainerState:
+def _run(trainer: RankingTrainer, options: TrainerOptions, checkpoint: Path | None) -> None:
     """Runs a trainer from a checkpoint, or from the start."""
     trainer.remove_callback(PrinterCallback)
+    if trainer.run.verbose:
+        trainer.add_callback(Progress())
+    if trainer.run.validate is not None and options.patience:
+        trainer.add_callback(Patience(options.patience))
     try:
         with hidden_bars():
             trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     finally:
         for name in ("forward", "_original_forward"):  # where accelerate has fixed the precision
-            vars(model).pop(name, None)
+            vars(trainer.model).pop(name, None)
+        # fused optimizers do not count their changes, by which digests of weights are known to be old
+        torch.autograd.graph.increment_version([*trainer.model.parameters()])
     trainer.accelerator.wait_for_everyone()  # a temporary folder is removed next
-    return trainer.state
 
 
 def _keep_best(
-    model: nn.Module,
-    start: dict[str, Tensor],
-    before: np.ndarray,
-    state: TrainerState,
-    measure: str,
-    run: Run,
+    trainer: RankingTrainer, start: dict[str, Tensor], before: np.ndarray, measure: str
 ) -> list[dict[str, float]]:
-    """Restores the weights ``start`` if the model's, the best of training, are not clearly better; returns the log.
+    """Restores the weights ``start`` if the best of training are not clearly better; returns the log.
 
     They have to be better by more than one standard error, unless the start is random. ``before`` is the measure of
     each query at the start.
     """
+    run, best_step = trainer.run, trainer.state.best_global_step
     log = [{measure: float(before.mean()), "epoch": 0.0, "step": 0}]
-    for entry in state.log_history:
+    for entry in trainer.state.log_history:
         log.append({measure if k == PREFIX + measure else k: v for k, v in entry.items()})
-    keep_start = not run.random_start and as_good(before, _measured(model, run))
+    best = trainer.values.get(best_step)
+    if best is None:  # it was measured before an interruption
+        best = measured(trainer.model, run)
+    keep_start = not run.random_start and as_good(before, best)
     if keep_start:
         problem = f"training did not improve {measure} by more than one standard error"
         advice = "try a smaller learning rate, more epochs or more training queries"
         message = f"{problem}: the weights from before training are kept; {advice}"
         warnings.warn(message, QualityWarning, stacklevel=4)
-        model.load_state_dict(start)
-    kept = 0 if keep_start else state.best_global_step
+        trainer.model.load_state_dict(start)
     for entry in log:
-        if measure in entry and entry["step"] == kept:
+        if measure in entry and entry["step"] == (0 if keep_start else best_step):
             entry["kept"] = True
     return log
 
 
 def trainer_arguments(options: TrainerOptions, run: Run) -> dict[str, Any]:
-    """The arguments of ``TrainingArguments``: steps, precision, and when to evaluate and to write a checkpoint."""
+    """Fields of ``TrainingArguments``: steps, precision, and when to evaluate and to write a checkpoint."""
     own_precision = {"bf16", "fp16"} & options.arguments.keys()  # instead of dtype
     half = None if own_precision else dtype_of(run.dtype, run.device)
     if half == torch.float16 and run.device.type == "cpu":  # where gradients are not scaled
         raise ValueError(
             "training in dtype='float16' needs a GPU: on a CPU use 'auto', 'bfloat16' or 'float32'"
         )
-    strategy, share = "epoch", 1.0
-    if options.evaluations > 1:
-        strategy, share = "steps", 1 / (options.epochs * options.evaluations)  # of all steps
-    schedule = {"save_strategy": strategy, "save_steps": share, "save_total_limit": 2}
-    if options.output_dir is None:  # no later call can continue, so only the best weights are saved
+    if options.output_dir is not None:
+        schedule: dict[str, Any] = {"save_strategy": "epoch", "save_total_limit": 2}
+    else:  # no later call can continue, so only the best weights are saved
         best = "no" if run.validate is None else "best"
         schedule = {"save_strategy": best, "save_only_model": True, "save_total_limit": 1}
     if run.validate is not None:
         schedule |= {
-            "eval_strategy": strategy,
-            "eval_steps": share,
+            "eval_strategy": "epoch",
             "load_best_model_at_end": True,
             "metric_for_best_model": PREFIX + options.measure,
         }
@@ -374,8 +324,7 @@ def trainer_arguments(options: TrainerOptions, run: Run) -> dict[str, Any]:
         "seed": options.seed,
         "use_cpu": run.device.type == "cpu",
         "disable_tqdm": True,  # Progress shows a bar
-        "logging_strategy": strategy,
-        "logging_steps": share,
+        "logging_strategy": "epoch",
         "report_to": [],
         "dataloader_pin_memory": run.device.type == "cuda",
         "bf16": half == torch.bfloat16,
@@ -414,23 +363,25 @@ def no_attention_dropout(model: nn.Module) -> Iterator[None]:
             dropout.p = p
 
 
-def _checkpoint_of(folder: Path, options: TrainerOptions, identity: dict[str, Any]) -> Path | None:
+def _checkpoint_of(folder: Path, options: TrainerOptions, run: Run) -> Path | None:
     """The last complete checkpoint of the same training, if there is one. Its length may differ."""
-    equal = {
-        f"training option {name}": value
-        for name, value in dataclasses.asdict(options).items()
-        if name not in MAY_DIFFER
-    }
+    identity = run.identity | {"dtype": dtype_name(run.dtype, run.device)}
+    for name, value in dataclasses.asdict(options).items():
+        if name not in MAY_DIFFER:
+            identity[f"training option {name}"] = value
     # the trainer's state is the last file that is written to a checkpoint
-    complete = [
-        state.parent for state in folder.glob(f"{PREFIX_CHECKPOINT_DIR}-*/{TRAINER_STATE_NAME}")
-    ]
-    check_identity(
-        folder / "training.json",
-        identity | equal,
-        "checkpoints of another training",
-        begun=bool(complete),
-    )
-    if not complete:
-        return None
-    return max(complete, key=lambda path: int(path.name.rpartition("-")[2]))
+    states = folder.glob(f"{PREFIX_CHECKPOINT_DIR}-*/{TRAINER_STATE_NAME}")
+    complete = [state.parent for state in states]
+    note, work = folder / "training.json", "checkpoints of another training"
+    check_identity(note, identity, work, begun=bool(complete))
+    return max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+
+
+def _state_of(checkpoint: Path) -> TrainerState:
+    return TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
+
+
+def _has_ended(checkpoint: Path, options: TrainerOptions) -> bool:
+    """Whether a training ran out of patience at its last checkpoint."""
+    evaluations = stalled(_state_of(checkpoint), PREFIX + options.measure)
+    return options.patience is not None and evaluations >= options.patience

@@ -1,35 +1,29 @@
 """Folders of Markdown, HTML, reStructuredText, text or office files as structured documents.
 
-The files of a folder are found, each one becomes a page of HTML and then a draft, and links between files are resolved
-last.
+Each file becomes a page of HTML and then a draft. Links between files are resolved last.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import signal
-import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, NamedTuple
+from typing import Any
 
 from pyterrier_graph.checks import DataWarning, is_unicode
 from pyterrier_graph.documents.document import (
     PASSAGE,
     Reference,
-    needs_files_extra,
     split_passage_id,
 )
-from pyterrier_graph.documents.readers.page import MAX_BYTES, Page, ReaderError
+from pyterrier_graph.documents.readers.page import Page, ReaderError
 from pyterrier_graph.documents.readers.passages import Block, Draft, assemble, clean
 
-Files = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 ToHtml = Callable[[bytes, str], Page]  # the content and the name of a file
 
 # Module of each format and endings of its files' names; the libraries of [files] and [office] are optional.
@@ -40,15 +34,13 @@ FORMATS = {
     "plain_text": (".txt", ".text"),
     "office": (".docx", ".pptx", ".pdf", ".ipynb"),
 }
-# To read a file: the expansion of a stranger's file can be exponential.
-SECONDS = 60
-MEMORY = 2 << 30  # bytes
+MAX_BYTES = 50_000_000  # of a file
 FEW = 200  # files; fewer take less time than processes need to start
 EXAMPLES = 10
 
 
 class DocumentFiles:
-    """The documents of files, in the order of their paths. Each iteration reads the files again.
+    """The documents of the files in a folder, in the order of their paths. Each iteration reads the files again.
 
     All files are read before the first document is yielded, because links may lead to later files. Memory holds paths,
     names of anchors, and one document at a time; the other documents are in a temporary file. A document is a record
@@ -57,13 +49,13 @@ class DocumentFiles:
 
     Attributes:
         report: A report of the last complete iteration: numbers of ``files`` and ``documents``, the reasons of
-            ``broken`` files and folders by name, the names of ``empty`` files, the numbers of ``skipped`` files by the
-            endings of their names. The summary of a graph contains it as ``source``.
+            ``broken`` files by name, the names of ``empty`` files, the numbers of ``skipped`` files by the endings of
+            their names. The summary of a graph contains it as ``source``.
     """
 
     def __init__(
         self,
-        files: Files,
+        folder: str | os.PathLike[str],
         formats: Sequence[str],
         *,
         min_words: int = 30,
@@ -77,25 +69,28 @@ class DocumentFiles:
             )
         if len(formats) == 1:
             converter(formats[0])  # raises at once if a library is missing
-        endings = tuple(ending for name in formats for ending in FORMATS[name])
-        self.root, self.paths, self.skipped, self.unreadable = find(files, endings)
+        self.root = Path(folder)
+        if not self.root.is_dir():
+            raise FileNotFoundError(f"there is no folder {str(folder)!r}")
+        self.skipped: Counter[str] = Counter()
+        self.paths = [*self._find(tuple(end for name in formats for end in FORMATS[name]))]
         self.formats, self.options = formats, (min_words, max_words)
         self.workers, self.verbose = workers, verbose
         self.report: dict[str, Any] = {}
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        broken, empty = {**self.unreadable}, list[str]()
+        broken: dict[str, str] = {}
+        empty: list[str] = []
         ids: dict[str, str] = {}  # of documents and passages, by the names that links use
         documents = 0
         with TemporaryFile("w+", encoding="utf-8") as drafts:
             for path, draft in self._drafts():
                 if isinstance(draft, str):
-                    broken[printable(path)] = draft
+                    broken[clean(path)] = draft
                 elif not any(kind == PASSAGE for kind, _, _ in draft.nodes):
                     empty.append(path)
                 else:
-                    for name, identifier in draft.names.items():
-                        ids.setdefault(name, identifier)
+                    ids = draft.names | ids
                     drafts.write(json.dumps(vars(draft)) + "\n")
                     documents += 1
             drafts.seek(0)
@@ -117,12 +112,23 @@ class DocumentFiles:
                 stacklevel=2,
             )
 
+    def _find(self, endings: tuple[str, ...]) -> Iterator[str]:
+        """Yields the paths of files with one of the endings, without symbolic links and hidden files."""
+        for folder, folders, names in os.walk(self.root):
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            for name in sorted(name for name in names if not name.startswith(".")):
+                path = Path(folder, name)
+                if not name.lower().endswith(endings):
+                    self.skipped[clean(path.suffix.lower()) or "no suffix"] += 1
+                elif path.is_file() and not path.is_symlink():
+                    yield path.relative_to(self.root).as_posix()
+
     def _drafts(self) -> Iterator[tuple[str, Draft | str]]:
         """Yields paths and drafts of all files, or the reasons why files cannot be read."""
         import pyterrier as pt
-        from joblib import Parallel, cpu_count, delayed
+        from joblib import Parallel, delayed
 
-        workers = self.workers or (cpu_count() if len(self.paths) >= FEW else 1)
+        workers = self.workers or (-1 if len(self.paths) >= FEW else 1)
         calls = (
             delayed(read_file)(self.root, path, self.formats, *self.options) for path in self.paths
         )
@@ -150,61 +156,14 @@ class DocumentFiles:
         return draft | {"title": nodes[0][1], "text": text, "references": references}
 
 
-class FoundFiles(NamedTuple):
-    """The files of a folder."""
-
-    root: Path
-    paths: list[str]  # relative to the root
-    skipped: Counter[str]  # numbers of files of other formats, by the endings of their names
-    unreadable: dict[str, str]  # reasons, by the paths of folders
-
-
-def find(files: Files, suffixes: tuple[str, ...]) -> FoundFiles:
-    """Finds the files of a folder that have one of the suffixes, or all files of a list.
-
-    Symbolic links and hidden files in a folder are left out, so that nothing outside the folder is read.
-    """
-    if isinstance(files, str | os.PathLike) and os.path.isdir(files):
-        return _find_in(Path(files), suffixes)
-    listed = [files] if isinstance(files, str | os.PathLike) else [*files]
-    if not listed:
-        raise ValueError("files must be a folder, a file, or a list of files, got an empty list")
-    for file in listed:
-        if not os.path.isfile(file):
-            raise FileNotFoundError(f"there is no file {os.path.abspath(file)!r}")
-    absolute = [Path(path).absolute() for path in listed]
-    root = Path(os.path.commonpath([file.parent for file in absolute]))
-    paths = [*dict.fromkeys(file.relative_to(root).as_posix() for file in absolute)]
-    return FoundFiles(root, paths, Counter(), {})
-
-
-def _find_in(root: Path, suffixes: tuple[str, ...]) -> FoundFiles:
-    files = FoundFiles(root, [], Counter(), {})
-
-    def report(error: OSError) -> None:
-        path = os.path.relpath(error.filename, root)
-        files.unreadable[printable(path)] = f"the folder cannot be read: {error.strerror}"
-
-    for folder, folders, names in os.walk(root, onerror=report):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(name for name in names if not name.startswith(".")):
-            path = Path(folder, name)
-            if not name.lower().endswith(suffixes):
-                files.skipped[clean(path.suffix.lower()) or "no suffix"] += 1
-            elif path.is_file() and not path.is_symlink():
-                files.paths.append(path.relative_to(root).as_posix())
-    return files
-
-
-def printable(path: str) -> str:
-    """A path without the bytes that are not UTF-8."""
-    return os.fsencode(path).decode("utf-8", "replace")
-
-
 def converter(format: str) -> ToHtml:
     """Returns the function that converts files of a format to HTML. Raises ImportError if a library is missing."""
-    with needs_files_extra(f"reading {format}", "office" if format == "office" else "files"):
+    try:
         return import_module(f"pyterrier_graph.documents.readers.{format}").to_html
+    except ImportError as error:
+        extra = "office" if format == "office" else "files"
+        message = f"reading {format} needs {error.name!r}: pip install 'pyterrier_graph[{extra}]'"
+        raise ImportError(message, name=error.name) from error
 
 
 def read_file(
@@ -212,18 +171,15 @@ def read_file(
 ) -> Draft | str:
     """Returns the draft of a file, or the reason why it cannot be read."""
     format = next((name for name in formats if path.lower().endswith(FORMATS[name])), formats[0])
-    to_html = converter(format)
     try:
         if (size := (root / path).stat().st_size) > MAX_BYTES:
             return f"it has {size:,} bytes, more than {MAX_BYTES:,}"
-        with _limits():
-            return read_draft(to_html, (root / path).read_bytes(), path, min_words, max_words)
+        data = (root / path).read_bytes()
+        return read_draft(converter(format), data, path, min_words, max_words)
     except ReaderError as error:
         return str(error)
     except OSError as error:
         return error.strerror or str(error)
-    except _TimeIsUpError:
-        return f"not read within {SECONDS} seconds"
 
 
 def read_draft(to_html: ToHtml, data: bytes, docno: str, min_words: int, max_words: int) -> Draft:
@@ -245,8 +201,6 @@ def read_draft(to_html: ToHtml, data: bytes, docno: str, min_words: int, max_wor
         draft = assemble(docno, *read_page(page), min_words, max_words)
     except ReaderError:
         raise
-    except (RecursionError, MemoryError) as error:
-        raise ReaderError("its parts are too large or nested too deeply") from error
     except Exception as error:  # libraries raise errors of many kinds
         raise ReaderError(f"not in its format: {type(error).__name__}: {error}") from error
     if page.lines == "unknown":
@@ -254,42 +208,8 @@ def read_draft(to_html: ToHtml, data: bytes, docno: str, min_words: int, max_wor
     return draft
 
 
-class _TimeIsUpError(BaseException):
-    """Libraries that catch all errors do not catch this one."""
-
-
-@contextmanager
-def _limits() -> Iterator[None]:
-    """Ends what takes too long or too much memory, where the system has such limits and in the main thread."""
-    if (
-        not hasattr(signal, "setitimer")
-        or threading.current_thread() is not threading.main_thread()
-    ):
-        yield
-        return
-    import resource  # not on Windows
-
-    def stop(*_: object) -> None:
-        raise _TimeIsUpError
-
-    before = signal.signal(signal.SIGALRM, stop)
-    memory = resource.getrlimit(resource.RLIMIT_AS)
-    if (pages := Path("/proc/self/statm")).exists():
-        limit = int(pages.read_text().split()[0]) * resource.getpagesize() + MEMORY
-        limit = min([limit, *(value for value in memory if value != resource.RLIM_INFINITY)])
-        resource.setrlimit(resource.RLIMIT_AS, (limit, memory[1]))
-    # Repeated each second, because a destructor can lose an exception.
-    signal.setitimer(signal.ITIMER_REAL, SECONDS, 1.0)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-        resource.setrlimit(resource.RLIMIT_AS, memory)
-
-
 def read_markdown(
-    files: Files,
+    folder: str | os.PathLike[str],
     *,
     min_words: int = 30,
     max_words: int = 120,
@@ -306,15 +226,13 @@ def read_markdown(
     Paragraphs, list items, code, table rows and quotes become passages. The titles of a file without any other text are
     its only passage. A link to an anchor of the same file becomes an edge ``internal``. A link to another file of the
     folder becomes an edge ``external`` to the first passage at the anchor, or to the document if the link has no
-    anchor. Other links are ignored. ``title`` in front matter is the title of the document, as the author typed it:
-    lines between two rules are front matter if they are ``key: value`` lines.
+    anchor. Other links are ignored. ``title`` in front matter is the title of the document, as the author typed it.
 
     Files are decoded as UTF-8, or else with the encoding that a page of HTML declares, or else as cp1252. A warning
-    counts the files and folders that cannot be read, and the report lists them.
+    counts the files that cannot be read, and the report lists them.
 
     Args:
-        files: A folder, which is searched recursively, a file, or a list of files. Symbolic links and hidden files in a
-            folder are ignored.
+        folder: A folder, which is searched recursively. Symbolic links and hidden files are ignored.
         min_words: Blocks with fewer words are merged with the next block of the section, if the passage then has at
             most ``max_words``.
         max_words: Blocks with more words are cut, preferably after a sentence.
@@ -322,11 +240,11 @@ def read_markdown(
         verbose: Whether to show progress.
 
     Raises:
-        FileNotFoundError: If the folder or the file does not exist.
+        FileNotFoundError: If the folder does not exist.
         ImportError: If the libraries of the extra ``[files]`` are not installed.
     """
     return DocumentFiles(
-        files,
+        folder,
         ["markdown"],
         min_words=min_words,
         max_words=max_words,
@@ -335,30 +253,28 @@ def read_markdown(
     )
 
 
-def read_html(files: Files, **options: Any) -> DocumentFiles:
+def read_html(folder: str | os.PathLike[str], **options: Any) -> DocumentFiles:
     """Reads HTML files. Arguments and documents are those of :func:`read_markdown`.
 
     The title is the only heading of the highest level, or else the ``<title>`` of the page. If a page marks its main
     text (``<main>``, ``role="main"`` or ``<article>``), only this text is read. Navigation, asides, and the header and
     footer of the page are never read. Cells of a table row are separated by ``|``.
     """
-    return DocumentFiles(files, ["html"], **options)
+    return DocumentFiles(folder, ["html"], **options)
 
 
-def read_rst(files: Files, **options: Any) -> DocumentFiles:
+def read_rst(folder: str | os.PathLike[str], **options: Any) -> DocumentFiles:
     """Reads reStructuredText files. Arguments and documents are those of :func:`read_markdown`.
 
     Nothing is included from other files. Directives and roles of Sphinx are read as their text, and ``:doc:``,
     ``:ref:`` and tables of contents become links to the files that they name.
     """
-    return DocumentFiles(files, ["rst"], **options)
+    return DocumentFiles(folder, ["rst"], **options)
 
 
-def read_office(files: Files, **options: Any) -> DocumentFiles:
+def read_office(folder: str | os.PathLike[str], **options: Any) -> DocumentFiles:
     """Reads ``.docx``, ``.pptx``, ``.pdf`` and ``.ipynb`` files as :func:`read_markdown` reads Markdown.
 
-    Slides and pages become sections. Pictures, equations, comments, macros, scanned pages, automatic numbers and
-    outputs of notebooks are ignored.
-    Needs the extra ``[office]``.
+    The library markitdown converts them to Markdown. Needs the extra ``[office]``.
     """
-    return DocumentFiles(files, ["office"], **options)
+    return DocumentFiles(folder, ["office"], **options)

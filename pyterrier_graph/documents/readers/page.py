@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import codecs
 from contextlib import suppress
 from typing import Literal, NamedTuple
 
-MAX_BYTES = 50_000_000  # of a file
 LINE = "data-pyterrier-graph-line"  # attribute of a converted element: its line in the file
-_BYTE_ORDER_MARKS = {
-    codecs.BOM_UTF8: "utf-8-sig",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
-_LATIN = frozenset(("iso-8859-1", "iso8859-1", "latin-1", "latin1", "ascii", "us-ascii"))
 
 
 class ReaderError(ValueError):
@@ -35,19 +27,17 @@ class Page(NamedTuple):
 
 
 def decode(data: bytes, declared: str = "") -> str:
-    """Decodes a file: its byte order mark, UTF-8, the declared encoding, or cp1252, as browsers do.
+    """Decodes a file: UTF-8, the declared encoding, or cp1252, as browsers do.
 
     Raises:
         ReaderError: If the file has NUL characters, so it is not a text file.
     """
-    marked = next((name for mark, name in _BYTE_ORDER_MARKS.items() if data.startswith(mark)), "")
-    declared = "cp1252" if declared.lower() in _LATIN else declared
-    for encoding in (marked or "utf-8", declared):
+    if declared.lower() in ("iso-8859-1", "latin1"):
+        declared = "cp1252"
+    text = data.decode("cp1252", "replace")
+    for encoding in (declared, "utf-8-sig"):
         with suppress(LookupError, ValueError):
             text = data.decode(encoding)
-            break
-    else:
-        text = data.decode("cp1252", "replace")
     if "\0" in text:
         raise ReaderError("not a text: it contains NUL bytes")
     return text

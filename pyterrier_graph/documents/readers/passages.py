@@ -24,7 +24,6 @@ from pyterrier_graph.documents.document import (
 ANCHOR, LINK = "anchor", "link"
 # Scheme of links to labels, which are unique in all files, and prefix of their anchors.
 LABEL = "label"
-MAX_HEADING = 100  # words; a longer heading was not closed
 # What an address may lack at its end, as in "guide" for "guide.md".
 ENDINGS = (
     *("", ".md", ".html", ".htm", ".rst"),
@@ -150,34 +149,34 @@ def assemble(
     ``max_words``; longer blocks are cut.
     """
     draft = Draft(docno)
-    marks: list[list[Mark]] = []  # of each node
+    marks: list[tuple[int, Mark]] = []  # with their nodes
 
     def add(kind: str, text: str, parent: int, line: int, marks_of_node: list[Mark]) -> int:
+        node = len(draft.nodes)
         draft.nodes.append(Node(kind, text, parent))
         draft.lines.append(line or 1)
-        marks.append(marks_of_node)
-        return len(draft.nodes) - 1
+        marks.extend((node, mark) for mark in marks_of_node)
+        return node
 
     add(SECTION, title.title, NO_PARENT, title.line, title.marks)
     above = [(0, 0)]  # levels and nodes of the open sections
-    rest: list[Mark] = []
+    trailing: list[Mark] = []  # of the last block, if it has no text
     for level, group in groupby(blocks, key=lambda block: block.level):
-        if level:
-            for block in group:
-                while above[-1][0] >= level:
-                    above.pop()
-                node = add(SECTION, block.title, above[-1][1], block.line, block.marks)
-                above.append((level, node))
-            continue
         pieces: list[Piece] = []
         for block in group:
-            pieces += block.pieces(max_words)
-            rest = [] if block.line else block.marks  # at the end of the file
+            trailing = [] if level or block.line else block.marks
+            if not level:
+                pieces += block.pieces(max_words)
+                continue
+            while above[-1][0] >= level:
+                above.pop()
+            node = add(SECTION, block.title, above[-1][1], block.line, block.marks)
+            above.append((level, node))
         for piece in merge(pieces, min_words, max_words):
             add(PASSAGE, piece.text, above[-1][1], piece.line, piece.marks)
-    marks[-1] = marks[-1] + rest
-    for titled in with_title_passage(draft.nodes)[len(draft.nodes) :]:
-        add(*titled, draft.lines[0], [])
+    marks += [(len(draft.nodes) - 1, mark) for mark in trailing]
+    for node in with_title_passage(draft.nodes)[len(draft.nodes) :]:
+        add(*node, draft.lines[0], [])
     _connect(draft, marks)
     return draft
 
@@ -202,23 +201,21 @@ def clean(text: str) -> str:
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
-def _connect(draft: Draft, marks: list[list[Mark]]) -> None:
+def _connect(draft: Draft, marks: list[tuple[int, Mark]]) -> None:
     """Turns marks into links, references and names."""
     docno = draft.docno
     anchors = {f"{docno}#": 0}
-    for node, of_node in enumerate(marks):
-        for mark in of_node:
-            if mark.kind == ANCHOR:
-                anchors.setdefault(f"{docno}#{clean(mark.value)}", node)
-    for node, of_node in enumerate(marks):
-        for mark in of_node:
-            if mark.kind == LINK:
-                address, names = _targets(clean(mark.value), docno)
-                target = next((anchors[name] for name in names if name in anchors), None)
-                if target is not None:
-                    draft.links.append(Link("internal", node, target))
-                elif names and address != docno:
-                    draft.references.append((node, address, names))
+    for node, mark in marks:
+        if mark.kind == ANCHOR:
+            anchors.setdefault(f"{docno}#{clean(mark.value)}", node)
+    for node, mark in marks:
+        if mark.kind == LINK:
+            address, names = _targets(clean(mark.value), docno)
+            target = next((anchors[name] for name in names if name in anchors), None)
+            if target is not None:
+                draft.links.append(Link("internal", node, target))
+            elif names and address != docno:
+                draft.references.append((node, address, names))
     first = _first_passages(draft)
     draft.names = {name: first[node] for name, node in anchors.items()} | {docno: docno}
     for name, node in anchors.items():
@@ -236,7 +233,7 @@ def _targets(address: str, docno: str) -> tuple[str, list[str]]:
         scheme, host, path, _, fragment = urlsplit(address.strip())
     except ValueError:  # not an address
         return "", []
-    path, fragment = unquote(path), unquote(fragment.partition(":~:")[0])
+    path, fragment = unquote(path), unquote(fragment)
     if scheme == LABEL:
         return "", [f"{docno}#{LABEL}-{path}", f"{LABEL}-{path}"]
     file = normpath(path).lstrip("/") if path[:1] == "/" else normpath(join(dirname(docno), path))

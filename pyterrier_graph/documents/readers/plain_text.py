@@ -1,18 +1,18 @@
 """Reads plain text: paragraphs, which blank lines separate."""
 
+import re
 from html import escape
-from itertools import groupby
 
 from pyterrier_graph.documents.readers.page import LINE, Page, decode
+
+PARAGRAPH = re.compile(r"(?:.*\S.*(?:\n|\Z))+")  # lines that are not blank
 
 
 def to_html(data: bytes, name: str) -> Page:
     """Converts a text file."""
+    text = "\n".join(decode(data).splitlines())
     html = ""
-    lines = enumerate(decode(data).splitlines(), 1)
-    for has_text, group in groupby(lines, key=lambda line: bool(line[1].strip())):
-        numbers, texts = zip(*group, strict=True)
-        if has_text:
-            text = escape("\n".join(texts))
-            html += f'<p {LINE}="{numbers[0]}">{text}</p>'
+    for paragraph in PARAGRAPH.finditer(text):
+        line = text.count("\n", 0, paragraph.start()) + 1
+        html += f'<p {LINE}="{line}">{escape(paragraph[0])}</p>'
     return Page(html, lines="attributes")
