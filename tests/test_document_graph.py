@@ -378,7 +378,7 @@ def test_plain_documents_are_split(tmp_path):
         ),
         ([], "the corpus has none"),
         ([{"docno": "a", "text": "x"}, {"docno": "a", "text": "y"}], "'a' comes twice"),
-        ([{"docno": "a", "text": float("nan")}], "document 'a': text cannot be read"),
+        ([{"docno": "a", "text": float("nan")}], "document 'a' has neither 'nodes' nor a string"),
         ([{"docno": "a\0", "text": "x"}], "NUL"),
         (["docno"], "not of 'docno'"),
         (

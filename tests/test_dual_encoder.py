@@ -458,23 +458,3 @@ def test_the_name_follows_the_weights() -> None:
     assert len({*names}) == len(names) == 4
     assert dual().model_name == dual(batch_size=3, verbose=True).model_name == names[0]
     assert dual(dtype="bfloat16").model_name == names[0]  # vectors of either precision serve
-
-
-# --- for users
-
-
-def test_the_papers_options() -> None:
-    paper = DualEncoderTraining.paper(alpha=0.1, batch_size=64)
-    assert (paper.epochs, paper.batch_size, paper.learning_rate, paper.alpha) == (10, 64, 3e-5, 0.1)
-    assert (
-        paper.patience is None
-        and paper.warmup == 0.1
-        and DualEncoderTraining.paper().batch_size == 512
-    )
-    assert DualEncoderTraining.paper().first_stage() == DualEncoderTraining.paper(alpha=0.1)
-    initial, last = (DualEncoderTraining.paper(name) for name in ("gnn-encoder", "query-encoder"))
-    assert (initial.epochs, initial.batch_size, initial.learning_rate) == (10, 2048, 2e-5)
-    assert (last.batch_size, last.learning_rate) == (1536, 5e-6)
-
-
-# --- several processes

@@ -184,19 +184,6 @@ def test_identity_start(variant: str) -> None:
         torch.testing.assert_close(fast, plain, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"variant": "LB_NO"},
-        {"heads": 0},
-        {"dropout": 1.5},
-    ],
-)
-def test_wrong_options_are_named(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=f"(?s){next(iter(wrong))}.*should be"):
-        HGATConfig(**wrong)
-
-
 def test_a_network_that_does_not_fit() -> None:
     with pytest.raises(ValueError, match="3 heads do not divide 8 dimensions"):
         HGAT(HGATConfig(heads=3), dimension=DIMENSION, relations=("order",), positions=6)

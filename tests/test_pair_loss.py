@@ -17,7 +17,7 @@ from sentence_transformers import (
     SentenceTransformerTrainer,
     SentenceTransformerTrainingArguments,
 )
-from sentence_transformers.base.modules import Normalize, Transformer
+from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from sentence_transformers.sentence_transformer.modules import Pooling
 from sentence_transformers.util import dot_score
@@ -139,13 +139,6 @@ def test_cached_gradients_are_those_of_the_whole_batch(negatives: int) -> None:
             torch.testing.assert_close(
                 cached(columns(model, negatives)), whole[0], atol=1e-9, rtol=0
             )
-
-
-def test_a_model_that_normalizes_gives_a_warning(recwarn: pytest.WarningsRecorder) -> None:
-    PAIRLoss(dual_encoder()), PAIRLoss(dual_encoder(Normalize()), scale=20)
-    assert not [warning for warning in recwarn if "scale" in str(warning.message)]
-    with pytest.warns(UserWarning, match="with scale=1, hard negatives hardly count"):
-        PAIRLoss(dual_encoder(Normalize()))
 
 
 # --- the trainer

@@ -145,8 +145,8 @@ class SentenceEncoder(HtmlDisplay, WithSignature, BiEncoder):
         pooling = [
             module.pooling_mode for module in self.network.modules() if isinstance(module, Pooling)
         ]
-        about = [self.max_query_tokens, self.max_passage_tokens, self.similarity]
-        about += [prompts_of(self.network), pooling, self.network.truncate_dim]
+        lengths = self.max_query_tokens, self.max_passage_tokens, self.network.truncate_dim
+        about = lengths, self.similarity, prompts_of(self.network), pooling
         digest = weights_sha256(self.network, after=repr(about))
         return f"{checkpoint_name(self.encoder)}@{digest[:16]}"
 
@@ -198,16 +198,13 @@ class SentenceEncoder(HtmlDisplay, WithSignature, BiEncoder):
 
 def load_sentence_transformer(checkpoint: str, device: str | None) -> SentenceTransformer:
     """Loads a checkpoint; weights that it lacks are drawn with seed 0."""
+    name = str(device_of(device))
     with torch.random.fork_rng(), loading(checkpoint):
         torch.manual_seed(0)
-        network = SentenceTransformer(
-            checkpoint, device=str(device_of(device)), model_kwargs=SAFE_WEIGHTS
-        )
+        network = SentenceTransformer(checkpoint, device=name, model_kwargs=SAFE_WEIGHTS)
     network.similarity_fn_name = "cosine" if is_normalized(network) else "dot"
     for module in network.modules():
-        if isinstance(
-            module, Dense
-        ):  # in half precision, the normalized vectors would not have length 1
+        if isinstance(module, Dense):  # else half-precision vectors would not have length 1
             keep_full_precision(module.linear)
     return network
 

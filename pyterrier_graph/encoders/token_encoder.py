@@ -337,9 +337,10 @@ def load_multi_vector_encoder(name: str, device: str | None = None) -> MultiVect
     sentence-transformers would add a random projection to 128 dimensions to a checkpoint that has none, and the
     encoder would be of no use before training. So only the transformer of such a checkpoint is taken.
     """
+    device = str(device_of(device))
     with loading(name):
         kind: Any = MultiVectorEncoder if _is_late_interaction(name) else SentenceTransformer
-        network = kind(name, device=str(device_of(device)), model_kwargs=SAFE_WEIGHTS)
+        network = kind(name, device=device, model_kwargs=SAFE_WEIGHTS)
     if kind is MultiVectorEncoder:
         return network
     transformer = next((module for module in network if isinstance(module, Transformer)), None)

@@ -119,8 +119,8 @@ class BipartiteAttention(nn.Module):
         if identity:
             nn.init.eye_(self.source.weight)
         else:
-            for part in self.attention:
-                nn.init.xavier_uniform_(part)
+            for vectors in self.attention:
+                nn.init.xavier_uniform_(vectors)
 
     def weights(self, x: Pair, edges: CSR) -> Weights:
         """Eq. 3 and 4 of the edges of each target (:func:`~pyterrier_graph.graph_mean.equations.rows_of`)."""
@@ -161,7 +161,7 @@ class BipartiteAttention(nn.Module):
         (edges, d), and of each target itself, shape (targets, d).
         """
         weights = self.weights(x, _rows(x, edge_index, edge_attr))
-        sources, targets = (self.source(part).unflatten(1, (self.heads, -1)) for part in x)
+        sources, targets = (self.source(side).unflatten(1, (self.heads, -1)) for side in x)
         # (edges, heads, d / heads)
         from_sources = weights.edges[:, :, None] * sources[edge_index[0]]
         to_itself = weights.own[:, :, None] * targets
@@ -172,10 +172,10 @@ class BipartiteAttention(nn.Module):
         dtype = self.source.weight.dtype
         return x[0].to(dtype), x[1].to(dtype)
 
-    def _logits(self, vectors: Tensor, part: int, linear: nn.Linear) -> Tensor:
+    def _logits(self, vectors: Tensor, side: int, linear: nn.Linear) -> Tensor:
         """``a W h``, with a and W multiplied first, shape (rows, heads)."""
         weight = linear.weight.unflatten(0, (self.heads, -1))
-        return vectors @ torch.einsum("hc,hcd->dh", self.attention[part], weight)
+        return vectors @ torch.einsum("hc,hcd->dh", self.attention[side], weight)
 
 
 def _rows(x: Pair, edge_index: Tensor, edge_attr: Tensor | None) -> CSR:

@@ -184,9 +184,9 @@ def _retrieved(sampler: NeighborSampler, vectors: np.ndarray, number: np.ndarray
     return CSR.group(row, passage, len(number))
 
 
-def _without(rows: CSR, others: CSR, count: int) -> CSR:
-    """The elements of rows, numbers below ``count``, that the same row of ``others`` does not have."""
-    known = others.row_index * count + others.indices
+def _without(rows: CSR, excluded: CSR, count: int) -> CSR:
+    """The elements of rows, numbers below ``count``, that the same row of ``excluded`` does not have."""
+    known = excluded.row_index * count + excluded.indices
     return rows.filter(~np.isin(rows.row_index * count + rows.indices, known))
 
 
@@ -210,8 +210,8 @@ def _answerable(sampler: NeighborSampler, number: np.ndarray, positives: CSR) ->
         return positives
     queries = graph.edges_of_passages(positives.indices, RELEVANT)
     own = number[positives.row_index]
-    others = queries.indices != own[queries.row_index]
-    answerable = np.bincount(queries.row_index[others], minlength=len(own)) > 0
+    further = queries.indices != own[queries.row_index]
+    answerable = np.bincount(queries.row_index[further], minlength=len(own)) > 0
     usable = positives.filter(answerable | (own < 0))
     if len(usable.indices):
         return usable

@@ -87,7 +87,7 @@ def _in_ids(ids: Lookup, docnos: list[str]) -> Passages:
         passages = pd.Series(ids_of(ids, numbers), dtype=object)
         table = pd.DataFrame({"docno": documents_of(passages), "passage": passages})
         tables.append(table[table["docno"].isin(docnos)])
-    judged = pd.DataFrame({"docno": docnos, "row": np.arange(len(docnos))})
+    judged = pd.Series(docnos, dtype=object, name="docno").rename_axis("row").reset_index()
     table = judged.merge(pd.concat(tables), on="docno")
     known[table["row"]] = True
     return known, table["row"].to_numpy(), table["passage"].tolist()

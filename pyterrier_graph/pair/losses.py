@@ -17,7 +17,6 @@ R. Ren, S. Lv, Y. Qu, J. Liu, W. X. Zhao, Q. She, H. Wu, H. Wang, J.-R. Wen: PAI
 relation for improving dense passage retrieval. Findings of ACL-IJCNLP 2021. "Eq. n" below are that paper's.
 """
 
-import warnings
 from collections.abc import Iterable
 from functools import reduce
 
@@ -28,9 +27,7 @@ from sentence_transformers.util import all_gather_with_grad, get_rank
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from pyterrier_graph.checks import QualityWarning
 from pyterrier_graph.encoders.checkpoints import full_precision
-from pyterrier_graph.encoders.sentence_encoder import is_normalized
 
 
 def pair_loss(
@@ -138,9 +135,6 @@ class PAIRLoss(CachedLossMixin, nn.Module):
         mini_batch_size: int | None = None,
     ) -> None:
         super().__init__()
-        if scale == 1 and is_normalized(model):
-            problem = "vectors are normalized: with scale=1, hard negatives hardly count for more than easy ones"
-            warnings.warn(f"{problem}; try scale=20", QualityWarning, stacklevel=2)
         self.model, self.gather_across_devices = model, gather_across_devices
         self.alpha, self.scale = alpha, scale
         self.mini_batch_size = mini_batch_size
@@ -169,10 +163,10 @@ class PAIRLoss(CachedLossMixin, nn.Module):
         size, first = len(queries), 0
         vectors = [queries, positives, torch.cat([queries[:0], *negatives])]
         if self.gather_across_devices:
-            vectors = [all_gather_with_grad(part) for part in vectors]
+            vectors = [all_gather_with_grad(each) for each in vectors]
             first = get_rank() * size
         # gradients of these are summed up, and sent to the other processes once
-        leaves = [part.detach().requires_grad_() for part in vectors] if with_backward else vectors
+        leaves = [each.detach().requires_grad_() for each in vectors] if with_backward else vectors
         q, positive, negative = leaves
         step = self.mini_batch_size or size
         total = queries.new_zeros(())

@@ -175,7 +175,7 @@ def _listed_files(folder: Path) -> Iterator[Path]:
 def _lists_files(folder: Path) -> bool:
     """Whether a folder is an artifact of this package; artifacts of other packages have no digests."""
     file = folder / META
-    return file.is_file() and DIGESTS in json.loads(file.read_bytes())
+    return file.is_file() and f'"{DIGESTS}"'.encode() in file.read_bytes()
 
 
 def write_file(path: Path, content: bytes) -> None:

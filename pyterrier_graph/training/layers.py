@@ -39,10 +39,10 @@ def make_layer(layers: Layers, dimension: int) -> nn.Module:
     with warnings.catch_warnings():  # HeteroConv expects layers that change the sources as well
         warnings.filterwarnings("ignore", "There exist node types")
         layer = layers(dimension)
-    for part in layer.modules():
-        if getattr(part, "add_self_loops", False):
+    for module in layer.modules():
+        if getattr(module, "add_self_loops", False):
             raise ValueError(
-                f"{part!r} needs add_self_loops=False: in a bipartite graph, self-loops connect row k of the sources "
+                f"{module!r} needs add_self_loops=False: in a bipartite graph, self-loops connect row k of the sources "
                 "with row k of the targets"
             )
     if not is_heterogeneous(layer):
@@ -58,9 +58,9 @@ def layer_meta(layer: nn.Module, dimension: int) -> dict[str, Any]:
     """Class and arguments of a layer, as JSON; the class alone if the layer cannot be made from them."""
     meta: dict[str, Any] = {"class": type(layer).__name__}
     if isinstance(layer, HeteroConv):
-        parts = [[list(kind), layer_meta(part, dimension)] for kind, part in layer.convs.items()]
-        if all("arguments" in part for _, part in parts):
-            meta |= {"arguments": {"convs": parts, "aggr": layer.aggr}}
+        convs = [[list(kind), layer_meta(each, dimension)] for kind, each in layer.convs.items()]
+        if all("arguments" in each for _, each in convs):
+            meta |= {"arguments": {"convs": convs, "aggr": layer.aggr}}
         return meta
     if getattr(conv, meta["class"], None) is not type(layer):
         return meta
@@ -72,7 +72,7 @@ def layer_from(meta: Mapping[str, Any]) -> nn.Module:
     """The layer with this class and these arguments, with random weights."""
     name, arguments = meta["class"], meta["arguments"]
     if name == HeteroConv.__name__:
-        convs = {tuple(kind): layer_from(part) for kind, part in arguments["convs"]}
+        convs = {tuple(kind): layer_from(each) for kind, each in arguments["convs"]}
         return HeteroConv(convs, arguments["aggr"])
     if name not in conv.__all__:
         raise ValueError(f"torch_geometric.nn.conv has no layer {name!r}")

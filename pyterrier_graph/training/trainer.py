@@ -265,6 +265,8 @@ def _run(trainer: RankingTrainer, options: TrainerOptions, checkpoint: Path | No
     finally:
         for name in ("forward", "_original_forward"):  # where accelerate has fixed the precision
             vars(trainer.model).pop(name, None)
+        # fused optimizers do not count their changes, by which digests of weights are known to be old
+        torch.autograd.graph.increment_version([*trainer.model.parameters()])
     trainer.accelerator.wait_for_everyone()  # a temporary folder is removed next
 
 
@@ -276,7 +278,7 @@ def _keep_best(
     They have to be better by more than one standard error, unless the start is random. ``before`` is the measure of
     each query at the start.
     """
-    run, best_step = trainer.run, trainer.state.best_global_step
+    run, best_step = trainer.run, trainer.state.best_global_step or 0
     log = [{measure: float(before.mean()), "epoch": 0.0, "step": 0}]
     for entry in trainer.state.log_history:
         log.append({measure if k == PREFIX + measure else k: v for k, v in entry.items()})
