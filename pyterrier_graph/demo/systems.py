@@ -161,10 +161,11 @@ def add_rerankers(systems: Systems, data: Data, output: Path) -> None:
         HGAT: HGATReranker(graph, encoder, **shared),
     }
     for name, model in models.items():
-        systems.pipelines[name] = find >> model
+        pipeline: Any = find >> model
         if name != MAXSIM:
             report(f"training {name}")
-            systems.pipelines[name].fit(train.topics, train.qrels, dev.topics, dev.qrels)
+            pipeline.fit(train.topics, train.qrels, dev.topics, dev.qrels)
+        systems.pipelines[name] = pipeline
     systems.models |= models
 
 
@@ -212,7 +213,7 @@ def drawn(data: Data, queries: Queries) -> pd.DataFrame:
     return rows.merge(queries.topics, on="qid")
 
 
-def scored_by(retriever: pt.Transformer, run: pd.DataFrame) -> pd.DataFrame:
+def scored_by(retriever: Any, run: pd.DataFrame) -> pd.DataFrame:
     """A run with the scores of a retriever; passages that it does not find have 0."""
     topics = run[["qid", "query"]].drop_duplicates()
     scores = retriever(topics)[["qid", "docno", "score"]]
