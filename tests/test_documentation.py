@@ -175,7 +175,7 @@ def test_how_to_guides_print_something(tmp_path: Path, monkeypatch: pytest.Monke
     """Below each program is what it prints; with one layer of the encoder, as here, it prints other numbers."""
     pytest.importorskip("pyterrier_pisa", reason="PISA is for x86-64 Linux")
     monkeypatch.chdir(tmp_path)
-    namespace: dict[str, Any] = {}
+    namespace: dict[str, Any] = {"__name__": "how_to"}  # which warnings look up
     for _, code, shown in PROGRAM.findall(HOW_TO.read_text("utf-8")):
         assert shown, f"the page does not show what this program prints:\n{code}"
         out = io.StringIO()
