@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
 
 def encoded(options: argparse.Namespace) -> tuple[np.ndarray, np.ndarray]:
     """Vectors of a collection's passages, shape (passages, d), and of its queries, shape (queries, d)."""
-    options.train = options.dev = options.test = None
+    options.train = options.test = None
     collection = open_collection(options)
     index = ptg.GraphIndex(options.output / "index")
     if not index.built():

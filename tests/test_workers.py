@@ -27,7 +27,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 @pytest.mark.slow
 def test_two_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_store, "NODES_AT_ONCE", 16)
-    monkeypatch.setattr(stored_vectors, "PASSAGES_AT_ONCE", 16)
+    monkeypatch.setattr(stored_vectors, "TEXTS_PER_SHARD", 16)
     monkeypatch.setattr(query_passage_graph, "BATCH", 12)
     graph = ptg.DocumentGraph(tmp_path / "graph").index(tiny.documents(12))
     topics, run = tiny.topics(12), tiny.run(12).drop(columns="query")
