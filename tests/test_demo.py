@@ -23,6 +23,7 @@ SYSTEMS = [
     "BM25 >> HGAT",
     "BM25 >> LGRe",
     "dense",
+    "PAIR",
     "GraphMean",
     "network without edges",
     "GNNEncoder",
@@ -38,7 +39,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("demo")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(systems, "reduced_encoder", lambda graph: tiny.encoder())
-        patch.setattr(systems, "cross_encoder", tiny.checkpoint)
+        patch.setattr(systems, "shallow_encoder", lambda path: tiny.checkpoint())
         patch.setattr(systems, "PAIR_TOKENS", 24)
         table = demo.run(data(folder), folder)
     assert [*table.index] == [*pd.read_csv(folder / "results.csv", index_col=0).index]
@@ -96,7 +97,7 @@ def test_a_browser_renders_the_page(output: Path, tmp_path: Path) -> None:
     assert picture.stat().st_size > 50_000
 
 
-def test_a_document_ends_with_its_third_passage() -> None:
+def test_a_document_ends_with_its_second_passage() -> None:
     nodes = [
         Node(SECTION, "title", -1),
         *(Node(PASSAGE, text, 0) for text in "abc"),
@@ -104,11 +105,11 @@ def test_a_document_ends_with_its_third_passage() -> None:
         Node(PASSAGE, "d", 4),
     ]
     links = [Link("internal", 1, 2), Link("internal", 1, 5)]
-    references = [Reference("external", 3, "other"), Reference("external", 5, "other")]
+    references = [Reference("external", 2, "other"), Reference("external", 5, "other")]
     doc = {"docno": "x", "nodes": nodes, "links": links, "references": references}
     cut = systems.beginning(doc)
-    assert cut["nodes"] == nodes[:4]
-    assert cut["text"] == "a\n\nb\n\nc"
+    assert cut["nodes"] == nodes[:3]
+    assert cut["text"] == "a\n\nb"
     assert cut["links"] == links[:1] and cut["references"] == references[:1]
 
 

@@ -27,8 +27,8 @@ def indexed(path: Path, corpus: list[Any], **options: Any) -> DocumentGraph:
     ("call", "message"),
     [
         (lambda path: CandidateGraph(verbose=False)(RUN), "query '7' has two texts"),
-        (lambda path: indexed(path, ["a"], document="doc"), "with document=, a corpus"),
-        (lambda path: indexed(path, [{"docno": "a"}], document="doc"), "needs a string as 'text'"),
+        (lambda path: indexed(path, ["a"], document="doc"), "with document=, a row needs strings"),
+        (lambda path: indexed(path, [{"docno": "a"}], document="doc"), "a row needs strings as"),
         (
             lambda path: indexed(path, [{"docno": "a", "text": "b"}], document="doc"),
             "passage 'a': no docno of its document in 'doc'",

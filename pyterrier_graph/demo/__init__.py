@@ -12,10 +12,24 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
+import pyterrier as pt
+from ir_measures import RR
 
-from pyterrier_graph.demo.measures import as_text, compare
+from pyterrier_graph.demo.measures import Results, as_text, compare, per_query
 from pyterrier_graph.demo.page import write_page
-from pyterrier_graph.demo.systems import BM25, Data, build_systems, prepare, report
+from pyterrier_graph.demo.systems import (
+    BM25,
+    DRAWN,
+    GRAPH_MAXSIM,
+    HGAT,
+    LGRE_TEST,
+    MAXSIM,
+    Data,
+    build_systems,
+    prepare,
+    report,
+)
+from pyterrier_graph.evaluation.significance import values_of
 
 
 def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
@@ -46,11 +60,16 @@ def run(data: Data, output: Path) -> pd.DataFrame:
         runs[name] = pipeline(test)
         times[name] = 1000 * (time.perf_counter() - start) / len(test)
     table = compare(runs, test, qrels).assign(**{"ms per query": pd.Series(times)})
-    folded = {name: pipeline(test) for name, pipeline in systems.cards.items()}
+    best = {name: pt.text.max_passage()(runs[name]) for name in (MAXSIM, GRAPH_MAXSIM, HGAT)}
+    folded = {BM25: systems.documents(test)} | best
     documents = compare(folded, test, data.test.document_qrels)
+    easy = per_query(systems.drawn, test.head(LGRE_TEST), qrels, RR @ 10)
     table.to_csv(output / "results.csv", index_label="system")
     print(f"Passages, {len(test)} queries:\n{as_text(table)}")
     print(f"\nDocuments, by their best passage:\n{as_text(documents)}")
     print(f"+ and -: better and worse than {BM25} (paired t-test, Holm-corrected, p < 0.05).")
-    write_page(output / "report.html", data, systems, runs, table, documents)
+    means = values_of(easy, "RR@10").mean(axis=1)[[*systems.drawn]].rename("RR@10")
+    print(f"\n{DRAWN} passages drawn at random, one of them relevant, {LGRE_TEST} queries:")
+    print(means.map("{:.3f}".format).to_string())
+    write_page(output / "report.html", data, systems, runs, Results(table, documents, easy))
     return table

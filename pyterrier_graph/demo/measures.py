@@ -1,6 +1,8 @@
 """Measures of the demo's systems."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,6 +13,22 @@ from pyterrier_graph.demo.systems import BM25
 
 MEASURES = (nDCG @ 10, RR @ 10)
 MEASURE = str(MEASURES[0])
+
+
+@dataclass(frozen=True)
+class Results:
+    """The tables of the demo."""
+
+    passages: pd.DataFrame  # a row per system, see compare()
+    documents: pd.DataFrame  # likewise, of systems that rank documents
+    drawn: pd.DataFrame  # name, qid, measure, value: of LGRe on passages drawn at random
+
+
+def per_query(
+    runs: Mapping[str, pd.DataFrame], topics: pd.DataFrame, qrels: pd.DataFrame, measure: Any
+) -> pd.DataFrame:
+    """``name, qid, measure, value`` of each system."""
+    return pt.Experiment([*runs.values()], topics, qrels, [measure], names=[*runs], perquery=True)
 
 
 def compare(

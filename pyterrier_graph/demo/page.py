@@ -17,18 +17,22 @@ import pyterrier as pt
 from matplotlib.axes import Axes
 from scipy.stats import ttest_rel
 
-from pyterrier_graph.demo.measures import MEASURE, MEASURES, as_text
+from pyterrier_graph.demo.measures import MEASURE, MEASURES, Results, as_text, per_query
 from pyterrier_graph.demo.systems import (
     BM25,
     DENSE,
+    DRAWN,
     GNN,
     HGAT,
     LGRE,
     MAXSIM,
     NETWORK,
+    PAIR,
     PASSAGES,
     RERANKED,
     RIVALS,
+    TRAINED,
+    UNTRAINED,
     Data,
     Systems,
 )
@@ -55,10 +59,19 @@ PAPERS = {
     "HGAT": (
         "Albarede et al. 2023",
         "passages and the sections, neighbors and references of their document",
+        "weights of relations are trained, layers are not",
     ),
-    "LGRe": ("Dong and Niu 2021", "the words of a query and a document"),
-    "GNN-encoder": ("Liu et al. 2022", "passages and past queries"),
-    "PAIR": ("Ren et al. 2021", "no graph: a dense encoder learns from passages, too"),
+    "LGRe": (
+        "Dong and Niu 2021",
+        "the words of a query and a document",
+        "trained from an encoder of sentences",
+    ),
+    "GNN-encoder": ("Liu et al. 2022", "passages and past queries", "trained"),
+    "PAIR": (
+        "Ren et al. 2021",
+        "no graph: a dense encoder learns from passages, too",
+        "its second stage, for queries: passages keep their vectors, and there is no teacher",
+    ),
 }
 NEXT = {
     "your own documents": "ptg.GraphIndex(folder).index(docs), then index.search(question)",
@@ -87,11 +100,10 @@ def write_page(
     data: Data,
     systems: Systems,
     runs: Mapping[str, pd.DataFrame],
-    table: pd.DataFrame,
-    documents: pd.DataFrame,
+    tables: Results,
 ) -> None:
     """Writes the page, which needs no network."""
-    values = per_query(runs, data)
+    values = per_query(runs, data.test.topics, data.test.qrels, MEASURES[0])
     examples = [
         example(data, systems, runs, HGAT, MAXSIM),
         example(data, systems, runs, GNN, DENSE),
@@ -103,8 +115,8 @@ def write_page(
     sections = {
         "The corpus and its graph": corpus(data, docno),
         "The pipelines": pipelines(systems),
-        "Results": results(values, table, documents),
-        "What training adds": training(values, systems),
+        "Results": results(values, tables),
+        "What training adds": training(values, tables, systems),
         "Which neighbor moved which passage": "".join(map(shown, found))
         or "<p>None was moved up.</p>",
         "The words that LGRe links": words(data, systems),
@@ -116,18 +128,6 @@ def write_page(
         f"<!doctype html><html lang='en'><head>{head}<title>pyterrier_graph: the demo</title>"
         f"<style>{STYLE}</style></head><body><h1>Graphs over passages, next to their rivals</h1>{body}</body></html>",
         encoding="utf-8",
-    )
-
-
-def per_query(runs: Mapping[str, pd.DataFrame], data: Data) -> pd.DataFrame:
-    """``name, qid, measure, value`` of all systems."""
-    return pt.Experiment(
-        [*runs.values()],
-        data.test.topics,
-        data.test.qrels,
-        [MEASURES[0]],
-        names=[*runs],
-        perquery=True,
     )
 
 
@@ -187,21 +187,15 @@ def pipelines(systems: Systems) -> str:
             for name, pipeline in systems.pipelines.items()
         ]
     rows = {
-        name: {"paper": paper, "graph of": graph, "here": here(name)}
-        for name, (paper, graph) in PAPERS.items()
+        name: {"paper": paper, "graph of": graph, "here": here}
+        for name, (paper, graph, here) in PAPERS.items()
     }
     return numbers(pd.DataFrame(rows).T) + "".join(parts)
 
 
-def here(paper: str) -> str:
-    """What the demo does with a paper's model."""
-    if paper == "PAIR":
-        return "not trained: its two stages train an encoder for longer than a demo should take"
-    return "trained"
-
-
-def results(values: pd.DataFrame, table: pd.DataFrame, documents: pd.DataFrame) -> str:
+def results(values: pd.DataFrame, tables: Results) -> str:
     """Means with intervals, gains per query, and the tables."""
+    table, documents = tables.passages, tables.documents
     axes = plots.results(values, MEASURE, names=[*table.index], baseline=BM25)
     return (
         f"{picture(axes[0])}<p>Left, the mean and its 95% interval; right, a point per query.</p>"
@@ -211,30 +205,44 @@ def results(values: pd.DataFrame, table: pd.DataFrame, documents: pd.DataFrame) 
     )
 
 
-def training(values: pd.DataFrame, systems: Systems) -> str:
+def training(values: pd.DataFrame, tables: Results, systems: Systems) -> str:
     """Each model and its rival, in sentences that follow from the numbers; the curves of training."""
-    table = values_of(values, MEASURE)
+    table, easy = values_of(values, MEASURE), values_of(tables.drawn, str(MEASURES[1]))
     texts = [difference(table, name, rival) for name, rival in {**RIVALS, NETWORK: DENSE}.items()]
     if GNN in table.index:
         texts.append(difference(table, GNN, NETWORK))
-    logs = {name: systems.models[name].training_log for name in (HGAT, LGRE, NETWORK, GNN)}
+    logs = {name: systems.models[name].training_log for name in (HGAT, PAIR, NETWORK, GNN)}
     curves = [
         picture(plots.training_curves(log, title=name)[0]) for name, log in logs.items() if log
     ]
-    options = systems.models[LGRE].training
-    limits = (
+    texts.append(
         "No docstring answers two of these queries, so a passage that has answered one is not what the next one looks "
         "for. GraphMean, GNNEncoder and GraphIndex take that from the past queries; BM25 with past queries in its text "
-        "is misled by them. Where passages answer again and again, the differences are smaller: see docs/results.md.",
-        "LGRe starts at an encoder of sentences that has never seen a query beside a passage, and learns from "
-        f"{options.pairs_per_epoch} pairs in each of {options.epochs} epochs, too few to rank by. It reorders the "
-        f"{RERANKED} best passages of BM25. A cross-encoder, such as ms-marco-MiniLM, is the start that it needs.",
-        "All queries are of one kind, with one seed: what training gains here says nothing about other queries.",
+        "is misled by them. Where passages answer again and again, the differences are smaller: see docs/results.md."
     )
-    texts += limits
+    texts.append(
+        "All queries are of one kind, with one seed: what training gains here says nothing about other queries."
+    )
     items = "".join(f"<li>{text}</li>" for text in texts)
     columns = "".join(f'<div class="half">{curve}</div>' for curve in curves)
-    return f'<ul>{items}</ul><div class="columns">{columns}</div>'
+    return f'<ul>{items}</ul><div class="columns">{columns}</div>{easy_task(tables.drawn, easy, systems)}'
+
+
+def easy_task(values: pd.DataFrame, table: pd.DataFrame, systems: Systems) -> str:
+    """What LGRe learns: to find a passage among others that are drawn at random."""
+    options = systems.models[LGRE].training
+    axes = plots.results(
+        values, str(MEASURES[1]), names=[UNTRAINED, TRAINED, BM25], baseline=UNTRAINED
+    )
+    texts = [difference(table, TRAINED, UNTRAINED), difference(table, TRAINED, BM25)]
+    items = "".join(f"<li>{text}</li>" for text in texts)
+    return (
+        f"<h3>What LGRe learns</h3><p>LGRe needs a cross-encoder, or thousands of queries. Neither can be had without "
+        f"a download, so it starts at three layers of an encoder of sentences that have never seen a query beside a "
+        f"passage, and learns from {options.pairs_per_epoch} pairs. Its task here is an easy one: to find a passage "
+        f"among {DRAWN - 1} others drawn at random ({MEASURES[1]}, {table.shape[1]} test queries). Above it reorders "
+        f"BM25's best {RERANKED}, which all look alike.</p><ul>{items}</ul>{picture(axes[0])}"
+    )
 
 
 def difference(table: pd.DataFrame, name: str, rival: str) -> str:

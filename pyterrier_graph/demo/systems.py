@@ -2,14 +2,18 @@
 
 import shutil
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyterrier as pt
+from transformers import AutoModel, AutoTokenizer
 
+from pyterrier_graph.checks import QualityWarning
 from pyterrier_graph.documents.document import PASSAGE
 from pyterrier_graph.encoders.names import DEFAULT, resolve
 from pyterrier_graph.encoders.stored_vectors import base_vectors
@@ -25,6 +29,8 @@ from pyterrier_graph.hgat.reranker import HGATReranker
 from pyterrier_graph.lgre.reranker import LGReReranker
 from pyterrier_graph.lgre.training import LGReTraining
 from pyterrier_graph.pair.dual_encoder import DualEncoder
+from pyterrier_graph.pair.mining import HardNegativeMiner
+from pyterrier_graph.pair.training import DualEncoderTraining
 from pyterrier_graph.search.bm25 import BM25Index
 from pyterrier_graph.search.graph_index import GraphIndex
 from pyterrier_graph.search.hybrid import Hybrid
@@ -32,18 +38,21 @@ from pyterrier_graph.search.retrievers import BM25Retriever
 from pyterrier_graph.search.versions import ENCODED
 
 CORPUS = "irds:pyterrier-graph/numpydoc/numpy"
-LEFT_OUT = ("numpy.ma.", "numpy.polynomial.")  # whose docstrings repeat one another
-PASSAGES = 3  # of each docstring
-PASSAGE_TOKENS, PAIR_TOKENS = 96, 64
+LEFT_OUT = ("numpy.char.", "numpy.ma.", "numpy.matrix.", "numpy.polynomial.")  # repeat others
+PASSAGES = 2  # of each docstring
+PASSAGE_TOKENS, PAIR_TOKENS = 96, 48
 DIMENSIONS = 128  # of a token vector, as late-interaction models have
-FOUND, RERANKED = 10, 10  # documents whose passages HGAT reranks; passages that LGRe reranks
-DEV_QUERIES = 30  # of LGRe
+FOUND, RERANKED = 10, 5  # documents whose passages HGAT reranks; passages that LGRe reranks
+DRAWN = 10  # passages per query that LGRe learns from: a relevant one, and others drawn at random
+LGRE_LAYERS = 3  # of the encoder's six
+LGRE_TEST = 50  # queries that test LGRe on drawn passages
 
 BM25, DENSE, MAXSIM, GRAPH_MAXSIM = "BM25", "dense", "BM25 >> MaxSim", "BM25 >> GraphMaxSim"
-HGAT, LGRE, MEAN, NETWORK = "BM25 >> HGAT", "BM25 >> LGRe", "GraphMean", "network without edges"
-GNN, RIVAL, INDEX = "GNNEncoder", "BM25 + dense", "GraphIndex"
+HGAT, LGRE, PAIR, MEAN = "BM25 >> HGAT", "BM25 >> LGRe", "PAIR", "GraphMean"
+NETWORK, GNN, RIVAL, INDEX = "network without edges", "GNNEncoder", "BM25 + dense", "GraphIndex"
+UNTRAINED, TRAINED = "LGRe before training", "LGRe"  # on passages drawn at random
 # what each trained model is compared with: the same without training, or without a graph
-RIVALS = {HGAT: GRAPH_MAXSIM, GNN: MEAN, LGRE: BM25, INDEX: RIVAL}
+RIVALS = {HGAT: GRAPH_MAXSIM, GNN: MEAN, PAIR: DENSE, LGRE: BM25, INDEX: RIVAL}
 
 
 @dataclass(frozen=True)
@@ -77,7 +86,10 @@ class Systems:
 
     pipelines: dict[str, pt.Transformer] = field(default_factory=dict)
     models: dict[str, Any] = field(default_factory=dict)
-    cards: dict[str, pt.Transformer] = field(default_factory=dict)  # pipelines that rank documents
+    documents: pt.Transformer = field(
+        default_factory=pt.Transformer.identity
+    )  # BM25 over documents
+    drawn: dict[str, pd.DataFrame] = field(default_factory=dict)  # runs on passages drawn at random
 
 
 def prepare(output: Path) -> Data:
@@ -95,7 +107,7 @@ def prepare(output: Path) -> Data:
 
 
 def beginning(doc: Mapping[str, Any]) -> dict[str, Any]:
-    """A document that ends with its third passage."""
+    """A document that ends with its second passage."""
     passages = [number for number, node in enumerate(doc["nodes"]) if node.kind == PASSAGE]
     end = passages[:PASSAGES][-1] + 1 if passages else len(doc["nodes"])
     nodes = doc["nodes"][:end]
@@ -123,25 +135,23 @@ def build_systems(data: Data, output: Path) -> Systems:
     """Makes and trains all systems."""
     systems = Systems()
     add_rerankers(systems, data, output)
+    add_lgre(systems, data, output)
     add_retrievers(systems, data, output)
-    order = (BM25, MAXSIM, GRAPH_MAXSIM, HGAT, LGRE, DENSE, MEAN, NETWORK, GNN, RIVAL, INDEX)
+    order = (BM25, MAXSIM, GRAPH_MAXSIM, HGAT, LGRE, DENSE, PAIR, MEAN, NETWORK, GNN, RIVAL, INDEX)
     systems.pipelines = {name: systems.pipelines[name] for name in order}
     return systems
 
 
 def add_rerankers(systems: Systems, data: Data, output: Path) -> None:
-    """BM25, MaxSim, GraphMaxSim, HGAT and LGRe."""
+    """BM25, MaxSim, GraphMaxSim and HGAT."""
     graph, train, dev = data.index.graph, data.train, data.dev
     documents = {doc["docno"]: f"{doc['title']}\n{doc['text']}" for doc in data.docs}
-    nodes = graph.passage_nodes
-    passages = dict(zip(graph.ids_of(nodes), graph.texts(nodes, titles=True), strict=True))
-    bm25 = lexical(output / "passages.bm25", passages)
-    find = lexical(output / "documents.bm25", documents) % FOUND >> graph.passages()
-    systems.pipelines[BM25] = bm25
-    systems.cards[BM25] = lexical(output / "documents.bm25", documents)
+    systems.documents = lexical(output / "documents.bm25", documents)
+    systems.pipelines[BM25] = lexical(output / "passages.bm25", titled(graph))
+    find = systems.documents % FOUND >> graph.passages()
 
     encoder = reduced_encoder(graph)
-    tokens = TokenStore(output / "tokens")
+    tokens = TokenStore(output / "tokens", verbose=False)
     if not tokens.built():
         tokens.build(graph, encoder, titles=True)
     shared: dict[str, Any] = {"tokens": tokens, "verbose": False}
@@ -151,35 +161,76 @@ def add_rerankers(systems: Systems, data: Data, output: Path) -> None:
         HGAT: HGATReranker(graph, encoder, **shared),
     }
     for name, model in models.items():
-        pipeline: Any = find >> model
+        systems.pipelines[name] = find >> model
         if name != MAXSIM:
             report(f"training {name}")
-            pipeline.fit(train.topics, train.qrels, dev.topics, dev.qrels)
-        systems.pipelines[name] = pipeline
-        systems.cards[name] = pipeline >> pt.text.max_passage()
-
-    training = LGReTraining(learning_rate=1e-3, encoder_learning_rate=1e-4)
-    models[LGRE] = LGReReranker(
-        cross_encoder(), training=training, max_tokens=PAIR_TOKENS, verbose=False
-    )
-    pipeline = bm25 % RERANKED >> graph.text_loader() >> models[LGRE]
-    report(f"training {LGRE}")
-    pipeline.fit(train.topics, train.qrels, dev.topics.head(DEV_QUERIES), dev.qrels)
-    systems.pipelines[LGRE] = pipeline
+            systems.pipelines[name].fit(train.topics, train.qrels, dev.topics, dev.qrels)
     systems.models |= models
 
 
+def add_lgre(systems: Systems, data: Data, output: Path) -> None:
+    """LGRe, trained on passages drawn at random, which are easier to tell apart than BM25's best ones."""
+    texts = titled(data.index.graph)
+    loader = pt.apply.text(lambda row: texts[row["docno"]])
+    training = LGReTraining(
+        epochs=1,
+        pairs_per_epoch=384,
+        learning_rate=1e-3,
+        encoder_learning_rate=2e-4,
+    )
+    model = LGReReranker(
+        shallow_encoder(output / "lgre-start"),
+        training=training,
+        max_tokens=PAIR_TOKENS,
+        verbose=False,
+    )
+    test = loader(drawn(data, Queries(data.test.topics.head(LGRE_TEST), data.test.qrels)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", QualityWarning)  # it is not trained yet
+        systems.drawn[UNTRAINED] = model(test)
+    report(f"training {LGRE}")
+    model.fit(loader(drawn(data, data.train)), data.train.qrels)
+    systems.drawn[TRAINED] = model(test)
+    systems.drawn[BM25] = scored_by(systems.pipelines[BM25], test)
+    systems.pipelines[LGRE] = systems.pipelines[BM25] % RERANKED >> loader >> model
+    systems.models[LGRE] = model
+
+
+def drawn(data: Data, queries: Queries) -> pd.DataFrame:
+    """A passage with the highest label for each query, and others drawn at random: ``qid, query, docno``."""
+    graph = data.index.graph
+    random = np.random.default_rng(0)
+    best = queries.qrels.sort_values("label", kind="stable").drop_duplicates("qid", keep="last")
+    count = min(DRAWN, len(graph.passage_nodes)) - 1
+    others = best[["qid"]].assign(
+        docno=[
+            graph.ids_of(random.choice(graph.passage_nodes, count, replace=False))
+            for _ in range(len(best))
+        ]
+    )
+    rows = pd.concat([best[["qid", "docno"]], others.explode("docno")]).drop_duplicates()
+    return rows.merge(queries.topics, on="qid")
+
+
+def scored_by(retriever: pt.Transformer, run: pd.DataFrame) -> pd.DataFrame:
+    """A run with the scores of a retriever; passages that it does not find have 0."""
+    topics = run[["qid", "query"]].drop_duplicates()
+    scores = retriever(topics)[["qid", "docno", "score"]]
+    scored = run[["qid", "query", "docno"]].merge(scores, how="left", on=["qid", "docno"])
+    return pt.model.add_ranks(scored.fillna({"score": 0.0}))
+
+
 def add_retrievers(systems: Systems, data: Data, output: Path) -> None:
-    """The dense retriever, GraphMean, GNNEncoder with and without edges, and the hybrids."""
+    """The dense retriever, PAIR, GraphMean, GNNEncoder with and without edges, and the hybrids."""
     index, train, dev = data.index, data.train, data.dev
     assert index.version is not None
     shared: dict[str, Any] = {"query_graph": index.version.queries, "folder": index.path / ENCODED}
     shared["verbose"] = False
     encoder: Any = index.bi_encoder
     encoder.verbose = False
-    vectors = base_vectors(shared["folder"], index.graph, encoder, titles=True)
-    dense = encoder.query_encoder() >> vectors.flex.np_retriever(drop_query_vec=True)
-    systems.pipelines[DENSE] = dense
+    vectors = base_vectors(shared["folder"], index.graph, encoder, titles=True).flex
+    search = vectors.np_retriever(drop_query_vec=True)
+    systems.pipelines[DENSE] = dense = encoder.query_encoder() >> search
     models: dict[str, Any] = {
         MEAN: GraphMean(index.graph, encoder, **shared),
         NETWORK: GNNEncoder(index.graph, encoder, config=GNNEncoderConfig(edges=False), **shared),
@@ -190,10 +241,28 @@ def add_retrievers(systems: Systems, data: Data, output: Path) -> None:
             report(f"training {name}")
             model.fit(train.topics, train.qrels, dev.topics, dev.qrels)
         path = fresh(output / f"{name.replace(' ', '-')}.flex")
-        systems.pipelines[name] = model.index(path).retriever(1000)
+        systems.pipelines[name] = model.index(path).retriever(100)
+    report(f"training {PAIR}")
+    models[PAIR] = pair(data, systems.pipelines[BM25], encoder, vectors)
+    systems.pipelines[PAIR] = models[PAIR].query_encoder() >> search
     systems.pipelines[RIVAL] = Hybrid(index.bm25(), dense)
     systems.pipelines[INDEX] = index.hybrid()
     systems.models |= models
+
+
+def pair(data: Data, bm25: pt.Transformer, encoder: DualEncoder, vectors: Any) -> DualEncoder:
+    """The second stage of PAIR, for queries only: the vectors of passages stay, so that none is encoded again."""
+    miner = HardNegativeMiner(bm25, data.index.graph.text_loader(), verbose=False)
+    examples = miner.labeled(data.train.topics, data.train.qrels)
+    training = DualEncoderTraining(epochs=1, batch_size=16, learning_rate=1e-4)
+    model = encoder.apply_attributes(training=training)
+    return model.fit_query_encoder(vectors, examples, data.dev.topics, data.dev.qrels)
+
+
+def titled(graph: DocumentGraph) -> dict[str, str]:
+    """The text of each passage by its id, with its titles in front."""
+    nodes = graph.passage_nodes
+    return dict(zip(graph.ids_of(nodes), graph.texts(nodes, titles=True), strict=True))
 
 
 def report(step: str) -> None:
@@ -206,15 +275,18 @@ def lexical(path: Path, texts: Mapping[str, str]) -> BM25Retriever:
     return BM25Retriever(BM25Index.build(fresh(path), texts.values()), [*texts])
 
 
-def cross_encoder() -> str:
-    """The checkpoint that LGRe starts at: an encoder of sentences, since no cross-encoder is installed."""
-    return resolve(DEFAULT)
+def shallow_encoder(path: Path) -> str:
+    """The first layers of all-MiniLM-L6-v2: no cross-encoder is installed, and fewer layers learn faster."""
+    name = resolve(DEFAULT)
+    AutoModel.from_pretrained(name, num_hidden_layers=LGRE_LAYERS).save_pretrained(path)
+    AutoTokenizer.from_pretrained(name).save_pretrained(path)
+    return str(path)
 
 
 def reduced_encoder(graph: DocumentGraph) -> TokenEncoder:
     """The token vectors of all-MiniLM-L6-v2, reduced to the length that late-interaction models have."""
     encoder = TokenEncoder(max_passage_tokens=PASSAGE_TOKENS, dtype="auto")
-    return encoder.reduced(graph.texts(graph.passage_nodes[::8]), DIMENSIONS)
+    return encoder.reduced(graph.texts(graph.passage_nodes[::16]), DIMENSIONS)
 
 
 def fresh(path: Path) -> Path:

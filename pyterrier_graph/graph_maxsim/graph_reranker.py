@@ -261,7 +261,7 @@ class GraphReranker(Reranker):
         groups = [np.arange(len(run))] if single else run.groupby(query).indices.values()
         for rows in progress(groups, len(groups), "query", verbose=self.verbose):
             batch = run.iloc[rows]
-            graph: HeteroGraph = self.graph if single else batch["graph"].iloc[0]
+            graph = batch["graph"].iloc[0] if self.graph is None else self.graph
             nodes = graph.nodes_of(batch["docno"].tolist())
             tokens = self._tokens_of(graph)
             yield QueryPassages(graph, tokens, queries, query[rows], nodes, rows, {})

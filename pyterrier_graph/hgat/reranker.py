@@ -89,9 +89,9 @@ class HGATReranker(GraphReranker):
     ``fit`` learns the importance of each query token, and of each relation for this token
     (:class:`~pyterrier_graph.hgat.equations.NeighborMatches`). ``training=HGATTraining(epochs=2)`` also trains the
     layers, on a document graph, with pairwise softmax cross-entropy on triples <q, p+, p-> (Sect. 5.2.3); on eight
-    collections this changed nothing and took three to ten times as long. For ``negatives='shared_codes'`` or ``'mixed'``, the training queries
-    may have a column ``codes``. An encoder that learns is a copy: the caller's encoder stays unchanged, and stored
-    tokens are no longer used.
+    collections this changed nothing and took three to ten times as long. For ``negatives='shared_codes'`` or
+    ``'mixed'``, the training queries may have a column ``codes``. An encoder that learns is a copy: the caller's
+    encoder stays unchanged, and stored tokens are no longer used.
 
     Args:
         graph: The document graph; by default the graphs in the column ``graph`` (see ``CandidateGraph``).

@@ -278,7 +278,7 @@ def _keep_best(
     They have to be better by more than one standard error, unless the start is random. ``before`` is the measure of
     each query at the start.
     """
-    run, best_step = trainer.run, trainer.state.best_global_step
+    run, best_step = trainer.run, trainer.state.best_global_step or 0
     log = [{measure: float(before.mean()), "epoch": 0.0, "step": 0}]
     for entry in trainer.state.log_history:
         log.append({measure if k == PREFIX + measure else k: v for k, v in entry.items()})

@@ -175,8 +175,8 @@ def assemble(
         for piece in merge(pieces, min_words, max_words):
             add(PASSAGE, piece.text, above[-1][1], piece.line, piece.marks)
     marks += [(len(draft.nodes) - 1, mark) for mark in trailing]
-    for node in with_title_passage(draft.nodes)[len(draft.nodes) :]:
-        add(*node, draft.lines[0], [])
+    for kind, text, parent in with_title_passage(draft.nodes)[len(draft.nodes) :]:
+        add(kind, text, parent, draft.lines[0], [])
     _connect(draft, marks)
     return draft
 
