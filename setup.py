@@ -52,8 +52,8 @@ FILES = [
     "docutils>=0.20",
 ]
 
-# Readers of .docx, .pptx and .pdf: the libraries that markitdown calls.
-OFFICE = ["mammoth>=1.12.2", "python-pptx>=1", "pdfminer.six>=20251230"]
+# Readers of .docx, .pptx and .pdf.
+OFFICE = ["markitdown[docx,pdf,pptx]>=0.1.3"]
 
 # PISA has wheels for x86-64 Linux only; elsewhere the first stage is Terrier.
 PISA = [  # wurlitzer hides the log of PISA's indexer

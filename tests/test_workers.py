@@ -48,7 +48,7 @@ def test_two_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         miner = ptg.HardNegativeMiner(
             ranking, texts, teacher=teacher, folder=folder / "mined", batch_size=4, verbose=False
         )
-        assert len(miner.pseudo_labeled(topics, **options)) > 0
+        assert len(miner.pseudo_labeled(topics)) > 0
         made.append(contents(folder))
     assert [*made[0]] == [*made[1]]
     assert not [name for name, content in made[0].items() if made[1][name] != content]

@@ -184,15 +184,18 @@ class GraphMaxSim(GraphReranker):
         states = tokens.states(nodes, vectors.device)
         row, position = states.row_index.cpu().numpy(), states.position.cpu().numpy()  # per token
         similarity = (vectors @ states.values.T).cpu().numpy()  # (query tokens, tokens)
+        if not len(states[0]):  # a passage without tokens matches with 0
+            row, position = np.insert(row, 0, 0), np.insert(position, 0, -1)
+            similarity = np.insert(similarity, 0, 0, axis=1)
         weight = np.repeat([*weights.values()], counts)[row]
         scores = weight.astype(np.float32) * similarity
         best = scores.argmax(1)  # (query tokens,)
-        words = [self.encoder.tokens(text) for text in tokens.texts(nodes)]
+        words = [["", *self.encoder.tokens(text)] for text in tokens.texts(nodes)]
         return pd.DataFrame(
             {
                 "relation": np.repeat([*weights], counts)[row[best]].astype(object),
                 "source": graph.ids_of(nodes[row[best]]),
-                "text": [words[row[token]][position[token]] for token in best],
+                "text": [words[row[token]][position[token] + 1] for token in best],
                 "weight": weight[best],
                 "score": scores.max(1),
                 "token": self.encoder.tokens(query, query=True),

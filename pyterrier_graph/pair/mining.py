@@ -237,7 +237,7 @@ class HardNegativeMiner:
     ) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Relevant and other documents. If documents are judged and passages retrieved, both are passages."""
         judged = judged_ids(retrieved["docno"], relevant, getattr(self.texts, "graph", None))
-        if not len(relevant) or judged.equals(retrieved["docno"]):
+        if not len(relevant) or (judged == retrieved["docno"]).all():
             return relevant, retrieved
         pairs = pd.MultiIndex.from_arrays([retrieved["qid"], judged])
         is_relevant = pairs.isin(pd.MultiIndex.from_frame(relevant[["qid", "docno"]]))

@@ -347,24 +347,27 @@ def frame_sha256(frame: pd.DataFrame) -> str:
     return digest.hexdigest()
 
 
-_weights_digests: WeakKeyDictionary[nn.Module, tuple[int, str]] = WeakKeyDictionary()
+_weights_digests: WeakKeyDictionary[nn.Module, tuple[Any, str]] = WeakKeyDictionary()
 
 
 def weights_sha256(module: nn.Module, before: str = "", after: str = "") -> str:
     """SHA-256 of the names and weights of a module, preceded and followed by a string.
 
-    Weights are read again only if torch has counted a change of one.
+    They are read again after a change: torch counts changes, except those by fused optimizers, which change the last
+    number of each weight.
     """
     import torch
 
-    version = sum(w._version for w in module.parameters() if not w.is_inference())
+    weights = [weight for weight in module.parameters() if weight.numel()]
+    counts = [0 if weight.is_inference() else weight._version for weight in weights]
+    state = counts, [weight.detach().flatten()[-1].item() for weight in weights]
     known = _weights_digests.get(module)
-    if known is None or known[0] != version:
+    if known is None or known[0] != state:
         digest = hashlib.sha256()
         for name, weight in sorted(module.state_dict().items()):
             digest.update(name.encode())
             digest.update(weight.cpu().flatten().view(torch.uint8).numpy().data)
-        known = _weights_digests[module] = version, digest.hexdigest()
+        known = _weights_digests[module] = state, digest.hexdigest()
     return hashlib.sha256(f"{before}{known[1]}{after}".encode()).hexdigest()
 
 

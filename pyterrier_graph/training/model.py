@@ -199,6 +199,8 @@ class LearnedModel(HtmlDisplay, WithSignature, OwnArtifact, pt.Estimator):
             for each in pt.inspect.transformer_attributes(self)
             if each.name != "training" and each.value not in (None, arguments[each.name].default)
         }
+        if isinstance(encoder := getattr(self, "encoder", None), str):
+            facts["encoder"] = repr(checkpoint_name(encoder))
         return HtmlCard(facts | self._training_facts())
 
     def _training_facts(self) -> dict[str, Any]:
