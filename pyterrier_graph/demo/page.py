@@ -108,16 +108,16 @@ def write_page(
         example(data, systems, runs, HGAT, MAXSIM),
         example(data, systems, runs, GNN, DENSE),
     ]
-    found = [one for one in examples if one is not None]
+    explained = [one for one in examples if one is not None]
     docno = (
-        found[0].docno if found else data.index.graph.ids_of(data.index.graph.passage_nodes[:1])[0]
+        explained[0].docno if explained else data.index.graph.ids_of(data.index.graph.passage_nodes[:1])[0]
     )
     sections = {
         "The corpus and its graph": corpus(data, docno),
         "The pipelines": pipelines(systems),
         "Results": results(values, tables),
         "What training adds": training(values, tables, systems),
-        "Which neighbor moved which passage": "".join(map(shown, found))
+        "Which neighbor moved which passage": "".join(map(shown, explained))
         or "<p>None was moved up.</p>",
         "The words that LGRe links": words(data, systems),
         "Where to go next": next_steps(),

@@ -99,7 +99,7 @@ def prepare(output: Path) -> Data:
         for doc in pt.get_dataset(CORPUS).get_corpus_iter(verbose=False)
         if not doc["docno"].startswith(LEFT_OUT)
     ]
-    train, dev, test = (queries(part, docs) for part in ("train", "dev", "test"))
+    train, dev, test = (queries(split, docs) for split in ("train", "dev", "test"))
     index = GraphIndex(output / "index", encoder=DualEncoder(max_passage_tokens=PASSAGE_TOKENS))
     if not index.built():
         index.index(docs, answered=(train.topics, train.qrels))
@@ -118,9 +118,9 @@ def beginning(doc: Mapping[str, Any]) -> dict[str, Any]:
     return {**doc, **new}
 
 
-def queries(part: str, docs: Sequence[Mapping[str, Any]]) -> Queries:
-    """The queries of a part of the data set whose answers are in the corpus."""
-    dataset = pt.get_dataset(f"{CORPUS}/{part}")
+def queries(split: str, docs: Sequence[Mapping[str, Any]]) -> Queries:
+    """The queries of a split of the dataset whose answers are in the corpus."""
+    dataset = pt.get_dataset(f"{CORPUS}/{split}")
     topics, qrels = dataset.get_topics(), dataset.get_qrels()
     ids = [
         f"{doc['docno']}%p{number}"

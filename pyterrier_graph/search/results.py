@@ -60,7 +60,7 @@ def with_reasons(run: pd.DataFrame, parts: Sequence[str], question: str) -> pd.D
 def _reason(parts: Sequence[str], scores: Sequence[float]) -> str:
     """The parts of a score: words and meaning, and evidence unless it is about 0."""
     return " + ".join(
-        f"{LABELS.get(part, part)} {score:.2f}"
-        for part, score in zip(parts, scores, strict=True)
-        if part in LABELS or score >= SHOWN
+        f"{LABELS.get(name, name)} {score:.2f}"
+        for name, score in zip(parts, scores, strict=True)
+        if name in LABELS or score >= SHOWN
     )
