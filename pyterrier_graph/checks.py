@@ -105,6 +105,8 @@ def _strings(column: "pd.Series") -> "pd.Series":
     """A column of strings. Docnos become strings, and qids may be integers."""
     import pandas as pd
 
+    if isinstance(column.dtype, pd.StringDtype) and not column.hasnans:
+        return column
     kind = pd.api.types.infer_dtype(column, skipna=False)
     if kind == "integer" and column.name in ("qid", "docno"):
         return column.astype("str") if column.name == "docno" else column

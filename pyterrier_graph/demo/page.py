@@ -110,7 +110,9 @@ def write_page(
     ]
     explained = [one for one in examples if one is not None]
     docno = (
-        explained[0].docno if explained else data.index.graph.ids_of(data.index.graph.passage_nodes[:1])[0]
+        explained[0].docno
+        if explained
+        else data.index.graph.ids_of(data.index.graph.passage_nodes[:1])[0]
     )
     sections = {
         "The corpus and its graph": corpus(data, docno),

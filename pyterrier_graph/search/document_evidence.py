@@ -98,14 +98,14 @@ class DocumentEvidence(WithSignature, pt.Estimator):
 
     def evidence(self, run: pd.DataFrame) -> pd.DataFrame:
         """The evidence of each row before weights: a column ``document``, and one per relation."""
-        score = run["score"].astype(float)
+        score = run["score"].to_numpy(float)
         query = run["qid"].factorize()[0].astype(np.int64)
         if self.graph is None:
             document = documents_of(run["docno"]).factorize()[0]
-            return pd.DataFrame({DOCUMENT: score.groupby([query, document]).transform("max")})
+            return pd.DataFrame({DOCUMENT: _best(score, query, document)}, run.index)
         nodes = self.graph.nodes_of(run["docno"].tolist())
-        best = score.groupby([query, self.graph.document[nodes]]).transform("max")
-        above = (score - score.groupby(query).transform("min")).to_numpy()
+        best = _best(score, query, self.graph.document[nodes])
+        above = above_lowest(score, query)
         neighbors = {
             relation: _mean_of_neighbors(self.graph, relation, query, nodes, above)
             for relation in self.relations
@@ -143,6 +143,22 @@ class DocumentEvidence(WithSignature, pt.Estimator):
         self.weight = weights.pop(DOCUMENT)
         self.relations = weights
         return self
+
+
+def above_lowest(scores: np.ndarray, query: np.ndarray) -> np.ndarray:
+    """How much each score is above the lowest one of its query, shape (results,)."""
+    lowest = np.full(query.max(initial=-1) + 1, np.inf)
+    np.minimum.at(lowest, query, scores)
+    return scores - lowest[query]
+
+
+def _best(scores: np.ndarray, query: np.ndarray, document: np.ndarray) -> np.ndarray:
+    """The best score of each result's document, shape (results,)."""
+    pairs = query * (document.max(initial=0) + 1) + document
+    _, pair = np.unique(pairs, return_inverse=True)
+    best = np.full(len(scores), -np.inf)
+    np.maximum.at(best, pair, scores)
+    return best[pair]
 
 
 def _mean_of_neighbors(

@@ -20,6 +20,7 @@ import pyterrier as pt
 from pyterrier_graph.checks import WithSignature, check_frame, check_training
 from pyterrier_graph.documents.document import split_passage_id
 from pyterrier_graph.html import pipeline_name
+from pyterrier_graph.search.document_evidence import above_lowest
 from pyterrier_graph.training.grid_search import Numbers, Tuning, coordinate_search
 from pyterrier_graph.training.validation import JudgedRun, Validation, tuning_set
 
@@ -125,7 +126,7 @@ class Hybrid(WithSignature, pt.Estimator):
         """All results of both pipelines, with columns ``lexical`` and ``dense`` that add up to the score."""
         run = self.combine(topics)
         parts = weighted(run, self.alpha)
-        return ranked(run.assign(**parts, score=parts.sum(axis=1)))
+        return ranked(run.assign(lexical=parts[:, 0], dense=parts[:, 1], score=parts.sum(axis=1)))
 
     def combine(self, topics: pd.DataFrame) -> pd.DataFrame:
         """Each result of the pipelines once, with its normalized scores in columns ``lexical`` and ``dense``.
@@ -234,17 +235,19 @@ def ranked(run: pd.DataFrame) -> pd.DataFrame:
     return run.iloc[order].assign(rank=rank).reset_index(drop=True)
 
 
-def normalized_scores(run: pd.DataFrame) -> pd.Series:
-    """Z-scores above the lowest score of each query; 1 where all scores of a query are equal."""
-    score, query = run["score"].astype(float), run["qid"].factorize()[0]
-    above = score - score.groupby(query).transform("min")
-    spread = above.groupby(query).transform("std", ddof=0)
-    return (above / spread).where(spread > 0, 1.0)
+def normalized_scores(run: pd.DataFrame) -> np.ndarray:
+    """Z-scores above the lowest score of each query, shape (results,); 1 where all scores of a query are equal."""
+    query = run["qid"].factorize()[0]
+    above = above_lowest(run["score"].to_numpy(float), query)
+    results = np.bincount(query)
+    mean = np.bincount(query, above) / results
+    spread = np.sqrt(np.bincount(query, (above - mean[query]) ** 2) / results)[query]
+    return np.divide(above, spread, out=np.ones_like(above), where=spread > 0)
 
 
-def weighted(run: pd.DataFrame, alpha: float) -> pd.DataFrame:
-    """What each pipeline adds to the scores of a run that :meth:`Hybrid.combine` has returned."""
-    return run[SIDES].fillna(0.0) * shares(run, alpha)
+def weighted(run: pd.DataFrame, alpha: float) -> np.ndarray:
+    """What the pipelines add to scores of a run that :meth:`Hybrid.combine` has returned, shape (results, 2)."""
+    return np.nan_to_num(run[SIDES].to_numpy(float)) * shares(run, alpha)
 
 
 def shares(run: pd.DataFrame, alpha: float) -> np.ndarray:
@@ -253,7 +256,8 @@ def shares(run: pd.DataFrame, alpha: float) -> np.ndarray:
     A pipeline that has retrieved nothing for a query leaves its weight to the other one.
     """
     query = run["qid"].factorize()[0]
-    retrieved = (run[SIDES].groupby(query).transform("count") > 0).to_numpy()
+    has_score = run[SIDES].notna().to_numpy()
+    retrieved = np.stack([np.bincount(query, side) > 0 for side in has_score.T], axis=1)[query]
     weights = retrieved * np.array([1 - alpha, alpha])
     weights = np.where(weights.any(axis=1, keepdims=True), weights, retrieved)
     return weights / weights.sum(axis=1, keepdims=True)
