@@ -10,6 +10,7 @@ import json
 import os
 import pickle
 import shutil
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,7 @@ def in_notebook() -> None:
         return experiment(systems, topics.head(QUERIES), *more, **options)
 
     pt.Experiment = few
+    warnings.filterwarnings("ignore", "the vectors of passages are nearly alike")  # by one layer
     numpydoc.build_corpus = stored_corpus
     numpydoc.PACKAGES["all"] = ("numpy", "networkx")
     import pyterrier_graph.training.trainer  # noqa: F401  # and most of what it imports

@@ -134,7 +134,7 @@ def kills(rounds: int, folder: Path, draw: random.Random) -> Counter[str]:
         undisturbed, start = number % 6 == 0, time.monotonic()
         kill_after = None if undisturbed else draw.uniform(0, 1.1 * seconds)
         done = forked(partial(change, path, about), kill_after)
-        seconds = time.monotonic() - start if undisturbed else seconds
+        seconds = time.monotonic() - start if done else seconds
         version = forked(partial(check, path, [now, after]))
         assert version == 1 or done is None
         counts[
@@ -197,7 +197,7 @@ def main(*given: str) -> None:
     warnings.simplefilter("ignore")
     os.environ |= {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
     torch.set_num_threads(1)  # threads of OpenMP do not survive a fork, which makes encoding slow
-    contextual_index.LARGE, nearest.SAMPLE, stored_vectors.TEXTS_PER_SHARD = 9, 624, 2
+    contextual_index.LARGE, nearest.SAMPLE_PER_LIST, stored_vectors.TEXTS_PER_SHARD = 9, 624, 2
     checkpoint()
     for name, rounds in zip(given[::2], map(int, given[1::2]), strict=True):
         with tempfile.TemporaryDirectory() as folder:

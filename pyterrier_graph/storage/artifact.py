@@ -283,10 +283,13 @@ def meta_text(meta: Mapping[str, Any]) -> str:
 
 def _problems(path: Path, meta: Mapping[str, Any], limit: float) -> Iterator[str]:
     """Yields the differences between files and ``meta``. Contents are compared for files of up to ``limit`` bytes."""
-    for file in path.rglob("*"):
-        if file.is_symlink():
-            name = file.relative_to(path).as_posix()
-            yield f"{name!r} is a symbolic link, which an artifact must not contain"
+    for folder, folders, files in os.walk(
+        path
+    ):  # unlike rglob, skips folders that are being removed
+        for file in (Path(folder, name) for name in [*folders, *files]):
+            if file.is_symlink():
+                name = file.relative_to(path).as_posix()
+                yield f"{name!r} is a symbolic link, which an artifact must not contain"
     for name, size in meta[SIZES].items():
         file = path / name
         if not file.resolve().is_relative_to(path.resolve()):
