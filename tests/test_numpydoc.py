@@ -480,6 +480,11 @@ def test_documents_can_be_sliced_and_looked_up(numpy_corpus: DocstringCorpus) ->
     names = [*numpy_corpus.documents]
     assert docs.docs_count() == len(names)
     assert [doc.doc_id for doc in docs.docs_iter()[5:][5:15]] == names[10:20]
+    assert [doc.doc_id for doc in docs.docs_iter()[-3:]] == names[-3:]
+    assert [doc.doc_id for doc in docs.docs_iter()[: 1 / 2]] == names[: len(names) // 2]
+    assert docs.docs[3].doc_id == names[3] and docs.docs[-1].doc_id == names[-1]
+    with pytest.raises(IndexError):
+        docs.docs_iter()[len(names)]
     assert [doc.doc_id for doc in docs.docs_iter()] == names
     store = docs.docs_store()
     assert store.get("numpy.sort").doc_id == "numpy.sort"

@@ -8,15 +8,19 @@ from typing import Any
 
 from ir_datasets.formats import BaseDocs, BaseQrels, BaseQueries, GenericQrel, GenericQuery
 from ir_datasets.indices.base import DEFAULT_DOCSTORE_OPTIONS, Docstore
+from ir_datasets.util import apply_sub_slice
 
 Lookup = Callable[[str], Any]  # a document by its id; raises KeyError
 
 
 class DocsIter:
-    """An iterator over documents with slices such as ``[10:20]``, as PyTerrier requires."""
+    """An iterator over documents with indices and slices, as ir_datasets and PyTerrier require.
 
-    def __init__(self, documents: Iterator[Any]) -> None:
-        self._documents = documents
+    Negative indices and fractions such as ``[:1/3]`` need the number of documents.
+    """
+
+    def __init__(self, documents: Iterator[Any], count: int | None) -> None:
+        self._documents, self._count = documents, count
 
     def __iter__(self) -> Iterator[Any]:
         return self._documents
@@ -24,8 +28,16 @@ class DocsIter:
     def __next__(self) -> Any:
         return next(self._documents)
 
-    def __getitem__(self, rows: slice) -> DocsIter:
-        return DocsIter(islice(self._documents, rows.start, rows.stop, rows.step))
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, int):
+            for document in self[key : key + 1 or None]:
+                return document
+            raise IndexError(key)
+        count = None
+        if self._count is not None:
+            key = apply_sub_slice(slice(0, self._count, 1), key)
+            count = len(range(key.start, key.stop, key.step))
+        return DocsIter(islice(self._documents, key.start, key.stop, key.step), count)
 
 
 class LookedUpDocs(Docstore):
@@ -63,7 +75,7 @@ class Docs(BaseDocs):
 
     def docs_iter(self) -> DocsIter:
         """Iterates over all documents."""
-        return DocsIter(self._documents())
+        return DocsIter(self._documents(), self.docs_count())
 
     def docs_store(self, options: Any = DEFAULT_DOCSTORE_OPTIONS) -> LookedUpDocs:
         """Looks documents up."""
