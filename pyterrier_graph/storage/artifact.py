@@ -283,9 +283,8 @@ def meta_text(meta: Mapping[str, Any]) -> str:
 
 def _problems(path: Path, meta: Mapping[str, Any], limit: float) -> Iterator[str]:
     """Yields the differences between files and ``meta``. Contents are compared for files of up to ``limit`` bytes."""
-    for folder, folders, files in os.walk(
-        path
-    ):  # unlike rglob, skips folders that are being removed
+    # os.walk skips folders that are being removed; Path.rglob raises FileNotFoundError
+    for folder, folders, files in os.walk(path):
         for file in (Path(folder, name) for name in [*folders, *files]):
             if file.is_symlink():
                 name = file.relative_to(path).as_posix()
