@@ -249,10 +249,14 @@ def read_meta(
 
 
 def verify(path: Path) -> None:
-    """Compares all files of an artifact, and of artifacts inside, with their digests; ValueError if one differs."""
+    """Compares all files of an artifact, and of artifacts inside, with their digests; ValueError if one differs.
+
+    Hidden folders are skipped: they are being written or removed, perhaps by a process that was killed.
+    """
     read_meta(path, limit=math.inf)
     for file in path.rglob(f"*/{META}"):
-        if _lists_files(file.parent):
+        hidden = any(name.startswith(".") for name in file.relative_to(path).parts)
+        if not hidden and _lists_files(file.parent):
             read_meta(file.parent, limit=math.inf)
 
 
