@@ -191,19 +191,19 @@ def test_representations_of_other_weights_or_another_graph(tmp_path: Path) -> No
     reranker.fit(RUN, QRELS)
     assert reranker.contextualized is None
     with pytest.raises(
-        ValueError, match="computed with other weights or titles: contextualize again"
+        ValueError, match="computed with other weights, titles or passages: contextualize again"
     ):
         reranker.apply_attributes(contextualized=store)
     with pytest.raises(ValueError, match="computed with other weights"):
         hgat(seed=5, contextualized=store)
-    with pytest.raises(ValueError, match="computed with other weights or titles"):
+    with pytest.raises(ValueError, match="computed with other weights, titles"):
         hgat(
             contextualized=hgat(variant="NO").contextualize(tmp_path / "other_variant"),
             variant="BASE",
         )
-    with pytest.raises(ValueError, match="computed with other weights or titles"):
+    with pytest.raises(ValueError, match="computed with other weights, titles"):
         hgat(titles=True, contextualized=store)
-    with pytest.raises(ValueError, match="representations of other passages"):
+    with pytest.raises(ValueError, match="computed with other weights, titles"):
         hgat(tiny.graph(4), contextualized=store)
     with pytest.raises(ValueError, match="other weights or lengths"):
         hgat(tokens=store)

@@ -42,7 +42,7 @@ from pyterrier_graph.graph_mean.tuning import PassageValidation, tuned_weights
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.pair.dual_encoder import DualEncoder
-from pyterrier_graph.training.layers import Layers, check_same_class, saved_layers
+from pyterrier_graph.training.layers import Layers, saved_layers
 from pyterrier_graph.training.trainer import train
 
 WEIGHTS = "network.safetensors"
@@ -265,7 +265,6 @@ class GNNEncoder(ContextualEncoder):
         if about["layer"] is not None and "network" not in options:
             saved["network"] = saved_layers(about["layer"], "network")
         model = cls(**saved | options | {"encoder": encoder})
-        check_same_class(model.network.layer_meta, about["layer"], "network")
         load_model(model.network, folder / WEIGHTS)
         model.initial_encoder = saved_encoder(folder / INITIAL_ENCODER, options)
         return model

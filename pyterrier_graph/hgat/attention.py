@@ -12,7 +12,7 @@ of 40 tokens).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -42,7 +42,8 @@ class Edges(NamedTuple):
         """Edges between nodes given by number, each edge once."""
         nodes, node = np.unique(node, return_inverse=True)
         neighbors, neighbor = np.unique(neighbor, return_inverse=True)
-        return cls(*map(torch.from_numpy, (nodes, neighbors, np.stack([node, neighbor]))))
+        pairs = np.stack([node, neighbor])
+        return cls(torch.from_numpy(nodes), torch.from_numpy(neighbors), torch.from_numpy(pairs))
 
     def sum(self, values: Tensor) -> Tensor:
         """Sums the values of each node's neighbors, shape (neighbors,) to (nodes,); float32."""
@@ -64,35 +65,30 @@ def attend_along_edges(
     ``queries`` are projected states of ``edges.nodes``; ``keys`` and ``values`` are projected states of
     ``edges.neighbors``. The result has the shape of ``queries.values``: (tokens of all nodes, d).
     """
-    node, neighbor = edges.pairs
-    has_tokens = (queries.lengths[node] > 0) & (keys.lengths[neighbor] > 0)
-    node, neighbor = node[has_tokens], neighbor[has_tokens]
+    node, neighbor = _with_tokens(edges, queries, keys)
     longest = torch.maximum(queries.lengths[node], keys.lengths[neighbor])
     total = torch.zeros_like(queries.values, dtype=torch.float32)
-    rows, sums = [], []
-    for batch in _batches(longest):
+    for batch in _batches(longest, PADDED_TOKENS_AT_ONCE):
         query_rows, query_mask = _padded_rows(queries, node[batch])  # (edges, query tokens)
         key_rows, key_mask = _padded_rows(keys, neighbor[batch])  # (edges, key tokens)
-        q, k, v = queries.values[query_rows], keys.values[key_rows], values.values[key_rows]
+        q = queries.values[query_rows]  # (edges, query tokens, d)
+        k = keys.values[key_rows]  # (edges, key tokens, d)
+        v = values.values[key_rows]
         attended = _attend(q, k, v, key_mask, heads, dropout)  # (edges, query tokens, d)
-        rows.append(query_rows[query_mask])
-        sums.append(attended[query_mask].float())
-    if not rows:
-        return total
-    return total.index_add_(0, torch.cat(rows), torch.cat(sums))
+        total.index_add_(0, query_rows[query_mask], attended[query_mask].float())
+    return total
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, heads: int, dropout: float) -> Tensor:
     """Attention between matrices of shape (batch, tokens, d); ``mask`` marks real keys, shape (batch, key tokens)."""
-    # (batch, heads, tokens, d / heads)
-    q, k, v = (tensor.unflatten(2, (heads, -1)).transpose(1, 2) for tensor in (q, k, v))
+    q = q.unflatten(2, (heads, -1)).transpose(1, 2)  # (batch, heads, query tokens, d / heads)
+    k = k.unflatten(2, (heads, -1)).transpose(1, 2)  # (batch, heads, key tokens, d / heads)
+    v = v.unflatten(2, (heads, -1)).transpose(1, 2)
     scores = k @ (q * q.shape[-1] ** -0.5).transpose(2, 3)  # (batch, heads, key, query tokens)
-    if not mask.all():
-        scores = scores.masked_fill_(~mask[:, None, :, None], -torch.inf)
-    weights = scores.softmax(-2)  # over the keys
-    if dropout:
-        weights = functional.dropout(weights, dropout)
-    return (v.transpose(2, 3) @ weights).permute(0, 3, 1, 2).flatten(2)
+    scores = scores.masked_fill_(~mask[:, None, :, None], -torch.inf)
+    weights = functional.dropout(scores.softmax(-2), dropout)  # over the keys
+    attended = v.transpose(2, 3) @ weights  # (batch, heads, d / heads, query tokens)
+    return attended.permute(0, 3, 1, 2).flatten(2)
 
 
 def layer_along_edges(
@@ -103,17 +99,12 @@ def layer_along_edges(
     Each token of a node is connected with all tokens of one neighbor, edge by edge, so that any softmax is over the
     tokens of this neighbor. ``targets`` are states of ``edges.nodes``, ``sources`` of ``edges.neighbors``.
     """
-    node, neighbor = edges.pairs
-    lengths, key_lengths = targets.lengths[node], sources.lengths[neighbor]
-    has_tokens = (lengths > 0) & (key_lengths > 0)
-    node, neighbor = node[has_tokens], neighbor[has_tokens]
-    pairs = (lengths * key_lengths)[has_tokens]
+    node, neighbor = _with_tokens(edges, targets, sources)
+    pairs = targets.lengths[node] * sources.lengths[neighbor]
     total = torch.zeros_like(targets.values, dtype=torch.float32)
-    batch = pairs.cumsum(0) // PAIRS_AT_ONCE
-    for number in batch.unique_consecutive():
-        chosen = batch == number
-        bounds, rows = ranges(targets.offsets[node[chosen]], targets.lengths[node[chosen]])
-        keys = sources.select(neighbor[chosen])
+    for batch in _batches(pairs, PAIRS_AT_ONCE):
+        bounds, rows = ranges(targets.offsets[node[batch]], targets.lengths[node[batch]])
+        keys = sources.select(neighbor[batch])
         edge = torch.repeat_interleave(bounds.diff())  # of each target token
         tokens = torch.arange(len(keys.values), device=rows.device)
         target, source = CSR(keys.offsets, tokens).select(edge)
@@ -122,14 +113,19 @@ def layer_along_edges(
     return total
 
 
-def _batches(lengths: Tensor) -> Iterator[Tensor]:
-    """Groups positions by length to keep padding short."""
-    if not len(lengths):
-        return
+def _with_tokens(edges: Edges, targets: TokenStates, sources: TokenStates) -> tuple[Tensor, Tensor]:
+    """The pairs of ``edges`` whose ends both have tokens."""
+    node, neighbor = edges.pairs
+    has_tokens = (targets.lengths[node] > 0) & (sources.lengths[neighbor] > 0)
+    return node[has_tokens], neighbor[has_tokens]
+
+
+def _batches(lengths: Tensor, at_once: int) -> tuple[Tensor, ...]:
+    """Groups positions by length, to keep padding short; about ``at_once`` per group."""
     order = torch.argsort(lengths, stable=True)
-    spent = lengths[order].cumsum(0) // PADDED_TOKENS_AT_ONCE
-    sizes = torch.unique_consecutive(spent, return_counts=True)[1]
-    yield from order.split(sizes.tolist())
+    group = lengths[order].cumsum(0) // at_once
+    sizes = torch.unique_consecutive(group, return_counts=True)[1]
+    return order.split(sizes.tolist())
 
 
 def _padded_rows(states: TokenStates, nodes: Tensor) -> tuple[Tensor, Tensor]:
@@ -203,10 +199,10 @@ def plan_propagation(
     target = np.arange(len(unique)) if depends else np.full(len(unique), ALL_TARGETS)
     hops: list[Hop] = []
     for layer in range(layers, 0, -1):
-        # What the states of the layer before depend on: the message of the target is missing (No out), or the state
-        # of the target differs (No self). The difference spreads by one hop per layer.
-        radius = (layer - 1 if no_out else layer - 2) if layer > 1 and depends else -1
-        hop, node, target = states.hop(node, target, radius)
+        # The message of the target is missing (No out), or its state differs (No self). The difference spreads by one
+        # hop per layer, and the encoded texts are the same for all targets.
+        distance = layer - 1 if depends else 0
+        hop, node, target = states.hop(node, target, distance)
         hops.insert(0, hop)
     inputs = np.searchsorted(node, unique)[position]
     return Propagation(node, tuple(hops), torch.from_numpy(position), torch.from_numpy(inputs))
@@ -227,53 +223,58 @@ class _States:
         no_out: bool,
         no_self: bool,
     ) -> None:
-        self.graph, self.targets, self.relations = graph, targets, relations
-        self.no_out, self.no_self = no_out, no_self
+        self.graph = graph
+        self.targets = targets
+        self.relations = relations
+        self.no_out = no_out
+        self.no_self = no_self
         self.num_nodes = graph.num_nodes
-        front = np.arange(len(targets)) * self.num_nodes + targets
         # by distance: sorted keys (target, node) of the nodes that a message of the target can reach
-        self.within = [front]
+        self.within = [np.arange(len(targets)) * self.num_nodes + targets]
         for _ in range(1, hops):
-            target, node = np.divmod(front, self.num_nodes)
             reached = [self.within[-1]]
+            target, node = np.divmod(reached[0], self.num_nodes)
             for relation in relations:
                 # the nodes that aggregate from a node are its neighbors by the inverse relation
                 row, neighbor = graph.neighbors(node, inverse_path(relation))
                 reached.append(target[row] * self.num_nodes + neighbor)
             self.within.append(np.unique(np.concatenate(reached)))
-            front = np.setdiff1d(self.within[-1], self.within[-2], assume_unique=True)
 
     def hop(
-        self, node: np.ndarray, target: np.ndarray, radius: int
+        self, node: np.ndarray, target: np.ndarray, distance: int
     ) -> tuple[Hop, np.ndarray, np.ndarray]:
         """The layer that computes states, and the nodes and targets of the states that it reads."""
         target_node = np.where(target == ALL_TARGETS, -1, self.targets[target])
-        needed, rows = [self.number(node, target, radius)], []
+        without_self = (node == target_node) & self.no_self
+        with_self = np.flatnonzero(~without_self)
+        rows = {SELF: with_self}
+        read = {SELF: self.number(node[with_self], target[with_self], distance)}
         for relation in self.relations:
             row, neighbor = self.graph.neighbors(node, relation)
             if self.no_out:  # Eq. 2: j != tgt
                 allowed = neighbor != target_node[row]
                 row, neighbor = row[allowed], neighbor[allowed]
-            rows.append(row)
-            needed.append(self.number(neighbor, target[row], radius))
-        numbers, index = np.unique(np.concatenate(needed), return_inverse=True)
-        previous, *sources = np.split(index, np.cumsum([*map(len, needed)])[:-1])
-        without_self = (node == target_node) & self.no_self
-        with_self = np.flatnonzero(~without_self)
-        ends = {SELF: (with_self, previous[with_self])}
-        ends |= dict(zip(self.relations, zip(rows, sources, strict=True), strict=True))
-        edges = {name: Edges.of(row, source) for name, (row, source) in ends.items() if len(row)}
-        hop = Hop(torch.from_numpy(previous), edges, torch.from_numpy(without_self))
+            rows[relation] = row
+            read[relation] = self.number(neighbor, target[row], distance)
+        own = self.number(node, target, distance)
+        numbers = np.unique(np.concatenate([own, *read.values()]))
+        edges = {
+            name: Edges.of(row, np.searchsorted(numbers, read[name]))
+            for name, row in rows.items()
+            if len(row)
+        }
+        previous = torch.from_numpy(np.searchsorted(numbers, own))
+        hop = Hop(previous, edges, torch.from_numpy(without_self))
         return hop, numbers % self.num_nodes, numbers // self.num_nodes - 1
 
-    def number(self, node: np.ndarray, target: np.ndarray, radius: int) -> np.ndarray:
+    def number(self, node: np.ndarray, target: np.ndarray, distance: int) -> np.ndarray:
         """The number of each node's state for its target (a position in the targets, or ``ALL_TARGETS``).
 
-        Targets more than ``radius`` hops away share one state; with -1, all targets do.
+        Targets that are farther away share one state; with a distance of 0, all targets do.
         """
-        if radius < 0 or not len(node):
+        if not distance:
             return node.astype(np.int64)
-        within = self.within[radius]
+        within = self.within[distance]
         key = target * self.num_nodes + node
         near = within[np.minimum(np.searchsorted(within, key), len(within) - 1)] == key
-        return np.where(near & (target != ALL_TARGETS), key + self.num_nodes, node)
+        return np.where(near, key + self.num_nodes, node)

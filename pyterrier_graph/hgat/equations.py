@@ -36,7 +36,7 @@ with Eq. 6, :func:`~pyterrier_graph.graph_maxsim.graph_reranker.maxsim`. Not in 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -128,13 +128,13 @@ class HGATConfig:
 
     def __post_init__(self) -> None:
         if self.framework is None:
-            object.__setattr__(
-                self, "framework", "late" if self.variant in ("NO_NS", "NO_LB_NS") else "standard"
-            )
+            late = self.variant in ("NO_NS", "NO_LB_NS")
+            object.__setattr__(self, "framework", "late" if late else "standard")
+        late = self.framework == "late"
         if self.matches is None:
-            plain = self.framework == "late" or self.init == "random"
-            object.__setattr__(self, "matches", {} if plain else dict(TITLES_AND_NEIGHBORS))
-        if self.framework == "late" and self.matches:
+            matches = {} if late or self.init == "random" else TITLES_AND_NEIGHBORS
+            object.__setattr__(self, "matches", dict(matches))
+        if late and self.matches:
             raise ValueError("matches= needs framework='standard'")
 
     @classmethod
@@ -145,7 +145,6 @@ class HGATConfig:
             "heads": 8,
             "dropout": 0.7,
             "init": "random",
-            "aggregation": "sum",
             "relations": None,
         }
         return cls(variant, **published | options)
@@ -215,9 +214,9 @@ class HGATLayer(nn.Module):
         self.lambda_ = nn.Parameter(torch.rand(())) if config.lambda_ else None
         self.residual = config.init == "identity"
         if self.residual:
-            self._start_as_identity(dimension)
+            self._start_as_identity()
 
-    def _start_as_identity(self, dimension: int) -> None:
+    def _start_as_identity(self) -> None:
         gated = self.config.lambda_ or self.config.no_self
         for relation, attention in self.attention.items():
             if isinstance(attention, LayerAttention):
@@ -225,19 +224,8 @@ class HGATLayer(nn.Module):
                     nn.init.zeros_(attention.gate)
                 continue
             nn.init.zeros_(attention.out_proj.weight)
-            if relation == SELF:
-                continue
-            # Values are the neighbors' token vectors, unchanged or on random directions. Queries and keys are random:
-            # with equal projections each position would attend to the tokens most like its own, which add nothing new.
-            inner = len(attention.in_proj_weight) // 3
-            values = torch.eye(dimension)
-            if inner != dimension:
-                values = nn.init.orthogonal_(torch.empty(inner, dimension))
-            with torch.no_grad():
-                random = torch.randn(2 * inner, dimension)
-                attention.in_proj_weight.copy_(torch.cat([random, values]))
-                if gated:
-                    attention.out_proj.weight.copy_(values.T)
+            if relation != SELF:
+                _pass_values_on(attention, gated)
         for weight in self.weight.values():
             # each position aggregates along one relation, instead of the mean of all
             nn.init.normal_(weight, std=POSITION_FOCUS if gated else 0.0)
@@ -247,19 +235,23 @@ class HGATLayer(nn.Module):
     def unchanged(self) -> bool:
         """Whether the layer is the identity: lambda is 0, and SELF adds nothing. Untrained layers may be."""
         attention = self.attention[SELF]
-        is_layer = isinstance(attention, LayerAttention)
-        adds = [attention.gate] if is_layer else [*attention.out_proj.parameters()]
-        return self.lambda_ is not None and not any(w.any() for w in (self.lambda_, *adds))
+        if self.lambda_ is None or self.lambda_ != 0:
+            return False
+        if isinstance(attention, LayerAttention):
+            return not attention.gate.any()
+        return not any(weights.any() for weights in attention.out_proj.parameters())
 
-    def relation_weights(self) -> dict[str, Tensor]:
-        """Softmax of W over the relations at each position; shape (positions,) per relation.
+    def relation_weights(self, *, mean: bool = False) -> dict[str, Tensor]:
+        """Softmax over the relations of W at each position, shape (positions,) per relation, or of its mean, shape ().
 
         The Lambda variants exclude SELF, whose share is 1 - lambda (without SELF, the columns of Table 6 add up to
         lambda). The softmax is over all relations of the model, not only a node's: ``softmax(W)`` has no index i.
         """
         relations = [r for r in self.weight if r != SELF or self.lambda_ is None]
-        stacked = torch.stack([self.weight[r] for r in relations]).softmax(0)
-        return dict(zip(relations, stacked, strict=True))
+        weights = torch.stack([self.weight[r] for r in relations])  # (relations, positions)
+        if mean:
+            weights = weights.mean(1)
+        return dict(zip(relations, weights.softmax(0), strict=True))
 
     def forward(self, states: TokenStates, hop: Hop, *, linear: bool = False) -> TokenStates:
         """Computes h', one state per row of the hop, from the states h of the layer before.
@@ -267,9 +259,11 @@ class HGATLayer(nn.Module):
         With ``linear``, gradients take attention weights as constants.
         """
         own = states.select(hop.previous)  # h_i, values of shape (tokens of all states, d)
-        share, position = self.relation_weights(), own.position
+        share = self.relation_weights()
+        position = own.position  # (tokens,)
         without_self = hop.without_self[own.row_index, None]  # (tokens, 1)
-        context, content = torch.zeros_like(own.values), torch.zeros_like(own.values)
+        context = torch.zeros_like(own.values)
+        content = torch.zeros_like(own.values)
         if self.residual:
             content += own.values * ~without_self
         for relation, edges in hop.edges.items():
@@ -280,20 +274,16 @@ class HGATLayer(nn.Module):
                 context.index_add_(0, rows, share[relation][position[rows], None] * message)
         if self.lambda_ is None:
             return own.with_values(share[SELF][position, None] * content + context)  # Eq. 1, 2
-        scale: Tensor = self.lambda_
-        if self.config.no_self:  # Eq. 8 has no lambda, and content is 0 there
-            scale = torch.where(without_self, 1.0, scale)
+        scale = torch.where(without_self, 1.0, self.lambda_)  # Eq. 8: no lambda, and no content
         return own.with_values((1 - self.lambda_) * content + scale * context)  # Eq. 3, 7
 
     def _messages(
         self, relation: str, states: TokenStates, own: TokenStates, edges: Edges, linear: bool
     ) -> tuple[Tensor, Tensor]:
-        """Sum (or mean) over the neighbors j of ``MultiHead_r(h_i, h_j, h_j)``: rows of h', and their messages.
-
-        Keys and values are projected once per neighbor, queries once per node, and outputs after the sum.
-        """
+        """Sum (or mean) over the neighbors j of ``MultiHead_r(h_i, h_j, h_j)``: rows of h', and their messages."""
         attention = self.attention[relation]
-        sources, targets = states.select(edges.neighbors), own.select(edges.nodes)
+        sources = states.select(edges.neighbors)
+        targets = own.select(edges.nodes)
         neighbors = edges.sum(sources.lengths > 0)[targets.row_index, None]  # (tokens, 1)
         if isinstance(attention, LayerAttention):
             message = attention(targets, sources, edges)
@@ -302,7 +292,8 @@ class HGATLayer(nn.Module):
             message.addcmul_(neighbors, attention.out_proj.bias)
         if self.config.aggregation == "mean":
             message = message / neighbors.clamp(min=1)
-        return ranges(own.offsets[edges.nodes], own.lengths[edges.nodes])[1], message
+        _, rows = ranges(own.offsets[edges.nodes], own.lengths[edges.nodes])
+        return rows, message
 
     def _multi_head(
         self,
@@ -312,16 +303,22 @@ class HGATLayer(nn.Module):
         edges: Edges,
         linear: bool,
     ) -> Tensor:
-        """Sum over the neighbors of MultiHead, without the bias of the output, (tokens of all nodes, d)."""
-        weights, biases = attention.in_proj_weight.chunk(3), attention.in_proj_bias.chunk(3)
-        project_query, project_key, project_value = zip(weights, biases, strict=True)
+        """Sum over the neighbors of MultiHead, without the bias of the output, (tokens of all nodes, d).
+
+        Keys and values are projected once per neighbor, queries once per node, and outputs after the sum.
+        """
         attending, attended_to = targets.values, sources.values  # (tokens, d)
         if linear:
             attending, attended_to = attending.detach(), attended_to.detach()
+        query_weight, key_weight, value_weight = attention.in_proj_weight.chunk(3)
+        query_bias, key_bias, value_bias = attention.in_proj_bias.chunk(3)
+        queries = functional.linear(attending, query_weight, query_bias)
+        keys = functional.linear(attended_to, key_weight, key_bias)
+        values = functional.linear(sources.values, value_weight, value_bias)
         attended = attend_along_edges(
-            targets.with_values(functional.linear(attending, *project_query)),
-            sources.with_values(functional.linear(attended_to, *project_key)),
-            sources.with_values(functional.linear(sources.values, *project_value)),
+            targets.with_values(queries),
+            sources.with_values(keys),
+            sources.with_values(values),
             edges,
             heads=self.config.heads,
             dropout=self.config.dropout if self.training else 0.0,
@@ -341,6 +338,23 @@ def _attention(config: HGATConfig, dimension: int) -> nn.Module:
     if inner < dimension:
         return NarrowAttention(dimension, inner)
     return nn.MultiheadAttention(dimension, config.heads, batch_first=True)
+
+
+def _pass_values_on(attention: Any, gated: bool) -> None:
+    """Makes the values of MultiHead the neighbors' token vectors, unchanged or on random directions.
+
+    Queries and keys are random: with equal projections each position would attend to the tokens most like its own,
+    which add nothing new.
+    """
+    rows, dimension = attention.in_proj_weight.shape
+    values = torch.eye(dimension)
+    if rows != 3 * dimension:
+        values = nn.init.orthogonal_(torch.empty(rows // 3, dimension))
+    random = torch.randn(2 * len(values), dimension)
+    with torch.no_grad():
+        attention.in_proj_weight.copy_(torch.cat([random, values]))
+        if gated:
+            attention.out_proj.weight.copy_(values.T)
 
 
 class NeighborMatches(nn.Module):
@@ -363,8 +377,8 @@ class NeighborMatches(nn.Module):
 
     def __init__(self, weights: Mapping[str, float], dimension: int) -> None:
         super().__init__()
-        self.relations = (*weights,)
-        self.weights = nn.Parameter(torch.tensor([*weights.values()], dtype=torch.float32))  # w_r
+        self.relations = tuple(weights)
+        self.weights = nn.Parameter(torch.tensor(list(weights.values())))  # w_r
         self.by_token = nn.Parameter(torch.zeros(len(weights), dimension))  # b_r
         self.importance = nn.Parameter(torch.zeros(dimension))  # a
 
@@ -375,10 +389,12 @@ class NeighborMatches(nn.Module):
         unique = np.unique(np.asarray(targets, dtype=np.int64))
         edges = [graph.neighbors(unique, relation) for relation in self.relations]
         neighbors = [neighbor for _, neighbor in edges]
-        nodes = pd.unique(np.concatenate([propagation.nodes, *neighbors]))  # in this order
-        position = pd.Index(nodes).get_indexer
-        matches = ((torch.from_numpy(row), torch.from_numpy(position(node))) for row, node in edges)
-        return propagation._replace(nodes=nodes, matches=tuple(matches))
+        nodes = pd.Index(np.concatenate([propagation.nodes, *neighbors])).unique()  # in this order
+        matches = tuple(
+            (torch.from_numpy(row), torch.from_numpy(nodes.get_indexer(neighbor)))
+            for row, neighbor in edges
+        )
+        return propagation._replace(nodes=nodes.to_numpy(), matches=matches)
 
     def maxima(self, query: Tensor, inputs: TokenStates, propagation: Propagation) -> Tensor:
         """The best matches in the neighbors of each target, shape (targets, relations, query tokens).
@@ -431,10 +447,11 @@ class HGAT(nn.Module):
         self, config: HGATConfig, *, dimension: int, relations: Sequence[str], positions: int
     ) -> None:
         super().__init__()
-        self.config, self.dimension, self.positions = config, dimension, positions
+        self.config = config
+        self.dimension = dimension
         self.relations = tuple(relations)
-        layers = (HGATLayer(config, dimension, relations, positions) for _ in range(config.layers))
-        self.layers = cast(Sequence[HGATLayer], nn.ModuleList(layers))
+        layers = [HGATLayer(config, dimension, relations, positions) for _ in range(config.layers)]
+        self.layers: Any = nn.ModuleList(layers)
         self.alpha = nn.Parameter(torch.rand(())) if config.framework == "late" else None
         if self.alpha is not None and config.init == "identity":
             nn.init.zeros_(self.alpha)
@@ -504,7 +521,8 @@ class HGAT(nn.Module):
             return self.matches(query, token_maxima(query, in_context), neighbors)
         if self.alpha is None:
             return maxsim(query, in_context)  # Eq. 4
-        own, context = maxsim(query, content), maxsim(query, in_context)
+        own = maxsim(query, content)
+        context = maxsim(query, in_context)
         return (1 - self.alpha) * own + self.alpha * context  # Eq. 5
 
     def relation_weights(self) -> dict[str, list[float]]:
@@ -514,11 +532,10 @@ class HGAT(nn.Module):
         """
         table: dict[str, list[float]] = {relation: [] for relation in [*self.relations, SELF]}
         for layer in self.layers:
-            relations = [r for r in table if r != SELF or layer.lambda_ is None]
-            share = torch.stack([layer.weight[r].mean() for r in relations]).softmax(0)
+            shares = layer.relation_weights(mean=True)
             if layer.lambda_ is not None:
-                share = share * layer.lambda_
-                table[SELF].append(1 - layer.lambda_.item())
-            for relation, value in zip(relations, share.tolist(), strict=True):
-                table[relation].append(value)
+                shares = {relation: share * layer.lambda_ for relation, share in shares.items()}
+                shares[SELF] = 1 - layer.lambda_
+            for relation, share in shares.items():
+                table[relation].append(share.item())
         return table

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import warnings
 from collections.abc import Collection, Mapping
 from typing import Literal
@@ -13,8 +12,6 @@ import pandas as pd
 from pyterrier_graph.checks import DataWarning
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
-
-logger = logging.getLogger(__name__)
 
 Strategy = Literal["random", "same_doc", "relevant_docs", "shared_codes", "mixed", "candidates"]
 ATTEMPTS = 20
@@ -55,14 +52,14 @@ class NegativeSampler:
             raise ValueError("no training query has a relevant passage (label > 0)")
         self.graph, self.strategy = graph, strategy
         self.random = np.random.default_rng(seed)
+        qrels = qrels.drop_duplicates(["qid", "docno"])
         self.qids = np.unique(qrels["qid"].astype(str))
         query = np.searchsorted(self.qids, qrels["qid"].astype(str))
         pair = query * graph.num_nodes + graph.nodes_of(qrels["docno"].tolist())
-        order = np.argsort(pair, kind="stable")
-        self._judged, self._label = pair[order], qrels["label"].to_numpy()[order]
-        relevant = self._label > 0
-        self._query, self._positive = np.divmod(self._judged[relevant], graph.num_nodes)
-        self._positive_label = self._label[relevant]
+        self._labels = pd.Series(qrels["label"].to_numpy(), index=pair).sort_index()
+        relevant = self._labels[self._labels > 0]
+        self._query, self._positive = np.divmod(relevant.index.to_numpy(), graph.num_nodes)
+        self._positive_label = relevant.to_numpy()
         documents = graph.document[self._positive]
         self._relevant_documents = CSR.distinct(self._query, documents, len(self.qids))
         if strategy == "candidates":
@@ -84,7 +81,7 @@ class NegativeSampler:
     def sample(self) -> np.ndarray:
         """Draws one negative for every pair of a query and a relevant passage.
 
-        Pairs without a negative are left out and counted in the log. Raises ValueError if no pair has one.
+        Pairs without a negative are left out. Raises ValueError if no pair has one.
 
         Returns:
             Position of the query in ``qids``, node of p+, and node of p-; shape (triples, 3), int64.
@@ -96,14 +93,9 @@ class NegativeSampler:
             self._fill(negative, np.arange(len(negative)), self.strategy, ATTEMPTS)
         drawn = negative >= 0
         if not drawn.any():
-            advice = "; negatives='candidates' draws from the run's passages"
             raise ValueError(
                 f"negatives={self.strategy!r} finds no passage that is judged lower than a relevant one"
-                + advice * (self.strategy != "candidates")
             )
-        if not drawn.all():
-            missing = (~drawn).sum(), len(drawn), self.strategy
-            logger.info("%d of %d pairs have no negative by %r", *missing)
         return np.column_stack([self._query, self._positive, negative])[drawn]
 
     def _fill_mixed(self, negative: np.ndarray) -> None:
@@ -112,39 +104,37 @@ class NegativeSampler:
         has_codes = len(self._sharing.indices) > 0
         # In the second round, pairs without a negative try the other strategy.
         for first in (by_document, ~by_document):
-            pools: dict[str, np.ndarray] = {
-                "relevant_docs": first,
-                "shared_codes": ~first & has_codes,
-            }
-            for strategy, pairs in pools.items():
-                missing = np.flatnonzero(pairs & (negative < 0))
-                self._fill(negative, missing, strategy, MIXED_ATTEMPTS)
+            missing = np.flatnonzero(first & (negative < 0))
+            self._fill(negative, missing, "relevant_docs", MIXED_ATTEMPTS)
+            missing = np.flatnonzero(~first & has_codes & (negative < 0))
+            self._fill(negative, missing, "shared_codes", MIXED_ATTEMPTS)
 
     def _fill(self, negative: np.ndarray, pairs: np.ndarray, strategy: str, attempts: int) -> None:
         """Draws up to ``attempts`` times for each pair, and writes accepted passages into ``negative``."""
         for _ in range(attempts):
             if not len(pairs):
                 break
-            passages = self._draw(strategy, pairs)
-            labels = self._label_of(self._query[pairs], passages)
+            passages = self._draw(strategy, pairs)  # (pairs,)
+            judged = self._query[pairs] * self.graph.num_nodes + passages
+            labels = self._labels.reindex(judged, fill_value=0).to_numpy()
             accepted = (passages >= 0) & (labels < self._positive_label[pairs])
             negative[pairs[accepted]] = passages[accepted]
             pairs = pairs[~accepted]
 
     def _draw(self, strategy: str, pairs: np.ndarray) -> np.ndarray:
         """Draws a passage for each pair with one strategy; -1 if there is none."""
-        query, graph, random = self._query[pairs], self.graph, self.random
+        query = self._query[pairs]
         if strategy == "random":
-            return random.choice(graph.passage_nodes, len(pairs))
+            return self.random.choice(self.graph.passage_nodes, len(pairs))
         if strategy == "candidates":
-            return self._candidates.draw(query, random)
+            return self._candidates.draw(query, self.random)
         if strategy == "same_doc":
-            document = graph.document[self._positive[pairs]]
+            document = self.graph.document[self._positive[pairs]]
         elif strategy == "relevant_docs":
-            document = self._relevant_documents.draw(query, random)
+            document = self._relevant_documents.draw(query, self.random)
         else:
-            document = self._sharing.draw(query, random)
-        return graph.document_passages.draw(document, random)
+            document = self._sharing.draw(query, self.random)
+        return self.graph.document_passages.draw(document, self.random)
 
     def _documents_sharing_codes(self, codes: Mapping[str, Collection[str]] | None) -> CSR:
         """The documents that share a code with each query or, without ``codes``, with its relevant documents."""
@@ -159,8 +149,3 @@ class NegativeSampler:
             row, number = row[number >= 0], number[number >= 0]
         position, documents = self.graph.code_documents.select(number)
         return CSR.distinct(row[position], documents, len(self.qids))
-
-    def _label_of(self, query: np.ndarray, node: np.ndarray) -> np.ndarray:
-        key = query * self.graph.num_nodes + node
-        position = np.minimum(np.searchsorted(self._judged, key), len(self._judged) - 1)
-        return np.where(self._judged[position] == key, self._label[position], 0)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 import pandas as pd
@@ -43,7 +43,6 @@ from pyterrier_graph.graphs.relations import OWN, PAPER_RELATIONS, SELF
 from pyterrier_graph.hgat.attention import Propagation
 from pyterrier_graph.hgat.equations import HGAT, NEIGHBORHOOD, HGATConfig
 from pyterrier_graph.hgat.training import (
-    Candidates,
     HGATTraining,
     TripleCollator,
     copy_to_train,
@@ -53,7 +52,7 @@ from pyterrier_graph.hgat.training import (
 )
 from pyterrier_graph.storage.artifact import frame_sha256, weights_sha256
 from pyterrier_graph.storage.shards import Workers
-from pyterrier_graph.training.layers import check_same_class, layer_meta, saved_layers
+from pyterrier_graph.training.layers import layer_meta, saved_layers
 from pyterrier_graph.training.trainer import restored_on_error
 from pyterrier_graph.training.validation import JudgedRun, Validation
 
@@ -144,10 +143,15 @@ class HGATReranker(GraphReranker):
         self.training = HGATTraining() if training is None else training
         self.batch_size = batch_size
         self.random_start = config.init == "random"
-        shape = {"dimension": self.encoder.dimension, "positions": self.encoder.max_passage_tokens}
         with torch.random.fork_rng():
             torch.manual_seed(config.seed)
-            self.network = HGAT(config, relations=self.relations, **shape).eval().to(self._device)
+            network = HGAT(
+                config,
+                dimension=self.encoder.dimension,
+                relations=relations,
+                positions=self.encoder.max_passage_tokens,
+            )
+        self.network = network.eval().to(self._device)
         self.contextualized = contextualized
         self._check()
         if graph is not None and config.relations not in (NEIGHBORHOOD, paper_relations(graph)):
@@ -161,17 +165,20 @@ class HGATReranker(GraphReranker):
         if self.graph is not None:
             check_relations(self.graph, (*self.relations, *(self.config.matches or ())))
         store = self.contextualized
-        if store is None:
-            return
-        if self.graph is None or store.meta.get("graph_sha256") != self.graph.fingerprint():
+        if store is not None and not self._origin().items() <= store.meta.items():
             raise ValueError(
-                f"{store!r} holds representations of other passages than those of {self.graph!r}"
+                f"{store!r} was computed with other weights, titles or passages: contextualize again"
             )
-        model = self._digest(), self._with_titles
-        if (store.meta.get("model_sha256"), store.meta.get("titles")) != model:
-            raise ValueError(
-                f"{store!r} was computed with other weights or titles: contextualize again"
-            )
+
+    def _origin(self) -> dict[str, Any]:
+        """What the representations of passages depend on."""
+        if self.graph is None:
+            raise ValueError("only the passages of a document graph can be contextualized")
+        return {
+            "model_sha256": self._digest(),
+            "graph_sha256": self.graph.fingerprint(),
+            "titles": self._with_titles,
+        }
 
     def _score(self, work: QueryPassages) -> np.ndarray:
         scores = np.zeros(len(work.rows))
@@ -180,6 +187,7 @@ class HGATReranker(GraphReranker):
                 scores[batch.rows] = self.network.score(*batch[1:]).cpu().numpy()
         return scores
 
+    @torch.inference_mode()
     def _batches(self, work: QueryPassages, *, by_query: bool = False) -> Iterator[PassageBatch]:
         """Represents the passages in their context, in batches of one query each."""
         queries = work.queries.to(self._device)
@@ -191,18 +199,14 @@ class HGATReranker(GraphReranker):
         for group in progress(groups, len(groups), "batch", verbose=self.verbose):
             group = group[np.argsort(work.node[group], kind="stable")]
             nodes, position = np.unique(work.node[group], return_inverse=True)
-            with torch.inference_mode(), precision(self.dtype, self._device):
-                content, in_context = self._in_context(work.graph, work.tokens, nodes)
+            content, in_context = self._in_context(work.graph, work.tokens, nodes)
             for members in rows_of_each(work.query[group]):
                 rows = group[members]
                 query = queries[work.query[rows[0]]]
                 index = torch.from_numpy(position[members]).to(self._device)
-                with torch.inference_mode():
-                    neighbors = self._matches(work, query, rows)
-                    context = in_context.select(index)
-                    own = context if content is in_context else content.select(index)
-                # outside of inference mode, which would last beyond the yield
-                yield PassageBatch(rows, query, own, context, neighbors)
+                context = in_context.select(index)
+                own = context if content is in_context else content.select(index)
+                yield PassageBatch(rows, query, own, context, self._matches(work, query, rows))
 
     def _matches(self, work: QueryPassages, query: Tensor, rows: np.ndarray) -> Tensor | None:
         """The best direct matches of one query; they do not change while layers learn, so ``work`` keeps them."""
@@ -223,7 +227,8 @@ class HGATReranker(GraphReranker):
             return tokens.states(nodes, self._device) if late else in_context, in_context
         propagation = send_to_device(self.network.plan(graph, nodes), self._device)
         inputs = tokens.states(propagation.nodes, self._device)
-        in_context = self.network(inputs, propagation)
+        with precision(self.dtype, self._device):
+            in_context = self.network(inputs, propagation)
         return inputs.select(propagation.inputs) if late else in_context, in_context
 
     # --- training
@@ -240,7 +245,8 @@ class HGATReranker(GraphReranker):
                 last = {name: log[-1][name] if log else 0 for name in ("epoch", "step")}
                 for entry in self._learn_layers(training, measure, options):
                     log.append(entry | {name: entry[name] + last[name] for name in last})
-        self.training_log, self.contextualized = log, None  # a store has the old weights
+        self.training_log = log
+        self.contextualized = None  # a store has the old weights
 
     def _learn_matches(
         self, training: JudgedRun, measure: Validation | None, options: HGATTraining
@@ -249,17 +255,19 @@ class HGATReranker(GraphReranker):
         matches = self.network.matches
         if matches is None or not options.match_epochs:
             return []
-        run, labels = training.rows, training.labels
+        run = training.rows
+        labels = training.labels
         qids = run["qid"].unique()
         if options.max_triples is not None and options.max_triples < len(qids):
             random = np.random.default_rng(options.seed)
             drawn = run["qid"].isin(random.choice(qids, options.max_triples, replace=False))
-            run, labels = run[drawn].reset_index(drop=True), labels[drawn]
+            run = run[drawn].reset_index(drop=True)
+            labels = labels[drawn]
         lists = []
-        for candidates in self._candidates(run):
-            relevant = torch.from_numpy(labels[candidates.rows] > 0)
+        for rows, *best in self._candidates(run):
+            relevant = torch.from_numpy(labels[rows] > 0)
             if relevant.any() and not relevant.all():
-                lists.append((*candidates[1:], relevant))
+                lists.append((*best, relevant))
         if not lists:
             return []
         examples = run[["qid", "query", "docno"]].assign(label=labels)
@@ -271,18 +279,20 @@ class HGATReranker(GraphReranker):
         """Returns a function that measures the present weights of direct matches."""
         matches, candidates = self.network.matches, self._candidates(measure.run)
 
+        @torch.inference_mode()
         def measured() -> np.ndarray:
             scores = np.zeros(len(measure.run))
-            with torch.inference_mode():
-                for rows, *best in candidates:
-                    tensors = [tensor.to(self._device) for tensor in best]
-                    scores[rows] = matches(*tensors).cpu().numpy()
+            for rows, *best in candidates:
+                scores[rows] = matches(*send_to_device(best, self._device)).cpu().numpy()
             return measure.per_query(scores)
 
         return measured
 
-    def _candidates(self, run: pd.DataFrame) -> list[Candidates]:
-        """The best matches of each query's candidates; the weights of direct matches do not change them."""
+    def _candidates(self, run: pd.DataFrame) -> list[tuple[Any, ...]]:
+        """The rows of each query's candidates, its vectors, and the best matches in candidates and neighbors.
+
+        The weights of direct matches do not change them.
+        """
         candidates = []
         for work in self._work(run):
             for batch in self._batches(work, by_query=True):
@@ -290,7 +300,7 @@ class HGATReranker(GraphReranker):
                     own = token_maxima(batch.query, batch.in_context)
                 assert batch.neighbors is not None
                 tensors = (tensor.cpu().clone() for tensor in (batch.query, own, batch.neighbors))
-                candidates.append(Candidates(work.rows[batch.rows], *tensors))
+                candidates.append((work.rows[batch.rows], *tensors))
         return candidates
 
     def _learn_layers(
@@ -309,7 +319,8 @@ class HGATReranker(GraphReranker):
             work = None if learns else [*model._work(measure.run)]
             validate = lambda: measure.per_query(model._scores(measure.run, work))  # noqa: E731
         assert self.graph is not None
-        tokens, encoder = model._tokens_of(self.graph), None if learns else model.encoder
+        tokens = model._tokens_of(self.graph)
+        encoder = None if learns else model.encoder
         collator = TripleCollator(self.network, self.graph, tokens, queries, encoder)
         digest = hashlib.sha256(json.dumps(queries).encode() + triples.tobytes()).hexdigest()
         run = self._run(validate, {"training triples": digest})
@@ -335,21 +346,15 @@ class HGATReranker(GraphReranker):
             FileExistsError: If ``path`` exists already.
             ValueError: If the reranker has no document graph.
         """
-        if self.graph is None:
-            raise ValueError(
-                "only the passages of a document graph can be contextualized in advance"
-            )
-        meta = {
+        meta = self._origin() | {
             "encoder": self.encoder.name,
             "model": self.config.name,
-            "model_sha256": self._digest(),
-            "graph_sha256": self.graph.fingerprint(),
-            "titles": self._with_titles,
             "dtype": dtype_name(self.dtype, self._device),
         }
+        graph = cast(HeteroGraph, self.graph)
         return TokenStore(path, verbose=self.verbose).write(
-            partial(self._states_of, self.graph, self._tokens_of(self.graph)),
-            self.graph.num_nodes,
+            partial(self._states_of, graph, self._tokens_of(graph)),
+            graph.num_nodes,
             self.network.dimension,
             meta,
             identity={"batch_size": self.batch_size},
@@ -363,12 +368,12 @@ class HGATReranker(GraphReranker):
         """Representations of the passages among some nodes; sections have none."""
         is_passage = graph.node_type[nodes] == PASSAGE_TYPE
         passages = nodes[is_passage]
-        with torch.inference_mode(), precision(self.dtype, self._device):
-            chunks = np.array_split(passages, max(1, -(-len(passages) // self.batch_size)))
-            states = [self._in_context(graph, tokens, chunk)[1] for chunk in chunks]
+        chunks = np.array_split(passages, max(1, -(-len(passages) // self.batch_size)))
+        with torch.inference_mode():
+            states = [self._in_context(graph, tokens, chunk)[1].to("cpu") for chunk in chunks]
         lengths = torch.zeros(len(nodes), dtype=torch.long)
-        lengths[torch.from_numpy(is_passage)] = torch.cat([s.lengths.cpu() for s in states])
-        return TokenStates(torch.cat([s.values.cpu() for s in states]), offsets(lengths))
+        lengths[torch.from_numpy(is_passage)] = torch.cat([chunk.lengths for chunk in states])
+        return TokenStates(torch.cat([chunk.values for chunk in states]), offsets(lengths))
 
     def relation_weights(self) -> pd.DataFrame:
         """Importance of each relation per layer (the paper's Table 6); columns add up to 1, SELF included."""
@@ -401,6 +406,7 @@ class HGATReranker(GraphReranker):
         score = self._linear_score(query, inputs.with_values(vectors), propagation)
         # a No self target without neighbors does not depend on any of them
         (gradient,) = torch.autograd.grad(score.sum() + 0 * vectors.sum(), vectors)
+        shares = (gradient * vectors).sum(1).detach()  # (tokens,)
         relation_of = {int(target[0]): OWN}
         for relation in dict.fromkeys((*self.relations, *(self.config.matches or ()))):
             for node in graph.neighbors(target, relation)[1].tolist():
@@ -413,7 +419,7 @@ class HGATReranker(GraphReranker):
                 "source": graph.ids_of(nodes),
                 "text": [token for text in texts for token in self.encoder.tokens(text)],
                 "weight": np.nan,
-                "score": (gradient * vectors).sum(1).detach().cpu().numpy(),
+                "score": shares.cpu().numpy(),
                 "position": inputs.position.cpu().numpy(),
             }
         )
@@ -429,9 +435,7 @@ class HGATReranker(GraphReranker):
         return self.network.score(vectors, content, in_context, neighbors)
 
     def _write(self, folder: Path) -> dict[str, Any]:
-        save_file(
-            {k: v.contiguous() for k, v in self.network.state_dict().items()}, folder / WEIGHTS
-        )
+        save_file(self.network.state_dict(), folder / WEIGHTS)
         return super()._write(folder) | {"config": self._config_meta()}
 
     @classmethod
@@ -442,7 +446,6 @@ class HGATReranker(GraphReranker):
             attention = None if layer is None else saved_layers(layer, "config")
             options["config"] = HGATConfig(**about["config"], attention=attention)
         reranker = super()._read(folder, about, options)
-        check_same_class(reranker._config_meta()["attention"], layer, "config")
         reranker.network.load_state_dict(load_file(folder / WEIGHTS))
         reranker.contextualized = contextualized
         reranker._check()
@@ -457,6 +460,5 @@ class HGATReranker(GraphReranker):
         return meta
 
     def _digest(self) -> str:
-        return weights_sha256(
-            self.network, before=self.encoder.fingerprint(), after=json.dumps(self._config_meta())
-        )
+        config = json.dumps(self._config_meta())
+        return weights_sha256(self.network, before=self.encoder.fingerprint(), after=config)

@@ -23,7 +23,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import pydantic
@@ -127,7 +127,7 @@ def draw_triples(training: JudgedRun, options: HGATTraining) -> tuple[list[str],
         codes=codes,
         seed=options.seed,
     )
-    triples = np.concatenate([sampler.sample() for _ in range(options.repeats)])
+    triples = np.concatenate([sampler.sample() for _ in range(options.repeats)])  # (triples, 3)
     triples[:, 0] = texts.index.get_indexer(sampler.qids[triples[:, 0]])
     if options.max_triples is not None and options.max_triples < len(triples):
         random = np.random.default_rng(options.seed)
@@ -194,32 +194,28 @@ class TripleModel(nn.Module):
 
     def _scores(self, batch: TripleBatch) -> Tensor:
         device = next(self.hgat.parameters()).device
-        queries, inputs = cast(Any, batch.queries), cast(Any, batch.inputs)
+        queries: Any = batch.queries
+        inputs: Any = batch.inputs
         if self.encoder is None:
-            queries, inputs = queries.to(device), inputs.to(device)
+            queries = queries.to(device)
+            inputs = inputs.to(device)
         else:
             queries = self.encoder.forward_queries(queries)
             inputs = self.encoder.forward_passages(inputs)
         propagation = send_to_device(batch.propagation, device)
-        in_context, content = self.hgat(inputs, propagation), inputs.select(propagation.inputs)
-        matches, scores = self.hgat.matches, []
+        in_context = self.hgat(inputs, propagation)
+        content = inputs.select(propagation.inputs)
+        matches = self.hgat.matches
+        scores = []
         for query, *passages in batch.triples.tolist():
-            pair, vectors = torch.tensor(passages, device=device), queries[query]
+            pair = torch.tensor(passages, device=device)
+            vectors = queries[query]  # (query tokens, d)
             neighbors = None
             if matches is not None:
                 neighbors = matches.maxima(vectors, inputs, propagation)[pair]
             states = content.select(pair), in_context.select(pair)
             scores.append(self.hgat.score(vectors, *states, neighbors))  # (2,)
         return torch.stack(scores)
-
-
-class Candidates(NamedTuple):
-    """The best matches of one query's candidates: what the weights of direct matches learn from."""
-
-    rows: np.ndarray  # positions of the candidates in the run
-    query: Tensor  # (query tokens, d)
-    own: Tensor  # (candidates, query tokens)
-    neighbors: Tensor  # (candidates, relations, query tokens)
 
 
 class MatchModel(nn.Module):
@@ -232,7 +228,8 @@ class MatchModel(nn.Module):
     def forward(self, lists: list[tuple[Tensor, Tensor, Tensor, Tensor]]) -> dict[str, Tensor]:
         """Softmax cross-entropy over the scores of candidates, averaged over relevant ones, then over queries.
 
-        Each list has ``query``, ``own`` and ``neighbors`` of :class:`Candidates`, and a mask of relevant candidates.
+        Each list has the arguments of :meth:`~pyterrier_graph.hgat.equations.NeighborMatches.forward`, and a mask of
+        relevant candidates.
         """
         losses = []
         for query, own, neighbors, relevant in lists:
@@ -253,7 +250,10 @@ def train_matches(
     options = replace(options, epochs=options.match_epochs, patience=3, output_dir=folder)
     model = MatchModel(matches)
     rates = [([*model.parameters()], options.match_learning_rate)]
-    collate = lambda batch: {"lists": batch}  # noqa: E731
+
+    def collate(batch: list[Any]) -> dict[str, list[Any]]:
+        return {"lists": batch}
+
     return train(model, cast(Dataset, lists), collate, options, run, rates=rates)
 
 
@@ -266,13 +266,13 @@ def train_on_triples(
     run: Run,
 ) -> list[dict[str, float]]:
     """Trains an HGAT in place, and the encoder if ``options.encoder_learning_rate`` is set."""
-    scalars, scalar_rate = hgat.scalars(), options.scalar_learning_rate
+    scalars = hgat.scalars()
     ids = {id(scalar) for scalar in scalars}
-    matrices = [w for layer in hgat.layers for w in layer.parameters() if id(w) not in ids]
-    rates = [
-        (matrices, options.learning_rate),
-        (scalars, options.learning_rate if scalar_rate is None else scalar_rate),
-    ]
+    matrices = [w for w in hgat.layers.parameters() if id(w) not in ids]
+    scalar_rate = options.scalar_learning_rate
+    if scalar_rate is None:
+        scalar_rate = options.learning_rate
+    rates = [(matrices, options.learning_rate), (scalars, scalar_rate)]
     model = TripleModel(hgat)
     if options.encoder_learning_rate is not None:
         weights = [p for p in encoder.network.parameters() if p.requires_grad]
@@ -287,15 +287,10 @@ def copy_to_train(encoder: TokenEncoder, frozen: int) -> TokenEncoder:
     copied.network = copy.deepcopy(encoder.network).requires_grad_(True)
     if not frozen:
         return copied
-    modules = [*copied.network.named_modules()]
-    lists = [module for _, module in modules if isinstance(module, nn.ModuleList)]
-    layers = max(lists, key=len, default=())
-    if frozen >= len(layers):
-        raise ValueError(
-            f"encoder_learning_rate has no effect: the encoder has {len(layers)} layers, and frozen_encoder_layers="
-            f"{frozen} freezes all of them. Use HGATTraining(frozen_encoder_layers=...) with less than {len(layers)}"
-        )
-    embeddings = [module for name, module in modules if name.rpartition(".")[2] == "embeddings"]
-    for module in [*embeddings, *layers[:frozen]]:
-        module.requires_grad_(False)
+    lists = [module for module in copied.network.modules() if isinstance(module, nn.ModuleList)]
+    for layer in max(lists, key=len)[:frozen]:
+        layer.requires_grad_(False)
+    for name, module in copied.network.named_modules():
+        if name.endswith("embeddings"):
+            module.requires_grad_(False)
     return copied

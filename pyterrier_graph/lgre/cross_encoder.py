@@ -14,12 +14,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
-from pyterrier_graph.checks import (
-    check_frame,
-    is_unicode,
-    progress,
-    query_texts,
-)
+from pyterrier_graph.checks import check_frame, progress, query_texts
 from pyterrier_graph.encoders.checkpoints import (
     SAFE_WEIGHTS,
     DType,
@@ -82,16 +77,16 @@ class TextReranker(Reranker):
             raise ValueError(
                 f"{self.encoder!r} reads at most {limit} tokens: max_tokens={max_tokens} is more"
             )
-        # the number of labels for which the checkpoint has a trained head; 0 if it is an encoder without such a head
-        classifies = any("ForSequenceClassification" in name for name in shape.architectures or ())
-        self._labels: int = shape.num_labels if classifies else 0
+        # the number of labels of the checkpoint's trained head; 0 if it has none
+        has_head = "ForSequenceClassification" in str(shape.architectures)
+        self._labels: int = shape.num_labels if has_head else 0
 
     @abstractmethod
     def _scores_of(self, batch: Batch) -> Tensor:
         """Scores of tokenized pairs, shape (pairs,)."""
 
     def _checked(self, run: pd.DataFrame) -> pd.DataFrame:
-        run = check_frame(run, self, numbers=("rank",))
+        run = check_frame(run, self, numbers=("rank",), texts=(self.text_field,))
         pt.validate.result_frame(run, extra_columns=["query", self.text_field], context=self)
         return run
 
@@ -106,8 +101,10 @@ class TextReranker(Reranker):
     ) -> np.ndarray:
         """Fills ``out`` with a function of tokenized pairs. Texts of similar length are in the same batch."""
         queries, documents = texts
-        lengths = [len(pair[0]) + len(pair[1]) for pair in zip(queries, documents, strict=True)]
-        order = np.argsort(-np.array(lengths, dtype=int), kind="stable")
+        characters = [
+            len(query) + len(text) for query, text in zip(queries, documents, strict=True)
+        ]
+        order = np.argsort(-np.array(characters, dtype=int), kind="stable")
         starts = range(0, len(order), self.batch_size)
         batches = [order[start : start + self.batch_size] for start in starts]
         for rows in progress(batches, len({*queries}), "batch", verbose=self.verbose):
@@ -122,14 +119,8 @@ class TextReranker(Reranker):
 
     def _texts(self, run: pd.DataFrame) -> tuple[list[str], list[str]]:
         """Query and document of each row."""
-        queries = query_texts(run).reindex(run["qid"]).tolist() if len(run) else []
-        documents = run[self.text_field].tolist()
-        for docno, document in zip(run["docno"], documents, strict=True):
-            if not isinstance(document, str) or not is_unicode(document):
-                raise ValueError(
-                    f"document {docno!r} has no text in column {self.text_field!r}: {document!r:.60}"
-                )
-        return queries, documents
+        queries = query_texts(run).reindex(run["qid"]).tolist()
+        return queries, run[self.text_field].tolist()
 
     def _learn(self, training: JudgedRun, validation: JudgedRun | None) -> None:
         """Trains on pairs of documents of the same query: a relevant one and a less relevant one."""
@@ -141,9 +132,9 @@ class TextReranker(Reranker):
             validate = lambda: measure.per_query(self.transform(measure.run)["score"])  # noqa: E731
         run = training.rows.drop_duplicates(["qid", "docno"])
         queries, documents = self._texts(run)
+        query, _ = run["qid"].factorize()
         label = training.labels[run.index]
-        grades = options.grades(label)
-        pairs = QueryPairs(run["qid"].factorize()[0], grades, options.pairs_per_epoch, options.seed)
+        pairs = QueryPairs(query, options.grades(label), options.pairs_per_epoch, options.seed)
         tokenize = partial(tokenize_pairs, self.tokenizer, self.max_tokens)
         examples = pd.DataFrame({"query": queries, "document": documents, "label": label})
         identity = {
@@ -166,8 +157,7 @@ class TextReranker(Reranker):
         encoder = [*self.network.base_model.requires_grad_(rate is not None).parameters()]
         inside = {id(parameter) for parameter in encoder}
         head = [weights for weights in self.network.parameters() if id(weights) not in inside]
-        rates = [(head, self.training.learning_rate)]
-        return rates if rate is None else [*rates, (encoder, rate)]
+        return [(head, self.training.learning_rate), (encoder, rate or 0.0)]
 
 
 class CrossEncoderReranker(TextReranker):
@@ -224,12 +214,10 @@ class CrossEncoderReranker(TextReranker):
         self.random_start = not self._labels
         with torch.random.fork_rng(), loading(self.encoder):
             torch.manual_seed(self.training.seed)
-            kind = AutoModelForSequenceClassification
-            self.network = kind.from_pretrained(
-                self.checkpoint, num_labels=1, **SAFE_WEIGHTS
-            ).eval()
-        score_in_full_precision(self.network)
-        self.network.to(self._device)
+            options = {"num_labels": 1} | SAFE_WEIGHTS
+            network = AutoModelForSequenceClassification.from_pretrained(self.checkpoint, **options)
+        score_in_full_precision(network)
+        self.network = network.eval().to(self._device)
 
     def __repr__(self) -> str:
         return f"CrossEncoderReranker({checkpoint_name(self.encoder)!r})"
@@ -250,8 +238,8 @@ class CrossEncoderReranker(TextReranker):
         return self._compute(state, (list(queries), list(documents)), out)
 
     def _write(self, folder: Path) -> dict[str, Any]:
-        activation = "activation.Sigmoid" if self.probabilities else "linear.Identity"
-        settings = {"activation_fn": f"torch.nn.modules.{activation}"}
+        activation = nn.Sigmoid if self.probabilities else nn.Identity
+        settings = {"activation_fn": f"{activation.__module__}.{activation.__name__}"}
         self.network.config.sentence_transformers = settings
         self.network.save_pretrained(folder / CHECKPOINT)
         self.tokenizer.save_pretrained(folder / CHECKPOINT)

@@ -74,15 +74,11 @@ class LGReConfig:
         return cls(**{"init": "random", "layers": None, "steps": 2} | changes)
 
     def chosen_layers(self, hidden_states: int) -> tuple[int, ...]:
-        """Indices of the layers that have a graph, ascending, of an encoder with so many hidden states."""
+        """Indices of the layers that have a graph, ascending, of an encoder with this many hidden states."""
+        layers = range(hidden_states)
         if self.layers is None:
-            return tuple(range(hidden_states))
-        chosen = {layer + hidden_states if layer < 0 else layer for layer in self.layers}
-        if not 0 < len(self.layers) == len(chosen & {*range(hidden_states)}):
-            raise ValueError(
-                f"layers must be distinct hidden states, 0 to {hidden_states - 1}, got {self.layers}"
-            )
-        return tuple(sorted(chosen))
+            return tuple(layers)
+        return tuple(sorted(layers[layer] for layer in self.layers))
 
 
 @dataclass(frozen=True)
@@ -110,16 +106,18 @@ def word_graph(segments: Tensor, attention_mask: Tensor, config: LGReConfig) -> 
     allowed = real[:, :, None] & real[:, None, :]
     if config.word_graph == "full":
         return allowed
-    query, document = (segments == 0) & real, (segments == 1) & real
+    query = (segments == 0) & real  # (batch, tokens)
     # the last [SEP] belongs to the document; [CLS] and the first [SEP] are linked to themselves only
     count = real.cumsum(1)
-    document = document | real & ~query & (count == count[:, -1:])
+    last = count == count[:, -1:]
+    document = real & ((segments == 1) | last & ~query)
     links = query[:, :, None] & document[:, None, :]
     position = torch.arange(real.shape[1], device=real.device)
     distance = (position[:, None] - position).abs()
     links = links | links.mT | (distance == 0)
     if config.word_graph == "bipartite+neighbor":
-        links = links | (distance <= config.radius) & document[:, :, None] & document[:, None, :]
+        both = document[:, :, None] & document[:, None, :]
+        links = links | both & (distance <= config.radius)
     return links & allowed
 
 
@@ -149,29 +147,32 @@ class LGRe(nn.Module):
         identity = has_logit if config.init is None else config.init == "identity"
         if identity and not has_logit:
             raise ValueError(
-                "init='identity' starts at the scores of a cross-encoder (a model for sequence classification with one "
-                f"label), but {encoder.config.name_or_path!r} is a {type(encoder).__name__} without a trained score: "
-                "use a cross-encoder, or init='random'"
+                f"init='identity' starts at the scores of a cross-encoder, and {type(encoder).__name__} has no trained "
+                "score: use a cross-encoder, or init='random'"
             )
         self.config = config = replace(config, init="identity" if identity else "random")
         self.encoder = encoder if identity else cast(PreTrainedModel, encoder.base_model)
         self.layers = config.chosen_layers(encoder.config.num_hidden_layers + 1)
-        size, graphs = encoder.config.hidden_size, len(self.layers)
+        size = encoder.config.hidden_size
+        graphs = len(self.layers)
         start = nn.Linear(size, size)
         # W_A, with a bias as in the code
         self.projection = nn.Parameter(start.weight.detach().mT.repeat(graphs, 1, 1))
         self.projection_bias = nn.Parameter(start.bias.detach().repeat(graphs, 1, 1))
-        self.gates, self.candidate = nn.Linear(2 * size, 2 * size), nn.Linear(2 * size, size)
-        self.attention, self.features = nn.Linear(size, 1), nn.Linear(size, size)  # W_a, W_h
+        self.gates = nn.Linear(2 * size, 2 * size)  # of the GRU: update and reset
+        self.candidate = nn.Linear(2 * size, size)
+        self.attention = nn.Linear(size, 1)  # W_a
+        self.features = nn.Linear(size, size)  # W_h
         score = nn.Linear(2 * size, 1)
         self.score = nn.Parameter(score.weight.detach().repeat(graphs, 1))  # W_s
         self.score_bias = nn.Parameter(score.bias.detach().repeat(graphs))
         combination = nn.Linear(graphs, 1)
-        self.combination, self.combination_bias = combination.weight, combination.bias  # w_f, b_f
+        self.combination = combination.weight  # w_f
+        self.combination_bias = combination.bias  # b_f
         if identity:
             for parameter in (self.score, self.score_bias, self.combination_bias):
                 nn.init.zeros_(parameter)
-            nn.init.constant_(self.combination, 1 / len(self.layers))
+            nn.init.constant_(self.combination, 1 / graphs)
 
     def forward(
         self,
@@ -239,10 +240,6 @@ class LGRe(nn.Module):
         with torch.device("meta"):
             type(self.encoder)(self.encoder.config)
 
-    def gradient_checkpointing_enable(self, **arguments: Any) -> None:
-        """Makes training recompute encoder layers in the backward pass instead of storing them."""
-        self.encoder.gradient_checkpointing_enable(**arguments)
-
     def adjacency(self, states: Tensor, links: Tensor, number: int) -> Tensor:
         """Eq. 3 of one of the :attr:`layers`, by its place among them: A, shape (batch, tokens, tokens).
 
@@ -276,5 +273,7 @@ class LGRe(nn.Module):
         words = self.attention(states).sigmoid() * self.features(states).tanh()
         share = real[:, None].to(words.dtype)  # (batch, 1, tokens)
         share = share / share.sum(-1, keepdim=True).clamp(min=1)
-        largest = words.masked_fill(~real[..., None], torch.finfo(words.dtype).min).amax(-2)
-        return (share @ words).squeeze(-2) + largest * real.any(-1)[:, None]
+        mean = (share @ words).squeeze(-2)  # (batch, d)
+        smallest = torch.finfo(words.dtype).min
+        largest = words.masked_fill(~real[..., None], smallest).amax(-2)  # (batch, d)
+        return mean + largest * real.any(-1)[:, None]

@@ -57,8 +57,9 @@ class LGReLoss:
         """
         loss = pairwise_loss(output.scores.view(relevant.shape), self.ranking)  # Eq. 15
         if self.distance in ("point", "triangle"):  # Eq. 13, 14
-            sign = 1 - 2 * relevant.flatten().float()
-            loss = loss + self.weight * (1 + sign * similarity(output.states, segments)).mean()
+            sign = 1 - 2 * relevant.flatten().float()  # (2 pairs,)
+            point = 1 + sign * similarity(output.states, segments)
+            loss = loss + self.weight * point.mean()
         if self.distance in ("pair", "triangle"):  # Eq. 12, by the deepest graph, and 14
             cosines = _cosines(output.states[:, 0]) + _cosines(output.representations[:, -1])
             differ = relevant[:, 0].bool() & ~relevant[:, 1].bool()  # (pairs,)
@@ -75,15 +76,17 @@ def similarity(states: Tensor, segments: Tensor) -> Tensor:
 def mean_words(states: Tensor, segments: Tensor) -> tuple[Tensor, Tensor]:
     """Means of the unit-length states of query words and of document words, both of shape (batch, d)."""
     states = functional.normalize(at_least_float32(states), dim=-1)
-    query, document = (_mean(states, (segments == number)[..., None], 1) for number in (0, 1))
+    query = _mean(states, (segments == 0)[..., None], 1)
+    document = _mean(states, (segments == 1)[..., None], 1)
     return query, document
 
 
 def pairwise_loss(scores: Tensor, ranking: Ranking) -> Tensor:
     """Eq. 15, or the loss of the authors' code, of f+ and f-, shape (pairs, 2); the mean over pairs."""
-    difference = scores[:, 1] - scores[:, 0]
-    losses = (1 + difference).relu() if ranking == "hinge" else 2 * difference.sigmoid()
-    return losses.mean()
+    difference = scores[:, 1] - scores[:, 0]  # (pairs,)
+    if ranking == "softmax":
+        return 2 * difference.sigmoid().mean()
+    return (1 + difference).relu().mean()
 
 
 def _cosines(vectors: Tensor) -> Tensor:
@@ -94,4 +97,5 @@ def _cosines(vectors: Tensor) -> Tensor:
 
 def _mean(values: Tensor, weights: Tensor, dim: int | None = None) -> Tensor:
     """Weighted mean; 0 if all weights are 0."""
-    return (values * weights).sum(dim) / weights.sum(dim).clamp(min=torch.finfo(values.dtype).eps)
+    smallest = torch.finfo(values.dtype).eps
+    return (values * weights).sum(dim) / weights.sum(dim).clamp(min=smallest)

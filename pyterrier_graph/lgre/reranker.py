@@ -163,7 +163,7 @@ class LGReReranker(TextReranker):
         self.network.encoder.save_pretrained(folder / ENCODER)
         self.tokenizer.save_pretrained(folder / ENCODER)
         weights = self.network.state_dict().items()
-        own = {name: w.contiguous() for name, w in weights if not name.startswith("encoder.")}
+        own = {name: tensor for name, tensor in weights if not name.startswith("encoder.")}
         save_file(own, folder / WEIGHTS)
         return {"config": dataclasses.asdict(self.network.config)}
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
 import numpy as np
+import pandas as pd
 import pydantic
 import torch
 from pydantic import NonNegativeFloat, PositiveInt
@@ -129,10 +130,10 @@ class QueryPairs(Dataset):
         self._order = np.lexsort((label, query))  # by query, the least relevant documents first
         query, label = query[self._order], label[self._order]
         _, first, size = np.unique(query, return_index=True, return_counts=True)
-        start, end = np.repeat(first, size), np.repeat(first + size, size)
-        changes = np.flatnonzero(np.diff(label, prepend=np.nan) != 0)  # where another label begins
-        change = changes[np.searchsorted(changes, np.arange(len(label)), "right") - 1]
-        lower = np.maximum(change, start)
+        start = np.repeat(first, size)  # the first document of the same query, (documents,)
+        end = np.repeat(first + size, size)
+        # the first document with the same label
+        lower = pd.Series(range(len(label))).groupby([query, label]).transform("min").to_numpy()
         positive = np.flatnonzero((label > 0) & (lower > start))
         if not len(positive):
             raise ValueError(
@@ -186,9 +187,9 @@ def tokenize_pairs(
         max_length=max_tokens,
         return_tensors="pt",
     )
-    # NaN for special tokens
-    sides = np.array([pair.sequence_ids for pair in encoding.encodings], dtype=float)
-    return {**encoding, "segments": torch.from_numpy(np.nan_to_num(sides, nan=-1).astype(np.int64))}
+    sides = [pair.sequence_ids for pair in encoding.encodings]  # None for special tokens
+    segments = [[-1 if side is None else side for side in row] for row in sides]
+    return {**encoding, "segments": torch.tensor(segments)}
 
 
 @dataclass
@@ -203,12 +204,11 @@ class PairCollator:
     def __call__(self, pairs: Sequence[tuple[int, int]]) -> Batch:
         """The arguments of :class:`PairModel`."""
         rows = [row for pair in pairs for row in pair]
-        queries, documents = (
-            [texts[row] for row in rows] for texts in (self.queries, self.documents)
-        )
+        queries = [self.queries[row] for row in rows]
+        documents = [self.documents[row] for row in rows]
         batch = self.tokenize(queries, documents)
         batch["relevant"] = torch.from_numpy(self.relevant[rows])
-        return {name: tensor.unflatten(0, (len(pairs), -1)) for name, tensor in batch.items()}
+        return {name: tensor.unflatten(0, (len(pairs), 2)) for name, tensor in batch.items()}
 
 
 class PairModel(nn.Module):
@@ -234,10 +234,6 @@ class PairModel(nn.Module):
             inputs["token_type_ids"] = token_type_ids
         inputs = {name: tensor.flatten(0, 1) for name, tensor in inputs.items()}
         return {"loss": self.options.pair_loss(self.network, inputs, relevant)}
-
-    def gradient_checkpointing_enable(self, **arguments: Any) -> None:
-        """Called by the trainer if ``options.arguments`` ask for it."""
-        self.network.gradient_checkpointing_enable(**arguments)
 
 
 def pair_logits(model: PreTrainedModel, inputs: Batch) -> Tensor:

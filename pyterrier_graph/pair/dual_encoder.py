@@ -25,7 +25,7 @@ from pyterrier_graph.pair.mining import HardNegativeMiner
 from pyterrier_graph.pair.query_encoder import IndexedExamples, train_query_encoder
 from pyterrier_graph.pair.training import (
     DualEncoderTraining,
-    check_examples,
+    dataset_sha256,
     text_columns,
     train_dual_encoder,
 )
@@ -155,18 +155,23 @@ class DualEncoder(LearnedModel, SentenceEncoder):
             ValueError: If there is no miner or no training example, ``output_dir`` holds another training, or training
                 diverges.
         """
-        if (miner := self.miner) is None:
+        miner = self.miner
+        if miner is None:
             raise ValueError(
                 f"{self!r} has no miner: give DualEncoder(miner=HardNegativeMiner(...)), or fit_examples"
             )
-        run, qrels_tr = self._validation_run(topics_or_res_va), checked_qrels(qrels_tr, self)
+        run = self._validation_run(topics_or_res_va)
+        qrels_tr = checked_qrels(qrels_tr, self)
         topics = checked_topics(topics_or_res_tr, self)
         # with several processes, the first one mines while the others wait
         with PartialState(cpu=self._device.type == "cpu").main_process_first():
-            first = None if unlabeled is None else miner.pseudo_labeled(unlabeled)
-            mine = miner.labeled if unlabeled is None else miner.denoised
-            examples = mine(topics, qrels_tr)
-        return self.fit_examples(examples, run, qrels_va, pretraining_examples=first)
+            if unlabeled is None:
+                pseudo_labeled = None
+                examples = miner.labeled(topics, qrels_tr)
+            else:
+                pseudo_labeled = miner.pseudo_labeled(unlabeled)
+                examples = miner.denoised(topics, qrels_tr)
+        return self.fit_examples(examples, run, qrels_va, pretraining_examples=pseudo_labeled)
 
     def fit_examples(
         self,
@@ -187,25 +192,31 @@ class DualEncoder(LearnedModel, SentenceEncoder):
             qrels_va: Judgments for them.
             pretraining_examples: Examples of the first stage, which has the options ``training.pretraining``.
         """
-        run, validate = self._validation_run(topics_or_res_va), None
-        stages = {"pretraining": pretraining_examples, "training": examples}
-        stages = {stage: text_columns(data) for stage, data in stages.items() if data is not None}
-        digests = {stage: check_examples(data) for stage, data in stages.items()}
-        options = {"pretraining": self.training.first_stage(), "training": self.training}
+        examples = text_columns(examples)
+        if pretraining_examples is not None:
+            pretraining_examples = text_columns(pretraining_examples)
+        run = self._validation_run(topics_or_res_va)
+        judged = None if run is None else JudgedRun(run, qrels_va, self)
         self._start_fit()
-        logs: dict[str, list[dict[str, float]]] = {"pretraining": []}
+        log: list[dict[str, float]] = []
         with restored_on_error(self.network):
-            for stage, data in stages.items():
-                if run is not None:
-                    judged = JudgedRun(run, qrels_va, self)
-                    validate = self._validate(Validation(judged, options[stage].measure))
-                identity = {"training examples": digests[stage], "encoder": self.model_name}
-                about = self._run(validate, identity)
-                logs[stage] = train_dual_encoder(
-                    self.network, data, options[stage].of_stage(stage), about
-                )
-        self.pretraining_log, self.training_log = logs["pretraining"], logs["training"]
+            if pretraining_examples is not None:
+                first = self.training.first_stage()
+                log = self._train("pretraining", pretraining_examples, first, judged)
+            self.training_log = self._train("training", examples, self.training, judged)
+        self.pretraining_log = log
         return self
+
+    def _train(
+        self, stage: str, examples: Dataset, options: DualEncoderTraining, judged: JudgedRun | None
+    ) -> list[dict[str, float]]:
+        """Trains the network in one stage, and returns the log."""
+        validate = None
+        if judged is not None:
+            validate = self._validate(Validation(judged, options.measure))
+        identity = {"training examples": dataset_sha256(examples), "encoder": self.model_name}
+        run = self._run(validate, identity)
+        return train_dual_encoder(self.network, examples, options.of_stage(stage), run)
 
     def fit_query_encoder(
         self,
@@ -245,7 +256,7 @@ class DualEncoder(LearnedModel, SentenceEncoder):
             validate = lambda: measure(retriever(judged.rows))  # noqa: E731
         batches = IndexedExamples(examples, index, options.seed)
         identity = {
-            "training examples": check_examples(text_columns(examples)),
+            "training examples": dataset_sha256(text_columns(examples)),
             "vectors": file_sha256(index.index_path / VECTORS),
         }
         run = self._run(validate, identity)
@@ -265,17 +276,14 @@ class DualEncoder(LearnedModel, SentenceEncoder):
     def _validate(self, validation: Validation) -> Callable[[], np.ndarray]:
         """A function that measures the model in its present state; it encodes each text once."""
         run = validation.run
-        queries = query_texts(run)
-        rows_of = run.groupby("qid", sort=False).indices
-        text, texts = pd.factorize(run["text"], use_na_sentinel=False)
+        queries = query_texts(run).tolist()
+        query, _ = pd.factorize(run["qid"])  # (rows,)
+        text, texts = pd.factorize(run["text"])
 
         def validate() -> np.ndarray:
-            query_vectors = self.encode_queries(queries.tolist())
-            vectors = self.encode_docs(texts.tolist())
-            scores = np.empty(len(run))
-            for query_vector, rows in zip(query_vectors, rows_of.values(), strict=True):
-                scores[rows] = vectors[text[rows]] @ query_vector
-            return validation.per_query(scores)
+            query_vectors = self.encode_queries(queries)[query]  # (rows, d)
+            vectors = self.encode_docs(texts.tolist())[text]  # (rows, d)
+            return validation.per_query((query_vectors * vectors).sum(1))
 
         return validate
 
@@ -294,15 +302,14 @@ def set_pooling(network: SentenceTransformer, mode: Literal["cls", "mean"]) -> N
     """Changes how the token states of a text become its vector.
 
     Raises:
-        ValueError: If the mode is unknown, or the network does not pool token states.
+        ValueError: If the network does not pool token states.
     """
-    if mode not in ("cls", "mean"):
-        raise ValueError(f"pooling must be 'cls' or 'mean', got {mode!r}")
     layers = [module for module in network.modules() if isinstance(module, Pooling)]
     if not layers:
         raise ValueError("the checkpoint has no pooling layer to change")
     for layer in layers:
-        layer.pooling_mode, layer.pooling_output_dimension = mode, layer.embedding_dimension
+        layer.pooling_mode = mode
+        layer.pooling_output_dimension = layer.embedding_dimension
 
 
 def with_separate_encoders(network: SentenceTransformer) -> SentenceTransformer:

@@ -58,17 +58,17 @@ def pair_loss(
     """
     dtype = score_dtype(queries, positives, negatives)
     with full_precision(queries):
-        q, positive, negative = (vectors.to(dtype) for vectors in (queries, positives, negatives))
-        passages = torch.cat([positive, negative])  # (batch + negatives, d)
+        q, positive, negative = queries.to(dtype), positives.to(dtype), negatives.to(dtype)
         own = torch.arange(len(q), device=q.device)[rows]
         loss = q.new_zeros(())
         if alpha < 1:
-            loss = loss + (1 - alpha) * in_batch_loss(
-                q[rows], passages, own, scale=scale
-            )  # Eq. 3, 6
+            passages = torch.cat([positive, negative])  # (batch + negatives, d)
+            by_query = in_batch_loss(q[rows], passages, own, scale=scale)  # Eq. 3
+            loss = loss + (1 - alpha) * by_query
         if alpha > 0:
             similarities = positive[rows] @ torch.cat([q, negative]).T  # (rows, batch + negatives)
-            loss = loss + alpha * cross_entropy(scale * similarities, own)  # Eq. 5, 6
+            by_passage = cross_entropy(scale * similarities, own)  # Eq. 5
+            loss = loss + alpha * by_passage
     return loss
 
 
@@ -92,8 +92,8 @@ def in_batch_loss(
         scale: t, the inverse of a temperature: 1 for dot products, 20 for vectors of length 1.
     """
     with full_precision(queries):
-        q, p = (vectors.to(score_dtype(queries, passages)) for vectors in (queries, passages))
-        scores = scale * q @ p.T  # (queries, passages)
+        dtype = score_dtype(queries, passages)
+        scores = scale * queries.to(dtype) @ passages.to(dtype).T  # (queries, passages)
         return cross_entropy(scores, positives, reduction="sum") / max(1, len(queries))
 
 
@@ -118,9 +118,9 @@ class PAIRLoss(CachedLossMixin, nn.Module):
         scale: See :func:`pair_loss`. It should be larger than 1 for normalized vectors.
         gather_across_devices: Whether the passages and queries of all processes are ranked (cross-batch negatives).
             Each process then needs a batch of the same size.
-        mini_batch_size: Number of texts and of rows of similarities that are computed at once, in a batch of any size
-            (GradCache). Loss and gradients are those of the whole batch. Memory grows with the batch by its vectors
-            only, but every text is encoded twice. None encodes a whole column at once.
+        mini_batch_size: Number of texts that are encoded at once, in a batch of any size (GradCache). Loss and
+            gradients are those of the whole batch, but every text is encoded twice. None encodes a whole column at
+            once.
     """
 
     mini_batch_size: int | None  # type: ignore[assignment]
@@ -135,49 +135,38 @@ class PAIRLoss(CachedLossMixin, nn.Module):
         mini_batch_size: int | None = None,
     ) -> None:
         super().__init__()
-        self.model, self.gather_across_devices = model, gather_across_devices
-        self.alpha, self.scale = alpha, scale
+        self.model = model
+        self.alpha = alpha
+        self.scale = scale
+        self.gather_across_devices = gather_across_devices
         self.mini_batch_size = mini_batch_size
-        self.uses_gradient_cache = mini_batch_size is not None  # losses that wrap this one read it
+        self.uses_gradient_cache = mini_batch_size is not None
 
     def forward(
         self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None
     ) -> Tensor:
         """The loss of a batch, a scalar, by the tokens of each column; ``labels`` are not used."""
-        columns = list(sentence_features)
         if self.uses_gradient_cache:
-            return self.forward_cached(columns)
-        return self.calculate_loss(
-            [[self.model(features)["sentence_embedding"]] for features in columns]
-        )
+            return self.forward_cached(sentence_features)
+        vectors = [[self.model(features)["sentence_embedding"]] for features in sentence_features]
+        return self.calculate_loss(vectors)
 
     def calculate_loss(
         self, reps: list[list[Tensor]], labels: Tensor | None = None, *, with_backward: bool = False
     ) -> Tensor:
         """The loss of the vectors of each column's parts, of shape (texts, dimensions); gradient caching calls it.
 
-        ``with_backward``, it computes the gradients of the vectors, a few rows of similarities at a time, and the loss
-        that it returns is detached.
+        With ``with_backward``, it computes the gradients of the vectors, and the loss that it returns is detached.
         """
         queries, positives, *negatives = (torch.cat(parts) for parts in reps)
-        size, first = len(queries), 0
         vectors = [queries, positives, torch.cat([queries[:0], *negatives])]
+        rows = slice(0, len(queries))  # of this process
         if self.gather_across_devices:
             vectors = [all_gather_with_grad(each) for each in vectors]
-            first = get_rank() * size
-        # gradients of these are summed up, and sent to the other processes once
-        leaves = [each.detach().requires_grad_() for each in vectors] if with_backward else vectors
-        q, positive, negative = leaves
-        step = self.mini_batch_size or size
-        total = queries.new_zeros(())
-        for start in range(first, first + size, step):
-            rows = slice(start, min(start + step, first + size))
-            loss = pair_loss(q, positive, negative, self.alpha, scale=self.scale, rows=rows)
-            loss = loss * ((rows.stop - rows.start) / size)
-            if with_backward:
-                loss.backward()
-                loss = loss.detach()
-            total = total + loss
+            first = get_rank() * len(queries)
+            rows = slice(first, first + len(queries))
+        loss = pair_loss(*vectors, self.alpha, scale=self.scale, rows=rows)
         if with_backward:
-            torch.autograd.backward(vectors, [leaf.grad for leaf in leaves])
-        return total
+            loss.backward()
+            loss = loss.detach()
+        return loss

@@ -12,14 +12,13 @@ Y. Qu et al.: RocketQA. NAACL 2021, Sect. 4.2. R. Ren et al.: PAIR. Findings of 
 """
 
 import os
-import warnings
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, asdict, dataclass
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -29,7 +28,7 @@ import pyterrier as pt
 from datasets import Dataset, concatenate_datasets
 from pydantic import NonNegativeInt, PositiveInt
 
-from pyterrier_graph.checks import DataWarning, check_frame
+from pyterrier_graph.checks import check_frame
 from pyterrier_graph.configuration import STRICT, Share
 from pyterrier_graph.graphs.judgments import judged_ids
 from pyterrier_graph.storage.artifact import (
@@ -77,10 +76,6 @@ class MiningConfig:
     positive_threshold: Share = 0.9
     negative_threshold: Share = 0.1
     seed: NonNegativeInt = 0
-
-    def __post_init__(self) -> None:
-        if self.negative_threshold >= self.positive_threshold:
-            raise ValueError("negative_threshold must be below positive_threshold")
 
     @classmethod
     def paper(cls, **options: Any) -> Self:
@@ -147,8 +142,7 @@ class HardNegativeMiner:
 
         Raises:
             KeyError: If ``texts`` does not return a document.
-            ValueError: If a query is empty, none is judged, a pipeline does not return what it should, or there is no
-                example.
+            ValueError: If a query is empty, none is judged, or a pipeline does not return what it should.
         """
         return self._mine(topics, qrels, pseudo=False)
 
@@ -165,15 +159,10 @@ class HardNegativeMiner:
         return self._mine(topics, qrels, pseudo=True)
 
     def denoised(self, topics: pd.DataFrame, qrels: pd.DataFrame) -> Dataset:
-        """The examples of :meth:`labeled`, and those of :meth:`pseudo_labeled` where there are any."""
-        labeled = self.labeled(topics, qrels)
-        try:
-            pseudo = self.pseudo_labeled(topics, qrels)
-        except ValueError as error:  # any other problem would have shown in labeled()
-            message = f"labeled queries have no pseudo-labels: {error}"
-            warnings.warn(message, DataWarning, stacklevel=2)
-            return labeled
-        return concatenate_datasets([labeled, pseudo])
+        """The examples of :meth:`labeled`, then the examples of :meth:`pseudo_labeled`."""
+        return concatenate_datasets(
+            [self.labeled(topics, qrels), self.pseudo_labeled(topics, qrels)]
+        )
 
     def _mine(self, topics: pd.DataFrame, qrels: pd.DataFrame | None, *, pseudo: bool) -> Dataset:
         topics = checked_topics(topics, "HardNegativeMiner")
@@ -199,12 +188,7 @@ class HardNegativeMiner:
             shards = ShardWriter(scratch, len(topics), self.batch_size, identity)
             shards.compute(mined, disable=not self.verbose, **progress)
             stream = scratch / "examples.arrow"
-            tables = (_from_bytes(arrays["examples"]) for arrays in shards.read())
-            rows = write_stream(stream, tables)
-            if not rows:
-                raise ValueError(
-                    f"none of {len(topics)} queries has a positive and {self.config.hard_negatives} negatives"
-                )
+            write_stream(stream, (_from_bytes(arrays["examples"]) for arrays in shards.read()))
             # named by its content, so that a file in use is never overwritten
             path = folder / f"{kind}-{file_sha256(stream)[:16]}.arrow"
             if not path.exists():
@@ -215,11 +199,14 @@ class HardNegativeMiner:
 
     def _identity(self, topics: pd.DataFrame, relevant: pd.DataFrame) -> dict[str, Any]:
         """Everything that the examples depend on."""
-        identity = asdict(self.config) | {"batch_size": self.batch_size}
-        for name in ("candidates", "texts", "teacher"):
-            identity[name] = pipeline_identity(getattr(self, name))
-        frames = {"topics_sha256": topics, "relevant_sha256": relevant}
-        return identity | {name: frame_sha256(frame) for name, frame in frames.items()}
+        return asdict(self.config) | {
+            "batch_size": self.batch_size,
+            "candidates": pipeline_identity(self.candidates),
+            "texts": pipeline_identity(self.texts),
+            "teacher": pipeline_identity(self.teacher),
+            "topics_sha256": frame_sha256(topics),
+            "relevant_sha256": frame_sha256(relevant),
+        }
 
     def _documents(
         self, topics: pd.DataFrame, relevant: pd.DataFrame, pseudo: bool
@@ -299,58 +286,48 @@ def _from_bytes(stored: np.ndarray) -> pa.Table:
     return pa.ipc.open_stream(stored.tobytes()).read_all()
 
 
-def write_stream(path: Path, tables: Iterator[pa.Table]) -> int:
-    """Writes tables to a file that ``Dataset.from_file`` maps; returns the number of rows."""
-    first, rows = next(tables), 0
+def write_stream(path: Path, tables: Iterator[pa.Table]) -> None:
+    """Writes tables to a file that ``Dataset.from_file`` maps."""
+    first = next(tables)
     with pa.ipc.new_stream(str(path), first.schema) as out:
         for table in chain([first], tables):
             out.write_table(table)
-            rows += table.num_rows
-    return rows
 
 
 def relevant_documents(topics: pd.DataFrame, qrels: pd.DataFrame | None) -> pd.DataFrame:
     """The relevant documents of the topics, by the number of their query."""
     if qrels is None:
-        qrels = pd.DataFrame({"qid": [], "docno": [], "label": []})
+        qrels = pd.DataFrame(columns=["qid", "docno", "label"])
     qrels = checked_qrels(qrels, "HardNegativeMiner")
     relevant = qrels.loc[qrels["label"] > 0, ["qid", "docno"]].drop_duplicates()
-    relevant = relevant.merge(topics[["qid", "query"]].reset_index(names="number"), on="qid")
-    return (
-        relevant.set_index("number")
-        .sort_index(kind="stable")
-        .assign(source=RELEVANT)[DOCUMENT_COLUMNS]
-    )
+    numbered = topics[["qid", "query"]].reset_index(names="number")
+    relevant = relevant.merge(numbered, on="qid").set_index("number").sort_index(kind="stable")
+    return relevant.assign(source=RELEVANT)[DOCUMENT_COLUMNS]
 
 
 def frame_from(
     stage: pt.Transformer, inp: pd.DataFrame, columns: list[str], name: str
 ) -> pd.DataFrame:
-    """The result of a pipeline; raises ValueError if it lacks one of these columns."""
-    frame = cast(pd.DataFrame, stage(inp))
-    if missing := [column for column in columns if column not in frame.columns]:
-        problem = f"{', '.join(missing)} is missing from {', '.join(frame.columns)}"
-        raise ValueError(f"{name} should return {', '.join(columns)}, but {problem}")
+    """The result of a pipeline, which must have these columns."""
+    frame = stage(inp)
+    pt.validate.columns(frame, includes=columns, context=name)
     return frame
 
 
 def probabilities(teacher: pt.Transformer, pairs: pd.DataFrame) -> np.ndarray:
     """The teacher's scores of pairs (``qid, query, docno, text``), shape (pairs,); each must be from 0 to 1."""
-    scored = frame_from(
-        teacher, pairs[PAIR].reset_index(drop=True), ["qid", "docno", "score"], "the teacher"
-    )
-    by_pair = scored.drop_duplicates(["qid", "docno"]).set_index(["qid", "docno"])["score"]
-    scores = by_pair.reindex(pd.MultiIndex.from_frame(pairs[["qid", "docno"]])).to_numpy(
-        dtype=float
-    )
-    wrong = np.flatnonzero(~((scores >= 0) & (scores <= 1)))
-    if len(wrong):
-        pair = pairs.iloc[wrong[0]]
+    inp = pairs[PAIR].reset_index(drop=True)
+    scored = frame_from(teacher, inp, ["qid", "docno", "score"], "teacher")
+    scored = scored[["qid", "docno", "score"]].drop_duplicates(["qid", "docno"])
+    scores = inp[["qid", "docno"]].merge(scored, how="left", on=["qid", "docno"])["score"]
+    wrong = ~scores.between(0, 1)
+    if wrong.any():
+        pair = inp[wrong].iloc[0]
         raise ValueError(
-            f"the teacher scores query {pair['query']!r}, document {pair['docno']!r} as {scores[wrong[0]]}, which "
-            "is not a probability in [0, 1]: use CrossEncoderReranker(..., probabilities=True)"
+            f"the teacher scores query {pair['query']!r}, document {pair['docno']!r} as {scores[wrong].iloc[0]}, "
+            "which is not a probability in [0, 1]: use CrossEncoderReranker(..., probabilities=True)"
         )
-    return scores
+    return scores.to_numpy(dtype=float)
 
 
 def choose(
@@ -369,7 +346,8 @@ def choose(
     Returns:
         The positions of a positive and of its n negatives in each row, shape (examples, 1 + n).
     """
-    n, query = config.hard_negatives, queries.get_indexer(documents.index)  # (documents,)
+    n = config.hard_negatives
+    query = queries.get_indexer(documents.index)  # (documents,)
     positive, negative = labels_of(documents, teacher, config, pseudo=pseudo)  # (documents,)
     negative &= (pd.Series(negative).groupby(query).cumsum() <= n).to_numpy()  # N(q)
     # queries with a positive and n negatives, (queries,)
@@ -384,11 +362,14 @@ def choose(
 
 def examples_table(documents: pd.DataFrame, places: np.ndarray) -> pa.Table:
     """Texts and ids of examples, given the positions of their documents, shape (examples, 1 + n)."""
-    qid, query, docno, text = (documents[name].to_numpy(dtype=object) for name in PAIR)
-    texts, ids = {QUERY: query[places[:, 0]]}, {"qid": qid[places[:, 0]]}
-    for name, column in zip(example_columns(places.shape[1] - 1)[1:], places.T, strict=True):
-        texts[name], ids[f"{name}_docno"] = text[column], docno[column]
-    return pa.table({name: pa.array(each, pa.string()) for name, each in (texts | ids).items()})
+    positives = documents.iloc[places[:, 0]]
+    texts = {QUERY: positives[QUERY]}
+    ids = {"qid": positives["qid"]}
+    for name, place in zip(example_columns(places.shape[1] - 1)[1:], places.T, strict=True):
+        column = documents.iloc[place]
+        texts[name] = column["text"]
+        ids[f"{name}_docno"] = column["docno"]
+    return pa.table({name: pa.array(values, pa.string()) for name, values in (texts | ids).items()})
 
 
 def labels_of(
@@ -399,11 +380,11 @@ def labels_of(
     A document without text, or with the text of one before, is neither.
     """
     judged = (documents["source"] == RELEVANT).to_numpy()
-    again = documents.duplicated(["qid", "docno"]).to_numpy() & ~judged  # relevant ones come first
     text = documents["text"].str.split().str.join(" ")
-    repeated = documents.assign(text=text).duplicated(["qid", "text"]).to_numpy()
-    usable = ~again & ~repeated & (text != "").to_numpy()
-    positive, negative = usable & judged, usable & ~judged
+    repeated = documents.assign(text=text).duplicated(["qid", "text"])  # relevant ones come first
+    usable = (~repeated & (text != "")).to_numpy()
+    positive = usable & judged
+    negative = usable & ~judged
     if teacher is None or not negative.any():
         return positive & (not pseudo), negative
     scores = np.full(len(documents), np.nan)

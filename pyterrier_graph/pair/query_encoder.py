@@ -39,9 +39,10 @@ class IndexedExamples(Dataset):
         lookup, self.vectors, _ = index.payload()
         qids, docnos = example_ids(examples)
         self.passages = known_numbers_of(lookup, docnos)  # (examples, 1 + negatives)
-        self.queries, self.seed = examples["query"], seed
-        query = np.unique(qids, return_inverse=True)[1]
-        self._of_query = CSR.group(query, np.arange(len(query)), query.max() + 1)
+        self.queries = examples["query"]
+        self.seed = seed
+        queries, query = np.unique(qids, return_inverse=True)
+        self._of_query = CSR.group(query, np.arange(len(query)), len(queries))
         self.draw(0)
 
     def draw(self, epoch: int) -> None:

@@ -102,29 +102,23 @@ class RankingSentenceTransformerTrainer(RankingTrainer, SentenceTransformerTrain
 
 
 def text_columns(examples: Dataset) -> Dataset:
-    """The texts of examples, without ids."""
-    texts = [
-        name for name in examples.column_names if name != "qid" and not name.endswith("_docno")
-    ]
-    return examples.select_columns(texts)
-
-
-def check_examples(examples: Dataset) -> str:
-    """Returns a digest of training examples; raises ValueError unless all columns are present and hold texts."""
-    names = examples.column_names
+    """The texts of examples, without ids; raises ValueError unless there are examples with all columns."""
+    ids = [name for name in examples.column_names if name == "qid" or name.endswith("_docno")]
+    texts = examples.remove_columns(ids)
+    names = texts.column_names
     if names != example_columns(len(names) - 2):
         expected = "training examples must have the columns query, positive, negative_1 .. negative_n, in this order"
         raise ValueError(f"{expected}, n being 0 or more, got {', '.join(names) or 'none'}")
-    if not len(examples):
+    if not len(texts):
         raise ValueError("there are no training examples")
-    digest = hashlib.sha256("\n".join(names).encode())
-    for batch in examples.with_format("arrow").iter(10_000):
-        frame = batch.to_pandas()
-        if (lacking := frame.isna().any()).any():
-            raise ValueError(
-                f"an example has no {lacking.idxmax()}: all examples need the same number of negatives"
-            )
-        digest.update(pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes())
+    return texts
+
+
+def dataset_sha256(examples: Dataset) -> str:
+    """SHA-256 of the columns and rows of a dataset."""
+    digest = hashlib.sha256(repr(examples.column_names).encode())
+    for batch in examples.with_format("pandas").iter(10_000):
+        digest.update(pd.util.hash_pandas_object(batch, index=False).to_numpy().tobytes())
     return digest.hexdigest()
 
 
@@ -136,8 +130,9 @@ def train_dual_encoder(
     No text is twice in a batch, where the batches of all processes count as one. So a query's positive is never among
     its negatives. Returns the log of :func:`~pyterrier_graph.training.trainer.run_trainer`.
     """
-    tasks = {name: "query" if name == QUERY else "document" for name in examples.column_names}
-    prompts = dict(zip(("query", "document"), prompts_of(network), strict=True))
+    query_prompt, passage_prompt = prompts_of(network)
+    tasks = dict.fromkeys(examples.column_names, "document") | {QUERY: "query"}
+    prompts = dict.fromkeys(examples.column_names, passage_prompt) | {QUERY: query_prompt}
 
     def make(**arguments: Any) -> RankingTrainer:
         defaults: dict[str, Any] = {
@@ -146,7 +141,7 @@ def train_dual_encoder(
             "accelerator_config": {"split_batches": True},
             "warmup_steps": options.warmup,
             "router_mapping": tasks,
-            "prompts": {name: prompts[task] for name, task in tasks.items() if prompts[task]},
+            "prompts": {name: prompt for name, prompt in prompts.items() if prompt},
         }
         settings = SentenceTransformerTrainingArguments(**defaults | arguments)
         processes = settings.world_size

@@ -56,16 +56,16 @@ def make_layer(layers: Layers, dimension: int) -> nn.Module:
 
 def layer_meta(layer: nn.Module, dimension: int) -> dict[str, Any]:
     """Class and arguments of a layer, as JSON; the class alone if the layer cannot be made from them."""
-    meta: dict[str, Any] = {"class": type(layer).__name__}
+    name = type(layer).__name__
     if isinstance(layer, HeteroConv):
         convs = [[list(kind), layer_meta(each, dimension)] for kind, each in layer.convs.items()]
         if all("arguments" in each for _, each in convs):
-            meta |= {"arguments": {"convs": convs, "aggr": layer.aggr}}
-        return meta
-    if getattr(conv, meta["class"], None) is not type(layer):
-        return meta
-    complete = meta | {"arguments": _arguments(layer)}
-    return complete if _is_same(complete, layer, dimension) else meta
+            return {"class": name, "arguments": {"convs": convs, "aggr": layer.aggr}}
+    elif getattr(conv, name, None) is type(layer):
+        meta = {"class": name, "arguments": _arguments(layer)}
+        if _is_same(meta, layer, dimension):
+            return meta
+    return {"class": name}
 
 
 def layer_from(meta: Mapping[str, Any]) -> nn.Module:
@@ -84,17 +84,6 @@ def saved_layers(meta: Mapping[str, Any], argument: str) -> Layers:
     if "arguments" not in meta:
         raise ValueError(f"{meta['class']} layers are not a part of the model: give {argument}=")
     return lambda dimension: layer_from(meta)
-
-
-def check_same_class(
-    made: Mapping[str, Any] | None, saved: Mapping[str, Any] | None, argument: str
-) -> None:
-    """Raises ValueError if an argument of ``load`` makes layers of another class than the saved ones."""
-    names = [None if meta is None else meta["class"] for meta in (made, saved)]
-    if names[0] != names[1]:
-        raise ValueError(
-            f"the saved layers are of class {names[1]}, those of {argument}= of {names[0]}"
-        )
 
 
 def _arguments(layer: nn.Module) -> dict[str, Any]:

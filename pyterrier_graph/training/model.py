@@ -16,14 +16,8 @@ import pandas as pd
 import pyterrier as pt
 import torch
 from safetensors import SafetensorError
-from torch import nn
 
-from pyterrier_graph.checks import (
-    QualityWarning,
-    WithSignature,
-    check_training,
-    positions,
-)
+from pyterrier_graph.checks import QualityWarning, WithSignature, check_training
 from pyterrier_graph.encoders.checkpoints import DType, device_of, dtype_of, hidden_bars
 from pyterrier_graph.encoders.names import checkpoint_name
 from pyterrier_graph.html import HtmlCard, HtmlDisplay
@@ -110,12 +104,16 @@ class LearnedModel(HtmlDisplay, WithSignature, OwnArtifact, pt.Estimator):
 
     def save(self, path: str | os.PathLike[str]) -> Self:
         """Writes the model, with the options and the log of its training, as an artifact to a new path."""
-        meta = kind_of(self) | {"random_start": self.random_start, "sha256": self._digest()}
+        meta = kind_of(self) | {
+            "random_start": self.random_start,
+            "sha256": self._digest(),
+            "training_log": self.training_log,
+            "versions": versions(),
+        }
         meta |= {name: getattr(self, name) for name in self.WRITTEN}
         if self.TRAINING is not None:
             options = dataclasses.asdict(self.training, dict_factory=_without_paths)
             meta["training"] = json.loads(json.dumps(options, default=str))
-        meta |= {"training_log": self.training_log, "versions": versions()}
         if isinstance(self.encoder, str):
             meta["encoder"] = checkpoint_name(self.encoder)
         with atomic_folder(path, meta) as folder, hidden_bars():
@@ -149,7 +147,8 @@ class LearnedModel(HtmlDisplay, WithSignature, OwnArtifact, pt.Estimator):
             raise ValueError(f"{str(folder)!r} is damaged: its weights differ from the saved ones")
         if isinstance(meta.get("encoder"), str):
             model.encoder = meta["encoder"]
-        model.training_log, model.random_start = meta["training_log"], meta["random_start"]
+        model.training_log = meta["training_log"]
+        model.random_start = meta["random_start"]
         model.path = folder
         return model
 
@@ -160,21 +159,19 @@ class LearnedModel(HtmlDisplay, WithSignature, OwnArtifact, pt.Estimator):
         (of the encoder, the configuration, the seed) it is untrained, with a warning if this model is trained.
         """
         present = {each.name: each.value for each in pt.inspect.transformer_attributes(self)}
-        unchanged = {name for name, value in attributes.items() if value is present.get(name, self)}
-        lost = sorted(attributes.keys() - unchanged - self.KEEP_WEIGHTS)
+        changed = {name for name, value in attributes.items() if value is not present.get(name)}
+        lost = sorted(changed - self.KEEP_WEIGHTS)
         if lost:
             if self.training_log:
                 reason = f"with another {', '.join(lost)} the trained weights do not fit"
-                warnings.warn(
-                    f"the copy of {self!r} is not trained: {reason}", QualityWarning, stacklevel=2
-                )
+                message = f"the copy of {self!r} is not trained: {reason}"
+                warnings.warn(message, QualityWarning, stacklevel=2)
             return type(self)(**present | attributes)
         twin = copy.copy(self)
-        if isinstance(self.network, nn.Module) and self.network.state_dict():
-            device = device_of(attributes.get("device", self.device))
-            twin.network = copy.deepcopy(self.network).to(device)
         for name, value in attributes.items():
             setattr(twin, name, value)
+        if "network" in vars(self):
+            twin.network = copy.deepcopy(self.network).to(twin._device)
         twin._check()
         return twin
 
@@ -199,24 +196,17 @@ class LearnedModel(HtmlDisplay, WithSignature, OwnArtifact, pt.Estimator):
             for each in pt.inspect.transformer_attributes(self)
             if each.name != "training" and each.value not in (None, arguments[each.name].default)
         }
-        if isinstance(encoder := getattr(self, "encoder", None), str):
-            facts["encoder"] = repr(checkpoint_name(encoder))
-        return HtmlCard(facts | self._training_facts())
-
-    def _training_facts(self) -> dict[str, Any]:
-        """Rows of the card: the number of weights, and the steps and best measure of training."""
-        if self.network is None:
-            return {}
-        facts: dict[str, Any] = {"parameters": sum(w.numel() for w in self.network.parameters())}
-        if not (log := self.training_log):
-            loaded = self.path is not self.NO_PATH
-            return facts | {"trained": f"loaded from {str(self.path)!r}" if loaded else "not yet"}
-        facts["trained"] = f"{log[-1]['step']:,} steps"
-        for entry in log:
+        if isinstance(self.encoder, str):
+            facts["encoder"] = repr(checkpoint_name(self.encoder))
+        if self.network is not None:
+            facts["parameters"] = sum(weights.numel() for weights in self.network.parameters())
+            facts["trained"] = "not yet"
+        for entry in self.training_log:
+            facts["trained"] = f"{entry['step']:,} steps"
             if "kept" in entry:
                 measure = self.training.measure
                 facts[f"best {measure}"] = f"{entry[measure]:.4f} on the validation queries"
-        return facts
+        return HtmlCard(facts)
 
     def _warn_if_random(self) -> None:
         """Warns once that the scores of this model are random, if they are."""
@@ -285,7 +275,8 @@ class Reranker(LearnedModel):
             ValueError: If no query is judged, there is nothing to learn, training diverges, or ``training.output_dir``
                 holds another training.
         """
-        training, validation = JudgedRun(self._checked(topics_or_res_tr), qrels_tr, self), None
+        training = JudgedRun(self._checked(topics_or_res_tr), qrels_tr, self)
+        validation = None
         if topics_or_res_va is not None and len(topics_or_res_va):
             validation = JudgedRun(self._checked(topics_or_res_va), qrels_va, self)
         self._start_fit()
@@ -301,8 +292,5 @@ def ranked(run: pd.DataFrame, scores: np.ndarray, context: pt.Transformer) -> pd
             f"{context!r} scores query {row['qid']!r}, passage {row['docno']!r} as not a number: "
             "the weights of its model or encoder are not finite"
         )
-    query = pd.factorize(run["qid"])[0]
-    order, rank = np.lexsort((-scores, query)), np.empty(len(run), np.int64)
-    rank[order] = positions(query[order])
-    columns = {name: column for name, column in run.items() if name not in ("score", "rank")}
-    return pd.DataFrame(columns | {"score": scores, "rank": rank}, index=run.index)
+    columns = run.drop(columns=["score", "rank"], errors="ignore")
+    return pt.model.add_ranks(columns.assign(score=scores))

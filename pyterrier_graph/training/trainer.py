@@ -35,11 +35,11 @@ from pyterrier_graph.configuration import STRICT
 from pyterrier_graph.encoders.checkpoints import dtype_name, dtype_of, hidden_bars
 from pyterrier_graph.storage.artifact import check_identity
 from pyterrier_graph.training.model import Run
-from pyterrier_graph.training.validation import as_good, check_measure
+from pyterrier_graph.training.validation import as_good, measures_of
 
 PREFIX = "eval_"  # by which the trainer recognizes what evaluation returns
 # options that may differ when a training continues from a checkpoint
-MAY_DIFFER = {"epochs", "output_dir", "patience"}
+MAY_DIFFER = {"epochs", "output_dir"}
 
 
 @pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -72,7 +72,7 @@ class TrainerOptions:
     arguments: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_measure(self.measure)
+        measures_of(self.measure)  # raises an error if there is no such measure
 
 
 @pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -116,16 +116,6 @@ class RankingTrainer(Trainer):
         self._load_from_checkpoint(str(Path(str(self.args.output_dir), name)))
 
 
-class Patience(EarlyStoppingCallback):
-    """Early stopping that, after a restart from a checkpoint, counts the evaluations before the restart, too."""
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
-    ) -> None:
-        """Sets the counter."""
-        self.early_stopping_patience_counter = stalled(state, args.metric_for_best_model)
-
-
 class Progress(ProgressCallback):
     """Shows a bar of the steps, with the measure of the last evaluation; a model keeps its log."""
 
@@ -154,12 +144,6 @@ class Redraw(TrainerCallback):
     ) -> None:
         """Draws the examples of the epoch; they are the same after an interruption."""
         self.draw(int(state.epoch or 0))
-
-
-def stalled(state: TrainerState, metric: str | None) -> int:
-    """Number of evaluations since the best one."""
-    values = [entry[metric] for entry in state.log_history if metric in entry]
-    return len(values) - 1 - values.index(max(values)) if values else 0
 
 
 def measured(model: nn.Module, run: Run) -> np.ndarray:
@@ -237,8 +221,11 @@ def run_trainer(
             checkpoint = _checkpoint_of(Path(folder), options, run)
         before = None if run.validate is None else measured(model, run)
         trainer = make(output_dir=folder, **trainer_arguments(options, run))
-        if before is not None and checkpoint is not None and _has_ended(checkpoint, options):
-            trainer.restore_best(_state_of(checkpoint))
+        state = TrainerState()
+        if checkpoint is not None:
+            state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
+        if _ran_out_of_patience(state):
+            trainer.restore_best(state)
         else:
             _run(trainer, options, checkpoint)
         log = trainer.state.log_history
@@ -258,7 +245,7 @@ def _run(trainer: RankingTrainer, options: TrainerOptions, checkpoint: Path | No
     if trainer.run.verbose:
         trainer.add_callback(Progress())
     if trainer.run.validate is not None and options.patience:
-        trainer.add_callback(Patience(options.patience))
+        trainer.add_callback(EarlyStoppingCallback(options.patience))
     try:
         with hidden_bars():
             trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
@@ -278,34 +265,29 @@ def _keep_best(
     They have to be better by more than one standard error, unless the start is random. ``before`` is the measure of
     each query at the start.
     """
-    run, best_step = trainer.run, trainer.state.best_global_step or 0
+    best_step = trainer.state.best_global_step or 0
     log = [{measure: float(before.mean()), "epoch": 0.0, "step": 0}]
     for entry in trainer.state.log_history:
-        log.append({measure if k == PREFIX + measure else k: v for k, v in entry.items()})
+        log.append({name.removeprefix(PREFIX): value for name, value in entry.items()})
     best = trainer.values.get(best_step)
     if best is None:  # it was measured before an interruption
-        best = measured(trainer.model, run)
-    keep_start = not run.random_start and as_good(before, best)
-    if keep_start:
+        best = measured(trainer.model, trainer.run)
+    if not trainer.run.random_start and as_good(before, best):
         problem = f"training did not improve {measure} by more than one standard error"
         advice = "try a smaller learning rate, more epochs or more training queries"
         message = f"{problem}: the weights from before training are kept; {advice}"
         warnings.warn(message, QualityWarning, stacklevel=4)
         trainer.model.load_state_dict(start)
+        best_step = 0
     for entry in log:
-        if measure in entry and entry["step"] == (0 if keep_start else best_step):
+        if measure in entry and entry["step"] == best_step:
             entry["kept"] = True
     return log
 
 
 def trainer_arguments(options: TrainerOptions, run: Run) -> dict[str, Any]:
     """Fields of ``TrainingArguments``: steps, precision, and when to evaluate and to write a checkpoint."""
-    own_precision = {"bf16", "fp16"} & options.arguments.keys()  # instead of dtype
-    half = None if own_precision else dtype_of(run.dtype, run.device)
-    if half == torch.float16 and run.device.type == "cpu":  # where gradients are not scaled
-        raise ValueError(
-            "training in dtype='float16' needs a GPU: on a CPU use 'auto', 'bfloat16' or 'float32'"
-        )
+    half = dtype_of(run.dtype, run.device)
     if options.output_dir is not None:
         schedule: dict[str, Any] = {"save_strategy": "epoch", "save_total_limit": 2}
     else:  # no later call can continue, so only the best weights are saved
@@ -329,8 +311,9 @@ def trainer_arguments(options: TrainerOptions, run: Run) -> dict[str, Any]:
         "dataloader_pin_memory": run.device.type == "cuda",
         "bf16": half == torch.bfloat16,
         "fp16": half == torch.float16,
+        "restore_callback_states_from_checkpoint": True,  # the counter of early stopping
     }
-    return {**defaults, **schedule, **options.arguments}
+    return defaults | schedule | options.arguments
 
 
 @contextmanager
@@ -354,13 +337,12 @@ def no_attention_dropout(model: nn.Module) -> Iterator[None]:
         dropout = getattr(module, "dropout" if inner else "attention_dropout", None)  # as in ALBERT
         if isinstance(dropout, nn.Dropout):
             rates[dropout] = dropout.p
-    try:
-        for dropout in rates:
             dropout.p = 0.0
+    try:
         yield
     finally:
-        for dropout, p in rates.items():
-            dropout.p = p
+        for dropout, rate in rates.items():
+            dropout.p = rate
 
 
 def _checkpoint_of(folder: Path, options: TrainerOptions, run: Run) -> Path | None:
@@ -377,11 +359,10 @@ def _checkpoint_of(folder: Path, options: TrainerOptions, run: Run) -> Path | No
     return max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
 
 
-def _state_of(checkpoint: Path) -> TrainerState:
-    return TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
-
-
-def _has_ended(checkpoint: Path, options: TrainerOptions) -> bool:
-    """Whether a training ran out of patience at its last checkpoint."""
-    evaluations = stalled(_state_of(checkpoint), PREFIX + options.measure)
-    return options.patience is not None and evaluations >= options.patience
+def _ran_out_of_patience(state: TrainerState) -> bool:
+    """Whether early stopping has ended a training."""
+    stopping = state.stateful_callbacks.get(EarlyStoppingCallback.__name__)
+    if stopping is None:
+        return False
+    evaluations = stopping["attributes"]["early_stopping_patience_counter"]
+    return evaluations >= stopping["args"]["early_stopping_patience"]
