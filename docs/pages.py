@@ -29,8 +29,7 @@ SERVICES = {
 PAPERS = sorted((DOCS / "papers").glob("*.md"))
 RESULTS = DOCS / "results.md"
 CAPTIONS = {
-    "Papers": [f"papers/{path.stem}" for path in PAPERS],
-    "Results": [RESULTS.stem],
+    "Papers and Results": [*(f"papers/{path.stem}" for path in PAPERS), RESULTS.stem],
     "Notebooks": [f"notebooks/{path.stem}" for path in NOTEBOOKS],
 }
 CONTENTS = """
