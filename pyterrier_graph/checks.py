@@ -66,8 +66,8 @@ def check_frame(
 
     Raises:
         TypeError: If ``frame`` is not a DataFrame.
-        ValueError: If a value is missing or of another type, two columns have one name, or the rows of a qid have
-            different queries. The message begins with ``context``: a transformer, or the name of an argument.
+        ValueError: If a value is missing or of another type, or two columns have one name. The message begins with
+            ``context``: a transformer, or the name of an argument.
     """
     import pandas as pd
 
@@ -85,8 +85,6 @@ def check_frame(
             if name != "query" or name in texts:
                 columns[name] = _strings(columns[name])
         columns |= {name: _numbers(frame[name]) for name in numbers if name in frame.columns}
-        if "qid" in columns and "query" in columns:
-            _check_queries(columns["qid"], columns["query"])
     except ValueError as error:
         raise ValueError(f"{context}: {error}") from None
     return frame.assign(**columns)
@@ -125,23 +123,6 @@ def _numbers(column: "pd.Series") -> "pd.Series":
     if numbers.hasnans:
         raise ValueError(f"{int(numbers.isna().sum())} rows have no {column.name}")
     return column if str(column.dtype).startswith(("int", "uint", "float")) else numbers
-
-
-def _check_queries(qids: "pd.Series", queries: "pd.Series") -> None:
-    """Raises ValueError if a qid has two queries; some of its rows may have none."""
-    import pandas as pd
-
-    if len(queries) < 2 or pd.api.types.infer_dtype(queries) != "string" or queries.nunique() < 2:
-        return
-    distinct = pd.DataFrame({"qid": qids, "query": queries}).dropna().drop_duplicates()
-    repeated = distinct["qid"][distinct["qid"].duplicated()]
-    if len(repeated):
-        qid = repeated.iloc[0]
-        first, second, *_ = distinct["query"][distinct["qid"] == qid]
-        raise ValueError(
-            f"query {qid!r} has two texts, {first!r:.60} and {second!r:.60}: "
-            "each text needs a qid of its own"
-        )
 
 
 def query_texts(run: "pd.DataFrame") -> "pd.Series":

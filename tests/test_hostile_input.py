@@ -116,11 +116,6 @@ def test_records_with_other_types(record: Any, message: str) -> None:
     [
         (lambda run: run.to_dict("records"), TypeError, "a DataFrame is needed, got"),
         (
-            lambda run: run.assign(qid=pd.Series(["\ud800"] * 12, dtype=object)),
-            ValueError,
-            "ud800' has two texts",
-        ),
-        (
             lambda run: pd.concat([run, run[["qid"]]], axis=1),
             ValueError,
             "two columns are named 'qid'",

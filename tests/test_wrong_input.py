@@ -9,14 +9,11 @@ from typing import Any
 
 import pandas as pd
 import pytest
-import tiny
 
 from pyterrier_graph.documents.document import Node, StructuredDocument
-from pyterrier_graph.graphs.candidate_graph import CandidateGraph
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 
 NODES = (Node("section", "", -1), Node("passage", "alpha", 0))
-RUN = tiny.run(2).assign(qid="7", text="mu", document="d0")
 
 
 def indexed(path: Path, corpus: list[Any], **options: Any) -> DocumentGraph:
@@ -26,7 +23,6 @@ def indexed(path: Path, corpus: list[Any], **options: Any) -> DocumentGraph:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda path: CandidateGraph(verbose=False)(RUN), "query '7' has two texts"),
         (lambda path: indexed(path, ["a"], document="doc"), "with document=, a row needs strings"),
         (lambda path: indexed(path, [{"docno": "a"}], document="doc"), "a row needs strings as"),
         (

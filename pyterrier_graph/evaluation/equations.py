@@ -92,21 +92,21 @@ def _on_documents(measure: Measure, qrels: pd.DataFrame, ranking: pd.DataFrame) 
 
 def _check_level(run: pd.DataFrame, qrels: pd.DataFrame) -> None:
     """Warns about a run of passages and judgments of documents, and the other way round."""
-    ids = {"run": set(run["doc_id"]), "judgments": set(qrels["doc_id"])}
-    passages = {name: any(map(_is_passage, names)) for name, names in ids.items()}
-    if not all(ids.values()) or ids["run"] & ids["judgments"] or len({*passages.values()}) == 1:
+    retrieved, judged = set(run["doc_id"]), set(qrels["doc_id"])
+    if not retrieved or not judged or retrieved & judged:
         return
-    run_level, judged_level = (
-        f"{'passages' if passages[name] else 'documents'}, such as {min(ids[name])!r}"
-        for name in ids
-    )
-    warnings.warn(
-        f"no judged docno is in the run, so every measure is 0: the run has {run_level}, the judgments have "
-        f"{judged_level}. Add pt.text.max_passage() or graph.fold(relation) to the pipeline, or use "
-        "pyterrier_graph.measures.on_documents(nDCG @ 10)",
-        DataWarning,
-        stacklevel=2,
-    )
+    levels = [
+        "passages" if any(map(_is_passage, ids)) else "documents" for ids in (retrieved, judged)
+    ]
+    if levels[0] != levels[1]:
+        warnings.warn(
+            f"no judged docno is in the run, so every measure is 0: the run has {levels[0]}, such as "
+            f"{min(retrieved)!r}, the judgments have {levels[1]}, such as {min(judged)!r}. Add "
+            "pt.text.max_passage() or graph.fold(relation) to the pipeline, or use "
+            "pyterrier_graph.measures.on_documents(nDCG @ 10)",
+            DataWarning,
+            stacklevel=2,
+        )
 
 
 def _is_passage(identifier: str) -> bool:

@@ -36,17 +36,23 @@ class RecordChanges:
         lines: A file with the lines of new and changed documents.
         count: Number of these documents.
         unchanged: Whether each document of the previous version is unchanged, shape (documents,).
+        previous: Folder of the previous version.
     """
 
     lines: IO[bytes]
     count: int
     unchanged: np.ndarray
+    previous: Path | None
 
-    def write(self, folder: Path, previous: Path | None) -> None:
+    def __bool__(self) -> bool:
+        """Whether there is a difference."""
+        return self.count > 0 or not self.unchanged.all()
+
+    def write(self, folder: Path) -> None:
         """Writes the records of the next version: unchanged documents, then new ones."""
         with open(folder / DOCUMENTS, "wb") as out:
-            if previous is not None:
-                with open(previous / DOCUMENTS, "rb") as lines:
+            if self.previous is not None:
+                with open(self.previous / DOCUMENTS, "rb") as lines:
                     out.writelines(compress(lines, self.unchanged))
             self.lines.seek(0)
             shutil.copyfileobj(self.lines, out)
@@ -71,28 +77,29 @@ def compare_records(
     Raises:
         ValueError: If a docno comes twice.
     """
-    numbers = {docno: number for number, docno in enumerate(docnos)}
-    digests = [] if previous is None else _digests(previous)
-    unchanged = np.ones(len(numbers), dtype=bool)
-    unchanged[[numbers[docno] for docno in removed]] = False
+    digests: dict[str, bytes] = {}
+    if previous is not None:
+        with open(previous / DOCUMENTS, "rb") as before:
+            digests = dict(zip(docnos, map(_digest, before), strict=True))
+    unchanged = dict.fromkeys(docnos, True) | dict.fromkeys(removed, False)
     seen, count = set[str](), 0
     for document, node_lines in documents:
-        docno, line = document.docno, _line(document, node_lines)
+        docno = document.docno
         if docno in seen:
             raise ValueError(f"docno {docno!r} comes twice")
         seen.add(docno)
-        same = docno in numbers and digests[numbers[docno]] == _digest(line)
-        if docno in numbers:
-            unchanged[numbers[docno]] = same
+        record = {name: value for name, value in vars(document).items() if value}
+        if node_lines:
+            record["lines"] = node_lines
+        line = json.dumps(record).encode() + b"\n"
+        same = digests.get(docno) == _digest(line)
+        if docno in digests:
+            unchanged[docno] = same
         if not same:
             lines.write(line)
             count += 1
-    return RecordChanges(lines, count, unchanged)
-
-
-def _digests(folder: Path) -> list[bytes]:
-    with open(folder / DOCUMENTS, "rb") as lines:
-        return [*map(_digest, lines)]
+    flags = np.fromiter(unchanged.values(), dtype=bool, count=len(unchanged))
+    return RecordChanges(lines, count, flags, previous)
 
 
 def _digest(line: bytes) -> bytes:
@@ -101,27 +108,16 @@ def _digest(line: bytes) -> bytes:
 
 def read_documents(folder: Path, passage_lines: list[int]) -> Iterator[StructuredDocument]:
     """The documents of a version; adds the lines of their passages to a list."""
+    kinds: dict[str, Any] = {"nodes": Node, "links": Link, "references": Reference}
     with open(folder / DOCUMENTS, "rb") as file:
         for line in file:
-            record: dict[str, Any] = json.loads(line)
+            record: dict[str, Any] = {"codes": (), "passage_ids": ()} | json.loads(line)
             lines = record.pop("lines", ())
-            document = _document(record)
-            for node, number in zip(document.nodes, lines, strict=False):
+            for name, kind in kinds.items():
+                record[name] = [*map(kind._make, record.get(name, ()))]
+            for node, number in zip(record["nodes"], lines, strict=False):
                 if node.kind == PASSAGE:
                     passage_lines.append(number)
+            document = object.__new__(StructuredDocument)  # was checked before it was written
+            vars(document).update(record)
             yield document
-
-
-def _document(record: dict[str, Any]) -> StructuredDocument:
-    """The document of a line, without the checks that it has passed before it was written."""
-    document = object.__new__(StructuredDocument)
-    vars(document).update({"codes": (), "passage_ids": ()} | record)
-    kinds: dict[str, Any] = {"nodes": Node, "links": Link, "references": Reference}
-    for name, kind in kinds.items():
-        vars(document)[name] = [*map(kind._make, record.get(name, ()))]
-    return document
-
-
-def _line(document: StructuredDocument, lines: list[int] | None) -> bytes:
-    record = {name: value for name, value in vars(document).items() if value}
-    return json.dumps(record | ({"lines": lines} if lines else {})).encode() + b"\n"

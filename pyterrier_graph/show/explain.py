@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyterrier as pt
 
@@ -165,8 +166,7 @@ def _explanation(model: Any, query: str, docno: str, graph: HeteroGraph | None) 
     frames = {
         passage: model.explain(query, passage, graph=graph) for passage in _passages(docno, graph)
     }
-    best = max(frames, key=lambda passage: frames[passage]["score"].sum())
-    frame = frames[best]
+    best, frame = max(frames.items(), key=lambda item: item[1]["score"].sum())
     if "position" in frame.columns:
         frame = _by_source(frame, graph)
     titles = graph.titles(graph.nodes_of([best]))[0]
@@ -212,11 +212,9 @@ def _by_source(tokens: pd.DataFrame, graph: HeteroGraph) -> pd.DataFrame:
 
 def _ordered(frame: pd.DataFrame) -> pd.DataFrame:
     """The passage itself comes first, then the relations and sources with the largest contributions."""
-    frame = frame.assign(
-        is_neighbor=frame["relation"] != OWN,
-        total=frame.groupby("relation")["score"].transform("sum").abs(),
-        size=frame["score"].abs(),
-    )
-    keys = {"is_neighbor": True, "total": False, "relation": True, "size": False}
-    frame = frame.sort_values([*keys], ascending=[*keys.values()], kind="stable")
+    total = frame.groupby("relation")["score"].transform("sum").abs()
+    total = total.mask(frame["relation"] == OWN, np.inf)
+    frame = frame.assign(total=total, size=frame["score"].abs())
+    keys = ["total", "relation", "size"]
+    frame = frame.sort_values(keys, ascending=[False, True, False], kind="stable")
     return frame[COLUMNS].reset_index(drop=True)

@@ -66,34 +66,35 @@ def training_curves(trainings: Any, *, title: str = "") -> list[Axes]:
     """
     several = trainings if isinstance(trainings, Mapping) else {"": trainings}
     logs = {str(name): _log(training) for name, training in several.items()}
-    measures = {name: measure for name, log in logs.items() if (measure := _measure_of(log))}
-    shortest = 2 if measures else 1  # a single loss is not a curve
-    losses = {name: _points(log, "loss") for name, log in logs.items()}
-    losses = {name: points for name, points in losses.items() if points.shape[1] >= shortest}
-    validation = {name: _points(logs[name], measure) for name, measure in measures.items()}
-    axes_names = ["loss"] * bool(losses)
-    axes_names += [f"validation {' and '.join(dict.fromkeys(measures.values()))}"] * bool(measures)
-    if not axes_names:
+    losses = {name: log["loss"].dropna() for name, log in logs.items() if "loss" in log}
+    validation = {}
+    for name, log in logs.items():
+        measure = _measure_of(log)
+        if measure is not None:
+            validation[name] = log[measure].dropna()
+    if validation:  # a single loss is not a curve
+        losses = {name: curve for name, curve in losses.items() if len(curve) > 1}
+    panels = [curves for curves in (losses, validation) if curves]
+    if not panels:
         raise ValueError("there is nothing to draw: the logs have neither losses nor a measure")
-    axes = new_grid(len(axes_names), 1, 8, 2.6 * len(axes_names), sharex=True)
+
+    axes = new_grid(len(panels), 1, 8, 2.6 * len(panels), sharex=True)
     colors = colors_of(logs)
-    for name, (steps, values) in losses.items():
-        _draw_curve(axes[0], steps, values, colors[name])
-    for name, (steps, values) in validation.items():
-        _draw_curve(axes[-1], steps, values, colors[name])
-        axes[-1].plot(steps[values.argmax()], values.max(), "*", color=colors[name], markersize=14)
-    for ax, name in zip(axes, axes_names, strict=True):
-        ax.set_ylabel(name)
+    for ax, curves in zip(axes, panels, strict=True):
+        for name, curve in curves.items():
+            ax.plot(curve, color=colors[name], marker="." if len(curve) < 50 else "")
+        ax.set_ylabel("loss")
         ax.margins(y=0.1)
+    if validation:
+        for name, curve in validation.items():
+            axes[-1].plot(curve.idxmax(), curve.max(), "*", color=colors[name], markersize=14)
+        measures = dict.fromkeys(str(curve.name) for curve in validation.values())
+        axes[-1].set_ylabel(f"validation {' and '.join(measures)}")
     axes[-1].set_xlabel("step")
     if isinstance(trainings, Mapping):
         right_legend(axes[0], colors)
     titled(axes[0], title)
     return axes
-
-
-def _draw_curve(ax: Axes, steps: np.ndarray, values: np.ndarray, color: str) -> None:
-    ax.plot(steps, values, color=color, marker="." if len(steps) < 50 else "")
 
 
 def similarity_shift(before: pd.DataFrame, after: pd.DataFrame) -> list[Axes]:
@@ -107,10 +108,11 @@ def similarity_shift(before: pd.DataFrame, after: pd.DataFrame) -> list[Axes]:
     axes = new_grid(2, 1, 8, 5.2, sharex=True, sharey=True)
     bins = np.histogram_bin_edges(pd.concat([before, after])[[*kinds]], 30).tolist()
     for ax, name, frame in zip(axes, ("before", "after"), (before, after), strict=True):
-        for (column, kind), color in zip(kinds.items(), COLORS, strict=False):
-            mean, deviation = frame[column].mean(), frame[column].std(ddof=0)
-            text = f"{kind}: {mean:.3g} ± {deviation:.2g}"
-            ax.hist(frame[column], bins, color=color, alpha=0.6, label=text)
+        for column, color in zip(kinds, COLORS, strict=False):
+            values = frame[column]
+            mean, deviation = values.mean(), values.std(ddof=0)
+            text = f"{kinds[column]}: {mean:.3g} ± {deviation:.2g}"
+            ax.hist(values, bins, color=color, alpha=0.6, label=text)
             ax.axvline(mean, color=color, linewidth=2)
         share = (frame["positive_query"] > frame["positive_negative"]).mean()
         titled(ax, f"{name}: s(p+, q) is larger for {share:.0%}")
@@ -198,27 +200,23 @@ def _draw_differences(ax: Axes, values: pd.DataFrame, baseline: str) -> None:
     ax.set_xlabel(f"difference to {shortened(baseline, 30)}, per query", parse_math=False)
 
 
-def _log(training: Any) -> Sequence[Mapping[str, float]]:
+def _log(training: Any) -> pd.DataFrame:
+    """The training log of a model, with a row per entry, by step."""
     log = getattr(training, "training_log", training)
     if not isinstance(log, Sequence):
         raise ValueError(
             f"{training!r:.80} was not trained: give a model after fit(), or its training_log"
         )
-    return log
+    frame = pd.DataFrame(log)
+    return frame.set_index("step") if len(frame) else frame
 
 
-def _measure_of(log: Sequence[Mapping[str, float]]) -> str | None:
+def _measure_of(log: pd.DataFrame) -> str | None:
     """Name of the validation measure in a training log; None if the log has no measure."""
     import ir_measures
 
-    for name in dict.fromkeys(name for entry in log for name in entry):
+    for name in log.columns:
         with suppress(NameError, SyntaxError, ValueError):
             ir_measures.parse_measure(name)
             return name
     return None
-
-
-def _points(log: Sequence[Mapping[str, float]], key: str) -> np.ndarray:
-    """The steps and values of a curve, shape (2, points)."""
-    points = [(entry["step"], entry[key]) for entry in log if {"step", key} <= entry.keys()]
-    return np.array(points, dtype=float).reshape(-1, 2).T
