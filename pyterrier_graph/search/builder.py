@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile, mkdtemp
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -41,7 +41,6 @@ from pyterrier_graph.search.versions import (
     Answered,
     VersionedIndex,
     contexts,
-    is_contextual,
 )
 from pyterrier_graph.storage.arrays import blocks
 from pyterrier_graph.storage.artifact import (
@@ -55,6 +54,16 @@ if TYPE_CHECKING:
     from pyterrier_graph.graph_mean.contextual_encoder import ContextualEncoder
 
 OWN = re.compile(r"v\d+|encoder-\d+|encoded|lock|pt_meta\.json|\..*")  # names in the folder
+
+
+def check_folder(path: Path) -> None:
+    """Raises FileExistsError if the folder of an index has files of somebody else."""
+    names = [file.name for file in path.iterdir()] if path.is_dir() else []
+    foreign = [name for name in names if not OWN.fullmatch(name)]
+    if foreign:
+        raise FileExistsError(
+            f"{str(path)!r} has other files, such as {min(foreign)!r}: choose another path"
+        )
 
 
 @dataclass
@@ -89,46 +98,33 @@ class IndexBuilder:
             topics, qrels = self.answered
             qrels = checked_qrels(qrels, "answered")[["qid", "docno", "label"]]
             self.answered = checked_topics(topics, "answered"), qrels
-        self._check_folder()
+        check_folder(self.path)
         with locked(self.path), TemporaryFile(dir=self.path) as file:
             self.index.reopen()  # another object may have written a newer version
             self.previous = self.index.version if self.update or self.index.built() else None
-            changes = self._compare_documents(file)
-            if changes or self.answered is not None or not self.update:
+            self.meta: dict[str, Any] = {"source": {}} | KIND
+            if self.previous is not None:
+                self.meta |= self.previous.meta
+            if self.passage_words is not None:
+                self.meta["passage_words"] = self.passage_words
+            docs = structured_documents(self.docs, self.document, self.meta["passage_words"])
+            before = self.previous if self.update else None
+            changes = compare_records(docs, file, before, self.deleted)
+            changed = changes.count or not changes.unchanged.all()
+            if changed or self.answered is not None or not self.update:
                 self._write_version(changes)
         self.index.reopen()
-
-    def _check_folder(self) -> None:
-        """Raises FileExistsError if the folder has files of somebody else."""
-        names = [file.name for file in self.path.iterdir()] if self.path.is_dir() else []
-        foreign = [name for name in names if not OWN.fullmatch(name)]
-        if foreign:
-            raise FileExistsError(
-                f"{str(self.path)!r} has other files, such as {min(foreign)!r}: choose another path"
-            )
-
-    def _compare_documents(self, file: IO[bytes]) -> RecordChanges:
-        """Compares the documents with those of the previous version, unless they replace all."""
-        self.meta: dict[str, Any] = {"source": {}} | KIND
-        if self.previous is not None:
-            self.meta |= self.previous.meta
-        if self.passage_words is not None:
-            self.meta["passage_words"] = self.passage_words
-        docs = structured_documents(self.docs, self.document, self.meta["passage_words"])
-        if self.previous is None or not self.update:
-            return compare_records(docs, file)
-        graph = self.previous.graph
-        graph.document_of(self.deleted)  # raises KeyError for unknown docnos
-        docnos = graph.docnos_of(np.arange(len(graph)))
-        return compare_records(docs, file, self.previous.folder, docnos, self.deleted)
 
     def _write_version(self, changes: RecordChanges) -> None:
         """Writes the folder of the next version, and then makes it the current one."""
         if not changes.count and not changes.unchanged.any():
             raise ValueError("no document would be left: delete the folder of the index instead")
-        number, settings, answered = 1, dict[str, Any](), self.answered
+        number = 1
+        settings: dict[str, Any] = {}
+        answered = self.answered
         if self.previous is not None:
-            number, settings = self.previous.number + 1, self.index.meta["fitted"]
+            number = self.previous.number + 1
+            settings = self.index.meta["fitted"]
             if self.update and answered is None:
                 answered = self.previous.answered
         lexical = self.index.lexical or self.meta.get("lexical", "bm25s")
@@ -138,7 +134,6 @@ class IndexBuilder:
             graph = self._write_graph(folder, changes, answered)
             if not self.update:
                 self._save_encoder(number)
-            self.reused = self._reused_passages(graph, changes)
             model, vectors = self._write_context(folder, graph, answered)
             own, _ = model.sampler().index.payload(return_docnos=False)
             self.meta["mean_cosine"] = mean_cosine(own)
@@ -164,6 +159,13 @@ class IndexBuilder:
             topics, qrels = answered
             topics.to_json(folder / versions.TOPICS, orient="split")
             qrels.to_json(folder / versions.QRELS, orient="split")
+
+        # the number of each passage in the previous version, -1 if its document is new or changed; shape (passages,)
+        self.reused = np.full(len(graph.passage_nodes), -1)
+        if self.previous is not None and changes.unchanged.any():
+            before = self.previous.graph
+            _, nodes = before.passages_of_documents(np.flatnonzero(changes.unchanged))
+            self.reused[: len(nodes)] = np.searchsorted(before.passage_nodes, nodes)
         return graph
 
     def _save_encoder(self, number: int) -> None:
@@ -182,45 +184,33 @@ class IndexBuilder:
             copy.copy(encoder).save(folder)  # a copy, since saving changes its path
             self.meta["encoder"]["folder"] = folder.name
 
-    def _reused_passages(self, graph: DocumentGraph, changes: RecordChanges) -> np.ndarray:
-        """Number of each passage in the previous version, -1 if its document is new or changed; shape (passages,)."""
-        reused = np.full(len(graph.passage_nodes), -1)
-        if self.update and self.previous is not None:
-            before = self.previous.graph
-            _, nodes = before.passages_of_documents(np.flatnonzero(changes.unchanged))
-            reused[: len(nodes)] = np.searchsorted(before.passage_nodes, nodes)
-        return reused
-
     def _write_context(
         self, folder: Path, graph: DocumentGraph, answered: Answered | None
     ) -> tuple[ContextualEncoder, ContextualIndex]:
         """Writes everything that depends on the answered queries: their graph, the vectors, and the BM25 index."""
+        from pyterrier_graph.graph_mean.graph_mean import GraphMean
+
         queries = None
         if answered is not None:
             topics, qrels = answered
             queries = QueryPassageGraph(folder / versions.QUERIES, verbose=False)
             queries.build(topics, graph, qrels=qrels)
-        model = self._model(graph, queries)
-        vectors = model.index(folder / versions.VECTORS, workers=self.workers)
-        self._write_bm25(folder / versions.BM25, graph, queries)
-        return model, vectors
-
-    def _model(self, graph: DocumentGraph, queries: QueryPassageGraph | None) -> ContextualEncoder:
-        """The model that computes the vectors of a graph."""
-        from pyterrier_graph.graph_mean.graph_mean import GraphMean
-
-        encoder = self.index.loaded_encoder
+        encoder: Any = self.index.loaded_encoder
         options: dict[str, Any] = {
             "query_graph": queries,
             "folder": self.path / versions.ENCODED,
             "verbose": self.index.verbose,
         }
-        if is_contextual(encoder):
+        if hasattr(encoder, "vectors_of"):  # a GraphMean or GNNEncoder
             saved = self.path / self.meta["encoder"]["folder"]
-            return type(encoder).load(saved, graph=graph, encoder=encoder.encoder, **options)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", QualityWarning)  # of missing titles: see _warn()
-            return GraphMean(graph, encoder, **options)
+            model = type(encoder).load(saved, graph=graph, encoder=encoder.encoder, **options)
+        else:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", QualityWarning)  # of missing titles: see _warn()
+                model = GraphMean(graph, encoder, **options)
+        vectors = model.index(folder / versions.VECTORS, workers=self.workers)
+        self._write_bm25(folder / versions.BM25, graph, queries)
+        return model, vectors
 
     def _write_bm25(
         self, path: Path, graph: DocumentGraph, queries: QueryPassageGraph | None

@@ -1,15 +1,14 @@
 """The records of an index's documents: JSON lines in the order of the graph.
 
-An update compares digests of lines, copies the lines of unchanged documents, and appends new ones.
+An update compares hashes of lines, copies the lines of unchanged documents, and appends new ones.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from itertools import compress
 from pathlib import Path
 from typing import IO, Any
@@ -23,6 +22,7 @@ from pyterrier_graph.documents.document import (
     Reference,
     StructuredDocument,
 )
+from pyterrier_graph.search.versions import Version
 
 DOCUMENTS = "documents"
 Documents = Iterable[tuple[StructuredDocument, list[int] | None]]  # with the lines of their nodes
@@ -33,55 +33,50 @@ class RecordChanges:
     """The difference between the records of two versions.
 
     Attributes:
+        previous: The previous version; None if no document stays.
         lines: A file with the lines of new and changed documents.
         count: Number of these documents.
         unchanged: Whether each document of the previous version is unchanged, shape (documents,).
-        previous: Folder of the previous version.
     """
 
+    previous: Version | None
     lines: IO[bytes]
     count: int
     unchanged: np.ndarray
-    previous: Path | None
-
-    def __bool__(self) -> bool:
-        """Whether there is a difference."""
-        return self.count > 0 or not self.unchanged.all()
 
     def write(self, folder: Path) -> None:
         """Writes the records of the next version: unchanged documents, then new ones."""
         with open(folder / DOCUMENTS, "wb") as out:
             if self.previous is not None:
-                with open(self.previous / DOCUMENTS, "rb") as lines:
+                with open(self.previous.folder / DOCUMENTS, "rb") as lines:
                     out.writelines(compress(lines, self.unchanged))
             self.lines.seek(0)
             shutil.copyfileobj(self.lines, out)
 
 
 def compare_records(
-    documents: Documents,
-    lines: IO[bytes],
-    previous: Path | None = None,
-    docnos: Collection[str] = (),
-    removed: Collection[str] = (),
+    documents: Documents, lines: IO[bytes], previous: Version | None, deleted: Sequence[str]
 ) -> RecordChanges:
     """Compares documents with the records of the previous version.
 
     Args:
         documents: New documents, and documents that may have changed.
         lines: An empty file for the lines of those that have changed.
-        previous: Folder of the previous version.
-        docnos: The docnos of its documents.
-        removed: Docnos of documents that are removed unless they are among ``documents``.
+        previous: The previous version.
+        deleted: Docnos of documents that are removed unless they are among ``documents``.
 
     Raises:
+        KeyError: If a document that is removed is not in the previous version.
         ValueError: If a docno comes twice.
     """
-    digests: dict[str, bytes] = {}
+    hashes: dict[str, int] = {}
     if previous is not None:
-        with open(previous / DOCUMENTS, "rb") as before:
-            digests = dict(zip(docnos, map(_digest, before), strict=True))
-    unchanged = dict.fromkeys(docnos, True) | dict.fromkeys(removed, False)
+        graph = previous.graph
+        graph.document_of(deleted)  # raises KeyError for unknown docnos
+        docnos = graph.docnos_of(np.arange(len(graph)))
+        with open(previous.folder / DOCUMENTS, "rb") as before:
+            hashes = dict(zip(docnos, map(hash, before), strict=True))
+    unchanged = dict.fromkeys(hashes, True) | dict.fromkeys(deleted, False)
     seen, count = set[str](), 0
     for document, node_lines in documents:
         docno = document.docno
@@ -92,18 +87,14 @@ def compare_records(
         if node_lines:
             record["lines"] = node_lines
         line = json.dumps(record).encode() + b"\n"
-        same = digests.get(docno) == _digest(line)
-        if docno in digests:
+        same = hashes.get(docno) == hash(line)
+        if docno in hashes:
             unchanged[docno] = same
         if not same:
             lines.write(line)
             count += 1
     flags = np.fromiter(unchanged.values(), dtype=bool, count=len(unchanged))
-    return RecordChanges(lines, count, flags, previous)
-
-
-def _digest(line: bytes) -> bytes:
-    return blake2b(line, digest_size=16).digest()
+    return RecordChanges(previous, lines, count, flags)
 
 
 def read_documents(folder: Path, passage_lines: list[int]) -> Iterator[StructuredDocument]:

@@ -21,7 +21,7 @@ import os
 from collections.abc import Iterator, Mapping
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeGuard, get_args
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 import numpy as np
 import pandas as pd
@@ -184,7 +184,7 @@ class VersionedIndex(WithSignature, BuiltArtifact):
         self.encoder: Any = encoder
         if isinstance(encoder, (str, os.PathLike)):
             self.encoder = os.fspath(encoder)
-        elif encoder is not None and not is_contextual(encoder):
+        elif encoder is not None and not hasattr(encoder, "vectors_of"):
             self.encoder = encoder_of(encoder)
         if self.built():
             self._check_options()
@@ -268,10 +268,5 @@ class VersionedIndex(WithSignature, BuiltArtifact):
     @property
     def bi_encoder(self) -> BiEncoder:
         """The bi-encoder of passages and queries. For a GraphMean or GNNEncoder, the bi-encoder inside it."""
-        encoder = self.loaded_encoder
-        return encoder.encoder if is_contextual(encoder) else encoder
-
-
-def is_contextual(encoder: Any) -> TypeGuard[ContextualEncoder]:
-    """Whether an encoder is a GraphMean or GNNEncoder."""
-    return hasattr(encoder, "vectors_of")
+        encoder: Any = self.loaded_encoder
+        return encoder.encoder if hasattr(encoder, "vectors_of") else encoder

@@ -23,7 +23,8 @@ def new_axes(width: float, height: float) -> Axes:
 
 def new_grid(rows: int, columns: int, width: float, height: float, **options: Any) -> list[Axes]:
     """Axes of a new figure, row by row."""
-    size, dpi = (min(width, WIDEST), height), max(DPI, plt.rcParams["figure.dpi"])
+    size = min(width, WIDEST), height
+    dpi = max(DPI, plt.rcParams["figure.dpi"])
     figure = plt.figure(figsize=size, dpi=dpi, layout="constrained")
     return [*figure.subplots(rows, columns, squeeze=False, **options).flat]
 
@@ -31,7 +32,7 @@ def new_grid(rows: int, columns: int, width: float, height: float, **options: An
 def with_path(relation: str) -> str:
     """A relation in words, with its path in parentheses where the words differ: for legends, which have no tooltip."""
     words = in_words(relation)
-    return words if words == relation or not relation else f"{words} ({relation})"
+    return words if relation in ("", words) else f"{words} ({relation})"
 
 
 def right_legend(ax: Axes, colors: Mapping[str, str] | None = None, handles: Any = None) -> None:
@@ -39,7 +40,11 @@ def right_legend(ax: Axes, colors: Mapping[str, str] | None = None, handles: Any
     if colors is not None:
         handles = [Line2D([], [], color=color, lw=6, label=name) for name, color in colors.items()]
     legend = ax.legend(
-        handles=handles, fontsize=TEXT, loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0
+        handles=handles,
+        fontsize=TEXT,
+        loc="upper left",
+        bbox_to_anchor=(1.01, 1),
+        borderaxespad=0,
     )
     for text in legend.get_texts():
         text.set_parse_math(False)
@@ -47,9 +52,16 @@ def right_legend(ax: Axes, colors: Mapping[str, str] | None = None, handles: Any
 
 def label(ax: Axes, text: str, point: tuple[float, float], right: float = 0, **style: Any) -> None:
     """A text ``right`` typographic points to the right of a point of the axes."""
-    offset: dict[str, Any] = {"xytext": (right, 0), "textcoords": "offset points"}
-    font: dict[str, Any] = {"va": "center", "fontsize": TEXT, "parse_math": False}
-    ax.annotate(text, point, **offset, **font, **style)
+    ax.annotate(
+        text,
+        point,
+        xytext=(right, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=TEXT,
+        parse_math=False,
+        **style,
+    )
 
 
 def titled(ax: Axes, title: str) -> None:

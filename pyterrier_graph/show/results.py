@@ -43,10 +43,11 @@ def results(
     """
     values, measure = _values(experiment, measure, names)
     systems = [*values.index]
-    baseline = systems[0] if baseline is None else baseline
+    if baseline is None:
+        baseline = systems[0]
     if baseline not in systems:
         raise ValueError(f"baseline must be one of {systems}, got {baseline!r}")
-    values = values.loc[[baseline, *(name for name in systems if name != baseline)]]
+    values = values.loc[sorted(systems, key=lambda name: name != baseline)]
     means, differences = new_grid(1, 2, 9, 1.3 + 0.5 * len(systems), sharey=True)
     _draw_means(means, values, significance_marks(values, baseline), baseline)
     _draw_differences(differences, values, baseline)
@@ -152,11 +153,14 @@ def _values(
     """The values of systems (rows) for queries (columns), and the measure; raises ValueError if one is missing."""
     pt.validate.columns(experiment, includes=PER_QUERY)
     measures = [*map(str, experiment["measure"].unique())]
-    name = measures[0] if measure is None and len(measures) == 1 else str(measure)
+    name = str(measure)
+    if measure is None and len(measures) == 1:
+        name = measures[0]
     if name not in measures:
         raise ValueError(f"measure must be one of {measures}, got {measure!r}")
     values = values_of(experiment, name)
-    values = values.loc[[*names]] if names else values
+    if names:
+        values = values.loc[[*names]]
     missing = values.isna().any(axis=1)
     if missing.any():
         raise ValueError(
@@ -170,8 +174,11 @@ def _draw_means(ax: Axes, values: pd.DataFrame, marks: dict[str, str], baseline:
     from scipy.stats import ttest_1samp
 
     for y, (name, row) in enumerate(values.iterrows()):
-        mean, color = row.mean(), NEUTRAL if name == baseline else PLUS
-        low, high = ttest_1samp(row, 0).confidence_interval() if row.nunique() > 1 else (mean, mean)
+        mean = row.mean()
+        low = high = mean
+        if row.nunique() > 1:
+            low, high = ttest_1samp(row, 0).confidence_interval()
+        color = NEUTRAL if name == baseline else PLUS
         error = [[mean - low], [high - mean]]
         ax.errorbar(mean, y, xerr=error, color=color, fmt="o", capsize=4, lw=2)
         label(ax, f"{mean:.3f}{marks[str(name)]}", (high, y), 5)
@@ -186,13 +193,15 @@ def _draw_differences(ax: Axes, values: pd.DataFrame, baseline: str) -> None:
     ax.axvline(0, color=NEUTRAL, lw=1)
     label(ax, "baseline", (0, 0), 5)
     differences = (values.drop(baseline) - values.loc[baseline]).to_numpy()  # (systems, queries)
-    low, high = min(0.0, differences.min(initial=0)), differences.max(initial=0)
+    low = min(0.0, differences.min(initial=0))
+    high = differences.max(initial=0)
     width = max(1e-9, high - low)
     for number, row in enumerate(np.sort(differences, axis=1), start=1):
-        y = number + np.linspace(SPREAD, -SPREAD, len(row)) * (len(row) > 1)
+        spread = np.linspace(SPREAD, -SPREAD, len(row)) if len(row) > 1 else 0
         color = np.select([row > 0, row < 0], [PLUS, MINUS], NEUTRAL)
-        ax.scatter(row, y, c=color, s=9, linewidth=0, rasterized=len(row) > 300)
-        better, worse = (row > 0).sum(), (row < 0).sum()
+        ax.scatter(row, number + spread, c=color, s=9, linewidth=0, rasterized=len(row) > 300)
+        better = (row > 0).sum()
+        worse = (row < 0).sum()
         text = f"better {better}\nequal {len(row) - better - worse}\nworse {worse}"
         label(ax, text, (high + 0.08 * width, number))
     ax.set_xlim(low - 0.05 * width, high + 0.45 * width)
