@@ -43,10 +43,7 @@ from pyterrier_graph.search.versions import (
     contexts,
 )
 from pyterrier_graph.storage.arrays import blocks
-from pyterrier_graph.storage.artifact import (
-    atomic_folder,
-    locked,
-)
+from pyterrier_graph.storage.artifact import META, atomic_folder, locked
 from pyterrier_graph.storage.shards import Workers, check_workers
 from pyterrier_graph.training.validation import checked_qrels, checked_topics
 
@@ -141,7 +138,7 @@ class IndexBuilder:
             if self.answered is not None and "judged" not in settings:
                 settings = settings | self._answered_settings(graph, *self.answered)
         self.index.publish(number, settings)
-        self._remove_unused(number)
+        self._remove_unused(number, graph)
         self._warn(graph, settings)
 
     def _write_graph(
@@ -274,22 +271,25 @@ class IndexBuilder:
                 hybrid, topics, qrels, graph, start, index.training, verbose=index.verbose
             )
 
-    def _remove_unused(self, number: int) -> None:
-        """Removes all but two versions with their encoders, and all but the last encoded texts of each kind."""
+    def _remove_unused(self, number: int, graph: DocumentGraph) -> None:
+        """Removes all but two versions with their encoders, and encoded texts that the next change cannot reuse."""
         used = {f"v{number}", versions.ENCODED, self.meta["encoder"].get("folder")}
         if self.previous is not None:
             used |= {f"v{self.previous.number}", self.previous.meta["encoder"].get("folder")}
-        encoded = [*(self.path / versions.ENCODED).iterdir()]
-        encoded.sort(key=lambda folder: folder.stat().st_mtime)
-        newest = {
-            folder.name.partition("-")[0]: folder
-            for folder in encoded
-            if not folder.name.startswith(".")
-        }
-        unused = [folder for folder in encoded if folder not in newest.values()]
-        unused += [
+        unused = [
             entry for entry in self.path.iterdir() if entry.is_dir() and entry.name not in used
         ]
+        encoded = [*(self.path / versions.ENCODED).iterdir()]
+        encoded.sort(key=lambda folder: folder.stat().st_mtime)
+        newest = {folder.name.partition("-")[0]: folder for folder in encoded}
+        fingerprint = graph.fingerprint().encode()
+        for folder in encoded:
+            if folder.name.startswith("passages-"):
+                reusable = fingerprint in (folder / META).read_bytes()
+            else:
+                reusable = newest[folder.name.partition("-")[0]] == folder
+            if not reusable:
+                unused.append(folder)
         for folder in unused:
             # renamed first, so that no process opens a half-deleted folder
             removed = folder.with_name(f".removed-{folder.name.lstrip('.')}")

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, get_args
 
@@ -45,7 +45,6 @@ from pyterrier_graph.storage.artifact import (
     SIZES,
     BuiltArtifact,
     kind_of,
-    meta_text,
     read_meta,
     verify,
     write_file,
@@ -203,10 +202,6 @@ class VersionedIndex(WithSignature, BuiltArtifact):
         if about["name"] != name:
             raise ValueError(f"{self!r} was made with encoder={about['name']}, got {name}")
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        options = {"encoder": self.encoder, "lexical": self.lexical, "training": self.training}
-        return partial(type(self), self.path, **options, verbose=self.verbose), ()
-
     @cached_property
     def meta(self) -> dict[str, Any]:
         """How the index was made: ``version``, ``settings``, ``encoder``, ``lexical``, ``source`` (a report)."""
@@ -238,7 +233,8 @@ class VersionedIndex(WithSignature, BuiltArtifact):
     def publish(self, number: int, settings: Mapping[str, Any]) -> None:
         """Makes version ``number`` the current one, by atomically replacing ``pt_meta.json``."""
         meta = kind_of(self) | {"version": number, "settings": dict(settings)}
-        write_file(self.path / META, meta_text(meta | {SIZES: {}, DIGESTS: {}}).encode())
+        meta |= {SIZES: {}, DIGESTS: {}}  # are in the version's own file
+        write_file(self.path / META, json.dumps(meta, indent=1).encode())
 
     def verify(self) -> Self:
         """Compares the files of the version with their digests; ValueError names damaged files."""
