@@ -8,7 +8,6 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 
 from pyterrier_graph.html import TEXT, WIDEST, in_words
 
@@ -35,12 +34,11 @@ def with_path(relation: str) -> str:
     return words if relation in ("", words) else f"{words} ({relation})"
 
 
-def right_legend(ax: Axes, colors: Mapping[str, str] | None = None, handles: Any = None) -> None:
-    """A legend to the right of the axes: of names and their colors, of given handles, or of what was drawn."""
-    if colors is not None:
-        handles = [Line2D([], [], color=color, lw=6, label=name) for name, color in colors.items()]
+def right_legend(ax: Axes, colors: Mapping[str, str] | None = None) -> None:
+    """A legend to the right of the axes: of what was drawn with a label, and of names and their colors."""
+    for name, color in (colors or {}).items():
+        ax.plot([], [], color=color, linewidth=6, label=name)
     legend = ax.legend(
-        handles=handles,
         fontsize=TEXT,
         loc="upper left",
         bbox_to_anchor=(1.01, 1),

@@ -10,7 +10,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, to_rgba
-from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph
@@ -135,10 +134,11 @@ def _draw_node(
 
 def _draw_legend(ax: Axes, colors: Mapping[str, str]) -> None:
     """Draws a legend of relations and kinds of nodes."""
-    handles = [Line2D([], [], color=color, label=with_path(name)) for name, color in colors.items()]
+    for name, color in colors.items():
+        ax.plot([], [], color=color, label=with_path(name))
     for kind, marker in (("section", "o"), ("passage", "s")):
-        handles.append(Line2D([], [], color=NEUTRAL, marker=marker, linestyle="", label=kind))
-    right_legend(ax, handles=handles)
+        ax.plot([], [], color=NEUTRAL, marker=marker, linestyle="", label=kind)
+    right_legend(ax)
 
 
 def word_graph(explanation: LearnedWordGraph, *, title: str = "", most: int = 40) -> Axes:

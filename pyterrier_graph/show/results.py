@@ -135,13 +135,12 @@ def relation_weights(model: Any) -> Axes:
     if not len(table):
         raise ValueError(f"{model!r} has no relations")
     ax = new_axes(8, max(2.5, 1 + 0.22 * len(table) * (table.shape[1] + 1)))
-    colors = colors_of(table.columns)
-    bars = table.iloc[::-1, ::-1]  # barh draws from bottom to top
-    bars.plot.barh(ax=ax, color=[colors[column] for column in bars.columns], legend=False)
-    names = [with_path(name) for name in bars.index]
+    table.plot.barh(ax=ax, color=colors_of(table.columns), legend=False)
+    ax.invert_yaxis()  # barh draws from bottom to top
+    names = [with_path(name) for name in table.index]
     ax.set_yticks(ax.get_yticks(), names, fontsize=TEXT, parse_math=False)
     if table.shape[1] > 1:
-        right_legend(ax, colors)
+        right_legend(ax)
     ax.set(xlabel="weight", ylabel="")
     titled(ax, "Weights of relations")
     return ax
