@@ -53,16 +53,6 @@ if TYPE_CHECKING:
 OWN = re.compile(r"v\d+|encoder-\d+|encoded|lock|pt_meta\.json|\..*")  # names in the folder
 
 
-def check_folder(path: Path) -> None:
-    """Raises FileExistsError if the folder of an index has files of somebody else."""
-    names = [file.name for file in path.iterdir()] if path.is_dir() else []
-    foreign = [name for name in names if not OWN.fullmatch(name)]
-    if foreign:
-        raise FileExistsError(
-            f"{str(path)!r} has other files, such as {min(foreign)!r}: choose another path"
-        )
-
-
 @dataclass
 class IndexBuilder:
     """Writes the next version of an index, given documents to add, change or remove; see :meth:`build`.
@@ -95,7 +85,11 @@ class IndexBuilder:
             topics, qrels = self.answered
             qrels = checked_qrels(qrels, "answered")[["qid", "docno", "label"]]
             self.answered = checked_topics(topics, "answered"), qrels
-        check_folder(self.path)
+        names = [file.name for file in self.path.iterdir()] if self.path.is_dir() else []
+        foreign = [name for name in names if not OWN.fullmatch(name)]
+        if foreign:
+            advice = f"has other files, such as {min(foreign)!r}: choose another path"
+            raise FileExistsError(f"{str(self.path)!r} {advice}")
         with locked(self.path), TemporaryFile(dir=self.path) as file:
             self.index.reopen()  # another object may have written a newer version
             self.previous = self.index.version if self.update or self.index.built() else None
