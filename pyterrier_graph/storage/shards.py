@@ -93,7 +93,8 @@ class ShardWriter:
         """
         check_workers(workers)
         missing = [number for number, file in enumerate(self._files) if not file.exists()]
-        total, left = sum(map(len, self._rows)), sum(len(self._rows[number]) for number in missing)
+        total = sum(map(len, self._rows))
+        left = sum(len(self._rows[number]) for number in missing)
         inputs = ((number, read(np.array(self._rows[number]))) for number in missing)
         with pt.tqdm(total=total, initial=total - left, **progress) as bar:
             for number, arrays in _computed(work, inputs, workers):
