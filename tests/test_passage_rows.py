@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from pyterrier_graph.documents.document import PASSAGE, SECTION, Node, StructuredDocument
 from pyterrier_graph.graphs import builder
 from pyterrier_graph.graphs.document_graph import DocumentGraph
-from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 from pyterrier_graph.graphs.judgments import documents_of, judged_ids
+from pyterrier_graph.graphs.memory_graph import MemoryGraph
 
 ROWS = [
     {"docno": "1", "title": "Ants", "text": "Ants live in colonies."},
@@ -107,9 +107,7 @@ def test_documents_with_and_without_own_ids(tmp_path):
     with pytest.raises(ValueError, match="has 1 passages, but 2 passage_ids"):
         StructuredDocument("d", nodes, passage_ids=("x", "y"))
     with pytest.raises(ValueError, match="two passages have the same id"):
-        MemoryGraph.from_documents(
-            [documents[0], StructuredDocument("e", nodes, passage_ids=("x",))]
-        )
+        MemoryGraph([documents[0], StructuredDocument("e", nodes, passage_ids=("x",))])
     record = {"docno": "d", "nodes": nodes, "passage_ids": ["x"]}
     assert StructuredDocument.from_record(record) == documents[0]
     empty = StructuredDocument("f", nodes[:1])

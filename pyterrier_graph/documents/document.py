@@ -17,7 +17,9 @@ PASSAGE = "passage"
 PASSAGE_SEPARATOR = "%p"
 SECTION_SEPARATOR = "%s"
 NO_PARENT = -1
-NUMBERED = re.compile(r"(.*)(%[ps])([0-9]{1,18})", re.DOTALL)  # a number of 64 bits
+# the numbers have at most 64 bits
+_PASSAGE_ID = re.compile(r"(.*)%p([0-9]{1,18})", re.DOTALL)
+_SECTION_ID = re.compile(r"(.*)%s([0-9]{1,18})", re.DOTALL)
 
 
 class Node(NamedTuple):
@@ -60,9 +62,18 @@ def passage_id(docno: str, number: int) -> str:
 
 
 def split_passage_id(identifier: str) -> tuple[str, int | None]:
-    """Splits ``docno%pN`` into docno and N. N is None for ids of documents and sections."""
-    docno, number, is_section = parse_id(identifier)
-    return (identifier, None) if is_section or number < 0 else (docno, number)
+    """Splits ``docno%pN`` into docno and N. N is None for other ids."""
+    return _split(_PASSAGE_ID, identifier)
+
+
+def split_section_id(identifier: str) -> tuple[str, int | None]:
+    """Splits ``docno%sN`` into docno and N. N is None for other ids."""
+    return _split(_SECTION_ID, identifier)
+
+
+def _split(pattern: re.Pattern[str], identifier: str) -> tuple[str, int | None]:
+    match = pattern.fullmatch(identifier) if isinstance(identifier, str) else None
+    return (match[1], int(match[2])) if match else (identifier, None)
 
 
 def split_text(text: str, words: int = 120) -> Iterator[str]:
@@ -108,15 +119,14 @@ class StructuredDocument:
     passage_ids: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for problem in _problems(self):
+        problem = next(_problems(self), None)
+        if problem is not None:
             raise ValueError(f"document {self.docno!r}: {problem}")
 
     @property
     def root(self) -> int:
         """The position of the root section."""
-        return next(
-            position for position, node in enumerate(self.nodes) if node.parent == NO_PARENT
-        )
+        return [node.parent for node in self.nodes].index(NO_PARENT)
 
     @property
     def title(self) -> str:
@@ -197,18 +207,21 @@ def _problems(document: StructuredDocument) -> Iterator[str]:
     for value in strings:
         if not is_unicode(value):
             yield f"{value!r:.60} is not valid Unicode"
-    if parse_id(document.docno)[1] >= 0:
+    if _PASSAGE_ID.fullmatch(document.docno) or _SECTION_ID.fullmatch(document.docno):
         ends = f"'{PASSAGE_SEPARATOR}' or '{SECTION_SEPARATOR}' and a number"
         yield f"a docno must not look like the id of a passage or section (it ends in {ends})"
+    if any("\0" in identifier for identifier in (document.docno, *ids)):
+        yield "ids must not contain NUL characters"
     yield from _problems_of_tree(nodes)
     if ids and len(ids) != len(document.passages()):
         yield f"has {len(document.passages())} passages, but {len(ids)} passage_ids"
-    if any(not identifier or "\0" in identifier for identifier in ids):
-        yield "the id of a passage must be a non-empty string without NUL characters"
+    if "" in ids:
+        yield "the id of a passage must not be empty"
     if len(set(ids)) < len(ids):
         yield "two passages have the same id"
-    ends_of_edges = [position for link in document.links for position in link[1:]]
-    ends_of_edges += [reference.source for reference in document.references]
+    ends_of_edges = [reference.source for reference in document.references]
+    for link in document.links:
+        ends_of_edges += [link.source, link.target]
     for position in ends_of_edges:
         if not 0 <= position < len(nodes):
             yield f"a link or reference is at node {position}, but there are {len(nodes)} nodes"
@@ -235,15 +248,3 @@ def _problems_of_tree(nodes: Sequence[Node]) -> Iterator[str]:
             TopologicalSorter(parents).prepare()
         except CycleError as error:
             yield f"its section tree has a cycle through nodes {error.args[1][1:]}"
-
-
-def parse_id(identifier: Any) -> tuple[str, int, bool]:
-    """Splits an id into docno (``''`` if it is not a string), number (-1 if none), and whether it is a section's id."""
-    if not isinstance(identifier, str):
-        return "", -1, False
-    match = NUMBERED.fullmatch(identifier)
-    return (
-        (match[1], int(match[3]), match[2] == SECTION_SEPARATOR)
-        if match
-        else (identifier, -1, False)
-    )

@@ -14,8 +14,9 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_graph.checks import QualityWarning
+from pyterrier_graph.documents.records import structured_documents
 from pyterrier_graph.graph_mean.contextual_index import ContextualIndex
-from pyterrier_graph.graphs.document_graph import DocumentGraph, structured_documents
+from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.graphs.relations import TITLE
 from pyterrier_graph.search import versions
@@ -148,7 +149,7 @@ class IndexBuilder:
         reused = np.full(len(graph.passage_nodes), -1)
         if self.previous is not None:
             before = self.previous.graph
-            _, nodes = before.passages_of_documents(unchanged)
+            _, nodes = before.document_passages.select(unchanged)
             reused[: len(nodes)] = np.searchsorted(before.passage_nodes, nodes)
         return reused
 

@@ -11,6 +11,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
+from pyterrier_graph.graphs.judgments import passage_qrels
 from pyterrier_graph.graphs.relations import DOCUMENT, ORDER
 from pyterrier_graph.search.document_evidence import DocumentEvidence
 from pyterrier_graph.search.hybrid import ALPHA, ALPHAS, SIDES, Hybrid, weighted
@@ -123,7 +124,7 @@ def answered_settings(
 
     With fewer than five queries, there are none.
     """
-    qrels = graph.passage_qrels(qrels)
+    qrels = passage_qrels(qrels, graph)
     results = [*left_out(make, topics, qrels, verbose=verbose)]
     if not results:
         return {}

@@ -195,7 +195,7 @@ def _passages(docno: str, graph: HeteroGraph) -> Sequence[str]:
     nodes = graph.find([docno])
     if nodes[0] < 0 or graph.node_type[nodes[0]] != PASSAGE_TYPE:
         try:
-            _, nodes = graph.passages_of_documents(graph.document_of([docno]))
+            _, nodes = graph.document_passages.select(graph.document_of([docno]))
         except KeyError as error:
             raise KeyError(f"{docno!r} is neither a passage nor a document of {graph!r}") from error
     if not len(nodes):
