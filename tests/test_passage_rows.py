@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyterrier_graph.documents.document import PASSAGE, SECTION, Node, StructuredDocument
+from pyterrier_graph.documents.records import read_record
 from pyterrier_graph.graphs import builder
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.graphs.judgments import documents_of, judged_ids
@@ -109,7 +110,7 @@ def test_documents_with_and_without_own_ids(tmp_path):
     with pytest.raises(ValueError, match="two passages have the same id"):
         MemoryGraph([documents[0], StructuredDocument("e", nodes, passage_ids=("x",))])
     record = {"docno": "d", "nodes": nodes, "passage_ids": ["x"]}
-    assert StructuredDocument.from_record(record) == documents[0]
+    assert read_record(record) == documents[0]
     empty = StructuredDocument("f", nodes[:1])
     assert build(tmp_path, [empty, documents[0], empty.__class__("g", nodes[:1])]).nodes_of(
         ["x"]

@@ -279,16 +279,6 @@ def changed(frame: pd.DataFrame, row: int, **values) -> pd.DataFrame:
             ValueError,
             "1 rows have no score",
         ),
-        (
-            {"retriever": retriever(changed(RUN, 2, docno="d2%p0"))},
-            ValueError,
-            "passage 'd2%p0' comes twice in the res",
-        ),
-        (
-            {"retriever": pt.Transformer.from_df(RUN, uniform=True)},
-            ValueError,
-            "query 'q3', passage .* has a query that was not asked in the results",
-        ),
     ],
 )
 @pytest.mark.filterwarnings(

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from pydantic import ValidationError
 from pydantic.dataclasses import dataclass
 
 from pyterrier_graph.checks import is_unicode
@@ -51,9 +50,6 @@ class Reference(NamedTuple):
     relation: str
     source: int
     target: str
-
-
-STRUCTURE = ("nodes", "links", "references", "codes", "passage_ids")
 
 
 def passage_id(docno: str, number: int) -> str:
@@ -137,51 +133,6 @@ class StructuredDocument:
         """The texts of the passages, in document order."""
         return [node.text for node in self.nodes if node.kind == PASSAGE]
 
-    @classmethod
-    def from_record(
-        cls, record: Mapping[str, Any], *, passage_words: int = 120
-    ) -> StructuredDocument:
-        """Makes a document of a record, as corpus iterators yield them.
-
-        Args:
-            record: A dictionary with ``docno`` and either ``nodes`` (optionally ``links``, ``references`` and
-                ``passage_ids``) or ``text`` (optionally ``title``), which is split into passages under one section.
-                If the text is empty, the title is the only passage. ``codes`` are always optional.
-            passage_words: Maximum number of words per passage of a document without structure.
-
-        Raises:
-            TypeError: If the record is not a dictionary.
-            ValueError: If a field is missing or the structure is not a tree. The message names the document.
-        """
-        if not isinstance(record, Mapping):
-            raise TypeError(f"a document must be a dictionary, got {record!r:.60}")
-        docno = record.get("docno")
-        if not isinstance(docno, str) or not docno:
-            raise ValueError(
-                f"a document needs a non-empty string as 'docno', got {docno!r} (fields: {sorted(record)})"
-            )
-        fields = {name: record[name] for name in STRUCTURE if not is_missing(record.get(name))}
-        try:
-            if "nodes" in fields:
-                return cls(docno, **fields)
-            nodes = _nodes_of_text(record, passage_words)
-            return cls(docno, nodes, codes=fields.get("codes", ()))
-        except ValidationError as error:
-            raise ValueError(f"document {docno!r}: {error}") from error
-
-
-def _nodes_of_text(record: Mapping[str, Any], passage_words: int) -> tuple[Node, ...]:
-    """The nodes of a record without structure: passages under a section with its title."""
-    text: Any = record.get("text")
-    if not isinstance(text, str):
-        raise ValueError(
-            f"document {record['docno']!r} has neither 'nodes' nor a string as 'text' (fields: {sorted(record)})"
-        )
-    title: Any = record.get("title")
-    root = Node(SECTION, "" if is_missing(title) else title, NO_PARENT)
-    passages = (Node(PASSAGE, passage, 0) for passage in split_text(text, passage_words))
-    return with_title_passage((root, *passages))
-
 
 def with_title_passage(nodes: Sequence[Node]) -> tuple[Node, ...]:
     """Adds the titles as a passage if there is no other, since search finds passages only."""
@@ -189,13 +140,6 @@ def with_title_passage(nodes: Sequence[Node]) -> tuple[Node, ...]:
     if not titles or any(node.kind == PASSAGE for node in nodes):
         return (*nodes,)
     return (*nodes, Node(PASSAGE, " ".join(titles), 0))
-
-
-def is_missing(value: Any) -> bool:
-    """Returns whether a field of a record is None, or NaN or pd.NA as in a DataFrame."""
-    import pandas as pd
-
-    return pd.api.types.is_scalar(value) and bool(pd.isna(value))
 
 
 def _problems(document: StructuredDocument) -> Iterator[str]:

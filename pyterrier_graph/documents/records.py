@@ -9,6 +9,7 @@ from numbers import Integral
 from typing import Any
 
 import pandas as pd
+from pydantic import ValidationError
 
 from pyterrier_graph.documents.document import (
     NO_PARENT,
@@ -16,13 +17,13 @@ from pyterrier_graph.documents.document import (
     SECTION,
     Node,
     StructuredDocument,
-    is_missing,
     split_text,
     with_title_passage,
 )
 
 Record = Mapping[str, Any]
 Corpus = Iterable[Record | StructuredDocument] | pd.DataFrame
+STRUCTURE = ("nodes", "links", "references", "codes", "passage_ids")
 DocumentOf = Callable[[Record], Any]  # the docno of a passage's document
 Section = tuple[str, list[str]]  # title and paragraphs
 
@@ -57,7 +58,7 @@ def read_record(record: Record, *, passage_words: int = 120) -> StructuredDocume
     ===================================  =======================================================================
     fields                               document
     ===================================  =======================================================================
-    ``nodes``                            as :meth:`~pyterrier_graph.StructuredDocument.from_record` reads it
+    ``nodes``                            a :class:`~pyterrier_graph.StructuredDocument`: ``links``, ``references``, ...
     ``sections``                         pairs of a title and a text, or a list of paragraphs, under ``title``
     ``headings``, ``body``               ``msmarco-document-v2``: a section begins at each heading in the body
     ``text``                             ``beir/*`` and most others: ``title``, and passages of the text
@@ -71,14 +72,37 @@ def read_record(record: Record, *, passage_words: int = 120) -> StructuredDocume
 
     Args:
         record: A dictionary with ``docno`` and the fields of one of these lines. ``codes`` are optional.
-        passage_words: Maximum number of words per passage.
+        passage_words: Maximum number of words per passage, where texts are split.
 
     Raises:
-        ValueError: If a field is missing or has a wrong type. The message names the document.
+        TypeError: If the record is not a dictionary.
+        ValueError: If a field is missing or has a wrong type, or the structure is not a tree. The message names the
+            document.
     """
-    is_record = isinstance(record, Mapping) and "docno" in record
-    if not is_record or not is_missing(record.get("nodes")):
-        return StructuredDocument.from_record(record)
+    if not isinstance(record, Mapping):
+        raise TypeError(f"a document must be a dictionary, got {record!r:.60}")
+    docno = record.get("docno")
+    if not isinstance(docno, str) or not docno:
+        raise ValueError(
+            f"a document needs a non-empty string as 'docno', got {docno!r} (fields: {sorted(record)})"
+        )
+    structure = {name: record[name] for name in STRUCTURE if not is_missing(record.get(name))}
+    if "nodes" not in structure:
+        codes = structure.get("codes", ())
+        structure = {"nodes": _read_nodes(record, passage_words), "codes": codes}
+    try:
+        return StructuredDocument(docno, **structure)
+    except ValidationError as error:
+        raise ValueError(f"document {docno!r}: {error}") from error
+
+
+def is_missing(value: Any) -> bool:
+    """Returns whether a field of a record is None, or NaN or pd.NA as in a DataFrame."""
+    return pd.api.types.is_scalar(value) and bool(pd.isna(value))
+
+
+def _read_nodes(record: Record, passage_words: int) -> tuple[Node, ...]:
+    """The nodes of a record whose text is in other fields than ``nodes``."""
     docno = record["docno"]
     fields = next((names for names in RECORD_TYPES if record.keys() >= {*names}), None)
     if fields is None:
@@ -88,12 +112,10 @@ def read_record(record: Record, *, passage_words: int = 120) -> StructuredDocume
         )
     try:
         title, sections = _text(record, "title"), RECORD_TYPES[fields](record)
-        nodes = _nodes(title, sections, passage_words)
+        return _nodes(title, sections, passage_words)
     except (TypeError, ValueError, AttributeError) as error:
         names = ", ".join(fields)
         raise ValueError(f"document {docno!r}: {names} cannot be read: {error}") from error
-    structure = {"docno": docno, "nodes": nodes, "codes": record.get("codes")}
-    return StructuredDocument.from_record(structure)
 
 
 def _nodes(title: str, sections: Iterable[Section], passage_words: int) -> tuple[Node, ...]:

@@ -43,13 +43,15 @@ class CSR:
     @classmethod
     def distinct(cls, rows: np.ndarray, indices: np.ndarray, count: int) -> CSR:
         """Groups distinct elements by row (numpy arrays), in ascending order."""
-        bits = np.uint64(32)  # rows and elements are below 2 ** 32
-        keys = np.sort(rows.astype(np.uint64) << bits | indices.astype(np.uint64), kind="stable")
-        # np.unique would hash the keys, although they are almost sorted
-        keys = keys[np.diff(keys, prepend=~keys[:1]) != 0]
-        rows = (keys >> bits).astype(np.int64)
-        indices = (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)
-        return cls(offsets(np.bincount(rows, minlength=count)), indices)
+        from scipy import sparse
+
+        shape = count, int(indices.max(initial=-1)) + 1
+        is_element = np.ones(len(rows), dtype=bool)
+        matrix = sparse.coo_array(
+            (is_element, (rows, indices)), shape
+        ).tocsr()  # sums repeated pairs
+        matrix.sort_indices()
+        return cls(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64))
 
     def __len__(self) -> int:
         return len(self.indptr) - 1
