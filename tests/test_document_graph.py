@@ -5,7 +5,6 @@ import tempfile
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -23,7 +22,6 @@ from pyterrier_graph.documents.document import (
     StructuredDocument,
     split_passage_id,
 )
-from pyterrier_graph.graphs import builder
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.graphs.hetero_graph import (
     HeteroGraph,
@@ -276,9 +274,9 @@ def test_memory_graph_is_the_literal_one(documents):
     check(MemoryGraph(documents), documents)
 
 
-@given(corpora(), st.integers(1, 12))
-def test_document_graph_is_the_literal_one(documents, batch):
-    with tempfile.TemporaryDirectory() as folder, mock.patch.object(builder, "BATCH", batch):
+@given(corpora())
+def test_document_graph_is_the_literal_one(documents):
+    with tempfile.TemporaryDirectory() as folder:
         graph = DocumentGraph(f"{folder}/graph").index(iter(documents))
         check(graph, documents)
         check(DocumentGraph(f"{folder}/graph"), documents)

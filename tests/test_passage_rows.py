@@ -6,7 +6,6 @@ import pickle
 import tempfile
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -17,7 +16,6 @@ from hypothesis import strategies as st
 
 from pyterrier_graph.documents.document import PASSAGE, SECTION, Node, StructuredDocument
 from pyterrier_graph.documents.records import read_record
-from pyterrier_graph.graphs import builder
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.graphs.judgments import documents_of, judged_ids
 from pyterrier_graph.graphs.memory_graph import MemoryGraph
@@ -122,10 +120,9 @@ def test_documents_with_and_without_own_ids(tmp_path):
         st.tuples(
             st.sampled_from("ABC"), st.sampled_from(["", "S", "T"]), st.text("xy%p0 ", max_size=4)
         )
-    ),
-    st.integers(1, 5),
+    )
 )
-def test_the_graph_has_the_rows(given_rows, batch):
+def test_the_graph_has_the_rows(given_rows):
     names = {}
     rows = []
     for number, (document, title, text) in enumerate(sorted(given_rows, key=lambda row: row[0])):
@@ -133,7 +130,7 @@ def test_the_graph_has_the_rows(given_rows, batch):
         names.setdefault(document, []).append(rows[-1])
     if not rows:
         return
-    with tempfile.TemporaryDirectory() as folder, mock.patch.object(builder, "BATCH", batch):
+    with tempfile.TemporaryDirectory() as folder:
         graph = build(Path(folder), rows, document="doc")
         assert graph.ids_of(graph.passage_nodes) == [row["docno"] for row in rows]
         nodes = graph.nodes_of([row["docno"] for row in rows])

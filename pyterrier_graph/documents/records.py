@@ -98,7 +98,8 @@ def read_record(record: Record, *, passage_words: int = 120) -> StructuredDocume
 
 def is_missing(value: Any) -> bool:
     """Returns whether a field of a record is None, or NaN or pd.NA as in a DataFrame."""
-    return pd.api.types.is_scalar(value) and bool(pd.isna(value))
+    is_nan = isinstance(value, float) and value != value
+    return value is None or value is pd.NA or is_nan
 
 
 def _read_nodes(record: Record, passage_words: int) -> tuple[Node, ...]:

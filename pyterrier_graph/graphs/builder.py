@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from pyterrier_graph.graphs.relations import (
 )
 from pyterrier_graph.storage.arrays import DOCNOS, ArrayWriter, check_unique, writing_ids
 
-BATCH = 1024  # documents that are added at once
+TEXTS_AT_ONCE = 4096
 WHOLE_DOCUMENT = -1  # the number of a passage, in a reference to a document
 CODES = "codes.json"
 PASSAGES = "passages.npids"
@@ -43,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 
 class GraphBuilder:
-    """Collects the nodes and edges of documents, batch by batch.
+    """Collects the nodes and edges of documents.
 
     Graphs in memory and on disk have the same arrays, which are made here. Whoever builds a graph stores the ids and
     texts of its nodes.
@@ -56,76 +57,52 @@ class GraphBuilder:
     def __init__(self) -> None:
         self.documents: dict[str, int] = {}
         self.unresolved: dict[str, int] = {}
-        self._num_nodes = 0
-        # batches of arrays with an entry per document or node
-        self._node_counts = [np.empty(0, dtype=np.int64)]
-        self._node_types = [np.empty(0, dtype=np.uint8)]
-        self._parents = [np.empty(0, dtype=np.int64)]
-        self._titled = [np.empty(0, dtype=bool)]
         self._codes: list[tuple[str, ...]] = []  # of each document
-        # batches by relation: pairs of nodes, and triples of a node, a target and the number of a passage
-        self._links: dict[str, list[np.ndarray]] = defaultdict(list)
-        self._references: dict[str, list[np.ndarray]] = defaultdict(list)
+        self._node_counts = array("q")  # of each document
+        self._node_type = array("B")
+        self._parent = array("q")
+        self._titled = array("B")  # whether each node is a section with a title
+        # by relation, the integers of all links (source, target) and references (source, target, passage)
+        self._links: dict[str, array[int]] = defaultdict(lambda: array("q"))
+        self._references: dict[str, array[int]] = defaultdict(lambda: array("q"))
         self._targets: dict[str, int] = {}  # docnos that references name, numbered
 
-    def add(self, documents: Sequence[StructuredDocument]) -> None:
-        """Adds a batch of documents.
+    def add(self, document: StructuredDocument) -> None:
+        """Adds a document.
 
-        Raises ValueError if a docno is repeated, or the name of a link or reference cannot be a relation.
+        Raises ValueError if its docno is repeated, or the name of a link or reference cannot be a relation.
         """
-        for document in documents:
-            self._add_docno(document)
-        self._codes += [document.codes for document in documents]
-        counts = np.array([len(document.nodes) for document in documents], dtype=np.int64)
-        starts = self._num_nodes + np.cumsum(counts) - counts  # first node of each document
-        nodes = [node for document in documents for node in document.nodes]
-        is_section = np.array([kind == SECTION for kind, _, _ in nodes], dtype=bool)
-        has_text = np.array([bool(text.strip()) for _, text, _ in nodes], dtype=bool)
-        parent = np.array([parent for _, _, parent in nodes], dtype=np.int64)
-        inner = parent != NO_PARENT  # all but root sections
-        parent[inner] += np.repeat(starts, counts)[inner]
-        self._node_counts.append(counts)
-        self._node_types.append(np.where(is_section, SECTION_TYPE, PASSAGE_TYPE).astype(np.uint8))
-        self._parents.append(parent)
-        self._titled.append(is_section & has_text)
-        self._num_nodes += len(nodes)
-        self._add_links(documents, starts)
-        self._add_references(documents, starts)
-
-    def _add_docno(self, document: StructuredDocument) -> None:
-        docno = document.docno
-        if docno in self.documents:
+        if document.docno in self.documents:
             advice = "must be unique"
             if document.passage_ids:
                 advice = "the rows of a document must follow one another"
-            raise ValueError(f"document {docno!r} comes twice: {advice}")
-        self.documents[docno] = len(self.documents)
+            raise ValueError(f"document {document.docno!r} comes twice: {advice}")
+        self.documents[document.docno] = len(self.documents)
+        self._codes.append(document.codes)
+        self._node_counts.append(len(document.nodes))
+        start = len(self._parent)  # the number of its first node
+        for kind, text, parent in document.nodes:
+            is_section = kind == SECTION
+            self._node_type.append(SECTION_TYPE if is_section else PASSAGE_TYPE)
+            self._parent.append(NO_PARENT if parent == NO_PARENT else start + parent)
+            self._titled.append(is_section and bool(text.strip()))
+        for relation, source, target in document.links:
+            self._edges_of(relation, self._links).extend((start + source, start + target))
+        for relation, source, identifier in document.references:
+            docno, passage = split_passage_id(identifier)
+            target = self._targets.setdefault(docno, len(self._targets))
+            passage = WHOLE_DOCUMENT if passage is None else passage
+            self._edges_of(relation, self._references).extend((start + source, target, passage))
 
-    def _add_links(self, documents: Sequence[StructuredDocument], starts: np.ndarray) -> None:
-        links = defaultdict(list)
-        for start, document in zip(starts.tolist(), documents, strict=True):
-            for relation, source, target in document.links:
-                links[relation].append((start + source, start + target))
-        for relation, pairs in links.items():
+    def _edges_of(self, relation: str, edges: dict[str, array[int]]) -> array[int]:
+        if relation not in edges:
             check_relation_name(relation)
-            self._links[relation].append(np.array(pairs))
-
-    def _add_references(self, documents: Sequence[StructuredDocument], starts: np.ndarray) -> None:
-        references = defaultdict(list)
-        for start, document in zip(starts.tolist(), documents, strict=True):
-            for relation, source, identifier in document.references:
-                docno, passage = split_passage_id(identifier)
-                target = self._targets.setdefault(docno, len(self._targets))
-                passage = WHOLE_DOCUMENT if passage is None else passage
-                references[relation].append((start + source, target, passage))
-        for relation, triples in references.items():
-            check_relation_name(relation)
-            self._references[relation].append(np.array(triples))
+        return edges[relation]
 
     def nodes(self) -> dict[str, np.ndarray]:
         """The arrays of nodes, documents and passages, as :class:`HeteroGraph` describes them."""
-        node_type, parent = np.concatenate(self._node_types), np.concatenate(self._parents)
-        node_counts = np.concatenate(self._node_counts)
+        node_type, parent = np.array(self._node_type), np.array(self._parent)
+        node_counts = np.array(self._node_counts)
         document = np.repeat(np.arange(len(node_counts)), node_counts)
         passages = np.flatnonzero(node_type == PASSAGE_TYPE)
         passage_counts = np.bincount(document[passages], minlength=len(node_counts))
@@ -143,9 +120,9 @@ class GraphBuilder:
         """Edges i -> j of all relations that have some, shape (2, edges). Takes what :meth:`nodes` returned."""
         edges = self._structure(nodes)
         for relation, links in self._links.items():
-            edges[relation] = np.concatenate(links).T
+            edges[relation] = np.array(links).reshape(-1, 2).T
         for relation, references in sorted(self._references.items()):
-            pairs = self._resolved(np.concatenate(references), nodes)
+            pairs = self._resolved(np.array(references).reshape(-1, 3), nodes)
             is_known = pairs[1] >= 0
             self.unresolved[relation] = int((~is_known).sum())
             former = edges.get(relation, NO_EDGES)
@@ -158,7 +135,7 @@ class GraphBuilder:
         document = nodes["document"][passages]
         followed = np.flatnonzero(document[1:] == document[:-1])
         inner = np.flatnonzero(parent != NO_PARENT)
-        title = nearest_titled(parent, np.concatenate(self._titled))
+        title = nearest_titled(parent, np.array(self._titled, dtype=bool))
         under_title = np.flatnonzero(title != NO_PARENT)
         return {
             ORDER: np.stack([passages[followed], passages[followed + 1]]),
@@ -211,23 +188,28 @@ def build(
 ) -> dict[str, Any]:
     """Writes all files of a graph into an empty folder, and returns the entries of ``pt_meta.json``.
 
-    Memory holds a batch of documents, and the docnos, codes, nodes and edges of all documents.
+    Memory holds the docnos, codes, nodes and edges of all documents.
     """
     builder = GraphBuilder()
     has_own_ids = False
+    texts: list[str] = []  # not written yet
     with (
         ArrayWriter(folder) as arrays,
         writing_ids(folder / DOCNOS) as docnos,
         writing_ids(folder / PASSAGES) as passage_ids,
     ):
-        for batch in _batches(documents, verbose):
-            builder.add(batch)
-            arrays.append_texts([node.text for document in batch for node in document.nodes])
-            for document in batch:
-                docnos.add(document.docno)
-                for identifier in passage_ids_of(document):
-                    passage_ids.add(identifier)
-                has_own_ids = has_own_ids or bool(document.passage_ids)
+        progress = {"desc": "reading documents", "unit": "doc", "delay": 1}
+        for document in pt.tqdm(documents, disable=not verbose, **progress):
+            builder.add(document)
+            texts += [node.text for node in document.nodes]
+            if len(texts) >= TEXTS_AT_ONCE:
+                arrays.append_texts(texts)
+                texts = []
+            docnos.add(document.docno)
+            for identifier in passage_ids_of(document):
+                passage_ids.add(identifier)
+            has_own_ids = has_own_ids or bool(document.passage_ids)
+        arrays.append_texts(texts)
         nodes = builder.nodes()
         if not len(nodes["passage_nodes"]):
             raise ValueError("a graph needs documents with passages, the corpus has none")
@@ -257,12 +239,3 @@ def build(
         "edges": {relation: counts[relation] for relation in relations},
         "unresolved": builder.unresolved,
     }
-
-
-def _batches(
-    documents: Iterable[StructuredDocument], verbose: bool
-) -> Iterator[list[StructuredDocument]]:
-    bar = pt.tqdm(documents, desc="reading documents", unit="doc", delay=1, disable=not verbose)
-    remaining = iter(bar)
-    while batch := [*islice(remaining, BATCH)]:
-        yield batch

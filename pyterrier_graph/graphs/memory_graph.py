@@ -35,7 +35,8 @@ class MemoryGraph(HeteroGraph):
         passage_ids: Sequence[str] | None = None,
     ) -> None:
         builder = GraphBuilder()
-        builder.add(documents)
+        for document in documents:
+            builder.add(document)
         if docnos is None:
             docnos = [document.docno for document in documents]
         if passage_ids is None:
