@@ -119,7 +119,7 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
             passages: The corpus: a document graph (its passages), an index of passages, or docnos in an index's order.
             retriever: Finds passages for queries: ``qid, query`` to ``qid, docno, score``. Without a retriever, there
                 are no ``'retrieved'`` edges.
-            k: Number of passages per query: those with the highest scores.
+            k: Number of passages per query: those that the retriever ranks first.
             qrels: Judgments ``qid, docno, label`` of passages, or of documents for all their passages. Labels above 0
                 become ``'relevant'`` edges. Judgments of unknown passages are ignored with a warning.
             workers: Number of processes that retrieve, or ``'ray'``: see :mod:`~pyterrier_graph.storage.shards`.
@@ -150,7 +150,7 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
                 }
                 shards = ShardWriter(folder.parent, len(topics), BATCH, inputs)
                 progress = {"workers": workers, "disable": not self.verbose}
-                retrieved = _retrieved(shards, topics, retriever, k, folder, progress)
+                retrieved = _retrieved(shards, topics, retriever % k, folder / DOCNOS, progress)
                 edges = {RETRIEVED: retrieved} | edges
             _write(folder, topics, edges, count)
             meta |= {"queries": len(topics), "passages": count, "k": k}
@@ -402,12 +402,11 @@ def _retrieved(
     shards: ShardWriter,
     topics: pd.DataFrame,
     retriever: pt.Transformer,
-    k: int,
-    folder: Path,
+    docnos_file: Path,
     progress: Mapping[str, Any],
 ) -> CSR:
-    """The k best passages of each query, retrieved for ``BATCH`` queries at a time."""
-    pipeline = (retriever % k).compile()
+    """The passages of each query, retrieved for ``BATCH`` queries at a time."""
+    pipeline = retriever.compile()
 
     def read(numbers: np.ndarray) -> pd.DataFrame:
         return topics.iloc[numbers].reset_index(drop=True)
@@ -415,9 +414,8 @@ def _retrieved(
     def edges_of(queries: pd.DataFrame) -> dict[str, np.ndarray]:
         results = check_frame(pipeline.transform(queries), pipeline, numbers=("score",))
         pt.validate.result_frame(results, extra_columns=["score"])
-        results = results.sort_values("score", ascending=False, kind="stable")
-        with Lookup(folder / DOCNOS) as docnos:
-            edges = _edges(queries["qid"], results.groupby("qid").head(k), docnos, "results")
+        with Lookup(docnos_file) as docnos:
+            edges = _edges(queries["qid"], results, docnos, "results")
         return {"lengths": edges.lengths, "indices": edges.indices, "scores": edges.data["scores"]}
 
     shards.compute(edges_of, read=read, desc="retrieving", unit="query", delay=1, **progress)
