@@ -378,7 +378,7 @@ def test_plain_documents_are_split(tmp_path):
         ([{"docno": "a", "text": "x"}, {"docno": "a", "text": "y"}], "'a' comes twice"),
         ([{"docno": "a", "text": float("nan")}], "document 'a': text cannot be read"),
         ([{"docno": "a\0", "text": "x"}], "NUL"),
-        (["docno"], "not of 'docno'"),
+        (["docno"], "a document must be a dictionary, got 'docno'"),
         (
             [StructuredDocument("a", (Node(SECTION, "", -1),), (Link("../up", 0, 0),))],
             "cannot be called '../up'",
