@@ -28,7 +28,7 @@ from pyterrier_graph.graphs.relations import (
     inverse_path,
     with_inverses,
 )
-from pyterrier_graph.html import HtmlCard, HtmlDisplay
+from pyterrier_graph.html import HtmlCard, HtmlDisplay, in_words
 from pyterrier_graph.storage.arrays import ids_of, numbers_of, some, write_ids
 
 if TYPE_CHECKING:
@@ -163,13 +163,13 @@ class HeteroGraph(HtmlDisplay, ABC):
         """
         if path == TITLES:
             return self._all_titles(nodes)
-        steps = path.split(STEP)
-        rows, reached = self.edges(steps[0]).select(nodes)
-        for relation in steps[1:]:
+        first, *others = path.split(STEP)
+        rows, reached = self.edges(first).select(nodes)
+        if not others:
+            return rows, reached
+        for relation in others:
             position, reached = self.edges(relation).select(reached)
             rows = rows[position]
-        if len(steps) == 1:
-            return rows, reached
         elsewhere = reached != nodes[rows]
         pairs = CSR.distinct(rows[elsewhere], reached[elsewhere], len(nodes))
         return pairs.row_index, pairs.indices
@@ -365,12 +365,13 @@ class HeteroGraph(HtmlDisplay, ABC):
         from ``<name>``: edge types ``<name>_i`` count only where there are none of ``<name>``. Self-loops and repeated
         edges are dropped.
         """
-        ends: dict[str, list[np.ndarray]] = {}
+        pairs: dict[str, list[np.ndarray]] = {}
         for j_type, name, i_type in data.edge_types:
-            edge_index = data[j_type, name, i_type].edge_index
-            pair = data[i_type].node[edge_index[1]], data[j_type].node[edge_index[0]]
-            ends.setdefault(name, []).append(np.stack([end.numpy() for end in pair]))  # (2, edges)
-        return GraphView(self, {name: np.concatenate(pairs, 1) for name, pairs in ends.items()})
+            source, target = data[j_type, name, i_type].edge_index
+            i, j = data[i_type].node[target], data[j_type].node[source]
+            pairs.setdefault(name, []).append(np.stack([i.numpy(), j.numpy()]))  # (2, edges)
+        edges = {name: np.concatenate(batches, axis=1) for name, batches in pairs.items()}
+        return GraphView(self, edges)
 
     def summary(self) -> dict[str, Any]:
         """Counts of documents, sections, passages, codes, edges per relation, and unresolved references."""
@@ -385,8 +386,6 @@ class HeteroGraph(HtmlDisplay, ABC):
         }
 
     def _view(self) -> HtmlCard:
-        from pyterrier_graph.html import in_words
-
         summary = self.summary()
         facts = {name: summary[name] for name in ("documents", "sections", "passages")}
         if summary["codes"]:
@@ -413,9 +412,8 @@ def check_relations(graph: HeteroGraph, relations: Iterable[str] | str) -> list[
         for relation in _steps(path):
             if relation not in graph.relations:
                 within = "" if relation == path else f" of the path {path!r}"
-                raise ValueError(
-                    f"the graph has no relation {relation!r}{within}; it has {', '.join(graph.relations)}"
-                )
+                names = ", ".join(graph.relations)
+                raise ValueError(f"the graph has no relation {relation!r}{within}; it has {names}")
     return paths
 
 
@@ -445,7 +443,6 @@ class GraphView(HeteroGraph):
         self.graph = graph
         self.vectors_folder = graph.vectors_folder
         self.code_names, self.unresolved = graph.code_names, graph.unresolved
-        self.docnos, self.passage_ids = graph.docnos, graph.passage_ids
         names = dict.fromkeys(name.removesuffix(INVERSE) for name in (*graph.relations, *edges))
         self.relations = with_inverses(names)
         self._edges: dict[str, CSR] = {}
@@ -457,6 +454,16 @@ class GraphView(HeteroGraph):
 
     def __repr__(self) -> str:
         return f"{self.graph!r}.with_relations(...)"
+
+    @property
+    def docnos(self) -> Any:
+        """Docnos of the graph."""
+        return self.graph.docnos
+
+    @property
+    def passage_ids(self) -> Any:
+        """Ids of passages of the graph."""
+        return self.graph.passage_ids
 
     @cached_property
     def _digest(self) -> str:
