@@ -133,6 +133,9 @@ class NotOwnFamily(Step):
     and any others. Columns out: the same; a column ``rank`` is counted again.
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Removes the documents of the family."""
         inp = check_frame(inp, self, numbers=("rank",), texts=("document",))
