@@ -22,14 +22,15 @@ from pyterrier_graph.documents.document import (
 )
 
 Record = Mapping[str, Any]
-Corpus = Iterable[Record | StructuredDocument] | pd.DataFrame
 STRUCTURE = ("nodes", "links", "references", "codes", "passage_ids")
 DocumentOf = Callable[[Record], Any]  # the docno of a passage's document
 Section = tuple[str, list[str]]  # title and paragraphs
 
 
 def structured_documents(
-    corpus_iter: Corpus, document: str | DocumentOf | None, passage_words: int
+    corpus_iter: Iterable[Record | StructuredDocument] | pd.DataFrame,
+    document: str | DocumentOf | None,
+    passage_words: int,
 ) -> Iterator[tuple[StructuredDocument, Any]]:
     """Documents of a corpus, as in :meth:`DocumentGraph.index`, each with the lines of its nodes or None."""
     if isinstance(corpus_iter, pd.DataFrame):

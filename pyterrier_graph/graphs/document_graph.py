@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+import pandas as pd
 import pyterrier as pt
 from npids.lookup import Lookup
 
 from pyterrier_graph.checks import WithSignature
-from pyterrier_graph.documents.records import Corpus, DocumentOf, structured_documents
+from pyterrier_graph.documents.document import StructuredDocument
+from pyterrier_graph.documents.records import DocumentOf, structured_documents
 from pyterrier_graph.graphs.builder import CODES, PASSAGES, build
 from pyterrier_graph.graphs.context import Kind, records
 from pyterrier_graph.graphs.corpus_graph import corpus_graph
@@ -64,7 +66,7 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
 
     def index(
         self,
-        corpus_iter: Corpus,
+        corpus_iter: Iterable[Mapping[str, Any] | StructuredDocument] | pd.DataFrame,
         *,
         document: str | DocumentOf | None = None,
         passage_words: int = 120,

@@ -178,7 +178,7 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
                 text, or an interrupted run used another encoder.
         """
         self._check_type(edge_type)
-        if self.features_folder(edge_type).is_dir():
+        if self._features_folder(edge_type).is_dir():
             raise FileExistsError(f"{self!r} has features of {edge_type!r} edges already")
         if not self.num_edges[edge_type]:
             raise ValueError(f"{self!r} has no {edge_type!r} edges")
@@ -212,7 +212,7 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
         }
         meta = {"type": "edge_features", "format": "float16", "dimension": dimension}
         progress: dict[str, Any] = {"desc": "edge features", "unit": "edge", "delay": 1}
-        with atomic_folder(self.features_folder(edge_type), meta) as folder:
+        with atomic_folder(self._features_folder(edge_type), meta) as folder:
             shards = ShardWriter(folder.parent, total, BATCH, inputs)
             shards.compute(work, disable=not self.verbose, **progress)
             shards.concatenate(folder, [name])
@@ -221,7 +221,7 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
         """A digest of queries, passages, edges, scores, edge features, and the mask; those of files are stored."""
         features = {}
         for edge_type in self.edge_types:
-            folder = self.features_folder(edge_type)
+            folder = self._features_folder(edge_type)
             if folder.is_dir():
                 features[edge_type] = content_sha256(read_meta(folder))
         digest = sha256(json.dumps([content_sha256(self.meta), features]).encode())
@@ -322,7 +322,7 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
     def edge_features(self, edge_type: str = RETRIEVED) -> np.ndarray:
         """Vectors of edges, by number: shape (edges, d), float16, memory-mapped; KeyError if there are none."""
         self._check_type(edge_type)
-        folder = self.features_folder(edge_type)
+        folder = self._features_folder(edge_type)
         if not folder.is_dir():
             raise KeyError(
                 f"{self!r} has no features of {edge_type!r} edges: add_edge_features makes them"
@@ -330,7 +330,7 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
         dimension = read_meta(folder)["dimension"]
         return read_array(folder, FEATURES).reshape(-1, dimension)
 
-    def features_folder(self, edge_type: str) -> Path:
+    def _features_folder(self, edge_type: str) -> Path:
         """The folder of the features of edges, an artifact inside the graph."""
         return self.path / f"{edge_type}.{FEATURES}"
 
