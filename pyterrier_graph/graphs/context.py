@@ -21,7 +21,6 @@ Kind = Literal["passages", "documents"]
 
 BLOCK = 1024  # passages or documents whose texts are read together
 MOST = 100  # texts per record and relation
-COMPARED = 256  # passages of a query graph that are looked up before the first record
 
 
 def check_graphs(
@@ -61,20 +60,7 @@ def records(
             raise ValueError("context= is for passages: it cannot be added to documents")
         return _documents(graph)
     check_graphs(relations, graph, query_graph)
-    if query_graph is not None and any(name in QUERY_RELATIONS for name in relations):
-        _check_passages(graph, query_graph)
     return _passages(graph, relations, query_graph, fields)
-
-
-def _check_passages(graph: HeteroGraph, query_graph: QueryPassageGraph) -> None:
-    """Raises ValueError if the passages of a query graph are not in the document graph."""
-    numbers = np.arange(0, query_graph.num_passages, max(1, query_graph.num_passages // COMPARED))
-    docnos = query_graph.docnos_of(numbers)
-    missing = np.flatnonzero(graph.find(docnos) < 0)
-    if len(missing):
-        raise ValueError(
-            f"{query_graph!r} was built for other passages: {docnos[missing[0]]!r} is not in {graph!r}"
-        )
 
 
 def _documents(graph: HeteroGraph) -> Iterator[dict[str, str]]:

@@ -215,7 +215,7 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
             fields: Whether the context of each relation becomes a field of its own.
 
         Raises:
-            ValueError: If a relation is not in the graphs, needs a query graph, or the query graph has other passages.
+            ValueError: If a relation is not in the graphs, or needs a query graph.
         """
         rows = records(self, kind, context, query_graph, fields)
         total = len(self.passage_nodes) if kind == "passages" else len(self)
