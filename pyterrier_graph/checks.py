@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
 
 TERRIER_QUERY = "applypipeline:"  # the start of queries that RM3, Bo1 and SDM write
@@ -197,3 +198,10 @@ def progress(steps: Any, queries: int, unit: str, *, verbose: bool, desc: str = 
     return pt.tqdm(
         steps, desc=desc, unit=unit, delay=1, leave=None, disable=not verbose or queries < 2
     )
+
+
+def positions(groups: "np.ndarray") -> "np.ndarray":
+    """Position of each row in its group; the numbers of groups ascend."""
+    import numpy as np
+
+    return np.arange(len(groups)) - np.searchsorted(groups, groups)
