@@ -69,35 +69,30 @@ def normalized(states: TokenStates, *, linear: bool = False) -> TokenStates:
     return states.with_values(states.values / lengths.clamp(min=1e-12))
 
 
-def best_of_neighbors(maxima: Tensor, targets: Tensor, neighbors: Tensor, count: int) -> Tensor:
-    """The best match among the neighbors of each target, shape (targets, query tokens); minus infinity without any.
-
-    Edge e leads from ``targets[e]`` to row ``neighbors[e]`` of ``maxima``: :func:`token_maxima`, (nodes, query tokens).
-    """
-    query_tokens = maxima.shape[1]
-    best = maxima.new_full((count, query_tokens), -torch.inf)
-    rows = targets[:, None].expand(-1, query_tokens)
-    return best.scatter_reduce(0, rows, maxima[neighbors], "amax")
-
-
 def neighbor_maxima(
     maxima: Tensor, lengths: Tensor, edges: Sequence[tuple[Tensor, Tensor]], count: int
 ) -> Tensor:
     """Per target and relation the best match among its neighbors, shape (targets, relations, query tokens).
 
-    A neighbor without tokens, such as a section without a title, does not match, instead of matching with 0.
-    ``lengths`` are numbers of tokens of the nodes of ``maxima``, ``edges`` the edges of each relation, as in
-    :func:`best_of_neighbors`.
+    It is minus infinity without any. A neighbor without tokens, such as a section without a title, does not match,
+    instead of matching with 0.
+
+    Args:
+        maxima: :func:`token_maxima` of some nodes, shape (nodes, query tokens).
+        lengths: Numbers of tokens of these nodes, shape (nodes,).
+        edges: For each relation, targets and rows of their neighbors in ``maxima``, shape (edges,) each.
+        count: Number of targets.
     """
-    maxima = maxima.masked_fill(lengths[:, None] == 0, -torch.inf)
-    if not edges:
-        return maxima.new_empty(count, 0, maxima.shape[1])
-    # number each pair of a target and a relation
-    targets = [target * len(edges) + number for number, (target, _) in enumerate(edges)]
-    neighbors = [neighbor for _, neighbor in edges]
-    pairs = torch.cat(targets), torch.cat(neighbors)
-    best = best_of_neighbors(maxima, *pairs, count * len(edges))
-    return best.view(count, len(edges), maxima.shape[1])
+    query_tokens = maxima.shape[1]
+    best = maxima.new_full((count * len(edges), query_tokens), -torch.inf)
+    matches = maxima.masked_fill(lengths[:, None] == 0, -torch.inf)
+    if edges:
+        # number each pair of a target and a relation
+        pairs = [target * len(edges) + number for number, (target, _) in enumerate(edges)]
+        neighbors = torch.cat([neighbor for _, neighbor in edges])
+        rows = torch.cat(pairs)[:, None].expand(-1, query_tokens)
+        best = best.scatter_reduce(0, rows, matches[neighbors], "amax")
+    return best.view(count, len(edges), query_tokens)
 
 
 def graph_maxima(own: Tensor, context: Tensor, weights: Tensor) -> Tensor:

@@ -104,7 +104,7 @@ class ContextualIndex(HtmlDisplay, WithSignature):
         return int(self.files.payload(False, False)[0]["doc_count"])
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_codes"}
+        return {name: value for name, value in vars(self).items() if name != "codes"}
 
     def _view(self) -> HtmlCard:
         sizes = {
@@ -120,7 +120,7 @@ class ContextualIndex(HtmlDisplay, WithSignature):
         return self.files.flex
 
     @cached_property
-    def _codes(self) -> Any:
+    def codes(self) -> Any:
         """Finds candidates in a large index; None in a small one."""
         if not (self.path / CODES).is_file():
             return None
@@ -169,19 +169,6 @@ class ContextualIndex(HtmlDisplay, WithSignature):
         }
         return pd.DataFrame([row])
 
-    def search(
-        self,
-        queries: np.ndarray,
-        num_results: int,
-        *,
-        exact: bool = False,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Scores and numbers of the best passages for vectors of queries, shape (queries, results) each."""
-        vectors, _ = self.files.payload(return_docnos=False)
-        if exact or self._codes is None:
-            return nearest(queries, vectors, num_results)
-        return best_of_candidates(queries, vectors, self._codes, num_results)
-
 
 class ContextualRetriever(WithSignature, pt.Transformer):
     """The retriever of a :class:`ContextualIndex`.
@@ -219,8 +206,7 @@ class ContextualRetriever(WithSignature, pt.Transformer):
         """Finds passages."""
         topics = check_frame(inp, self, texts=("query",))
         pt.validate.query_frame(topics, extra_columns=["query"], context=self)
-        vectors = self._vectors(topics)
-        scores, passages = self.index.search(vectors, self.num_results, exact=self.exact)
+        scores, passages = self._nearest(self._vectors(topics))  # (queries, results) each
         lookup, _ = self.index.files.payload(return_dvecs=False)
         docnos = ids_of(lookup, passages.ravel())
         columns = {"docno": pd.array(docnos, dtype="str"), "score": scores.ravel()}
@@ -235,6 +221,14 @@ class ContextualRetriever(WithSignature, pt.Transformer):
         other = copy.copy(self)
         other.num_results = min(k, self.num_results)
         return other
+
+    def _nearest(self, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Scores and numbers of the best passages for vectors of queries, shape (queries, results) each."""
+        vectors, _ = self.index.files.payload(return_docnos=False)
+        codes = None if self.exact else self.index.codes
+        if codes is None:
+            return nearest(queries, vectors, self.num_results)
+        return best_of_candidates(queries, vectors, codes, self.num_results)
 
     def _vectors(self, topics: pd.DataFrame) -> np.ndarray:
         """Vectors of queries, shape (queries, d)."""
