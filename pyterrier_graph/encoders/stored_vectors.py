@@ -116,8 +116,11 @@ def base_vectors(
     It is written into a folder with those of other graphs and encoders, unless it is there already. A call that was
     killed continues when it is repeated. With ``titles``, the titles above a passage precede its text.
     """
-    identity: dict[str, Any] = {"encoder": encoder_name(encoder), "graph": graph.fingerprint()}
-    identity |= {"titles": True} if titles else {}
+    identity = {
+        "encoder": encoder_name(encoder),
+        "graph": graph.fingerprint(),
+        "titles": titles,
+    }
     path = folder / f"passages-{json_sha256(identity)[:16]}.flex"
     nodes = graph.passage_nodes
     if not len(nodes):
@@ -132,7 +135,7 @@ def base_vectors(
         about,
         texts,
         without_bars(encoder).encode_docs,
-        desc=f"encoding passages{' with titles' * titles}",
+        desc="encoding passages",
         workers=workers,
         verbose=verbose,
         write_more=lambda files: graph.write_passage_ids(files / DOCNOS),
