@@ -18,7 +18,7 @@ from test_fuzz import is_allowed
 from tiny import cross_encoder
 
 import pyterrier_graph as ptg
-from pyterrier_graph.documents.document import StructuredDocument
+from pyterrier_graph.documents.records import read_record
 from pyterrier_graph.encoders.checkpoints import loading
 from pyterrier_graph.graphs.passages import Fold, Passages
 from pyterrier_graph.pair.dual_encoder import DualEncoder
@@ -90,7 +90,7 @@ def test_pickled_weights_are_refused(tmp_path: Path) -> None:
 )
 def test_records_with_other_types(record: Any, message: str) -> None:
     with pytest.raises(ValueError, match=f"(?s){message}"):
-        StructuredDocument.from_record(record)
+        read_record(record)
 
 
 # --- frames
