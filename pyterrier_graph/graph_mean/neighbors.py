@@ -195,8 +195,8 @@ class NeighborSampler:
         ends = np.cumsum([len(numbers) for numbers in lists])
         batch[source_type].x = torch.as_tensor(vectors_of(sources))
         batch[source_type].n_id = torch.from_numpy(sources)
-        index = np.split(index, ends[:-1])
-        for (name, row), source in zip(rows.items(), index, strict=True):
+        by_relation = np.split(index, ends[:-1])
+        for (name, row), source in zip(rows.items(), by_relation, strict=True):
             edges = batch[source_type, name, target_type]
             edge_index = np.stack([source, row.row_index])  # (2, edges)
             edges.edge_index = torch.from_numpy(edge_index)
