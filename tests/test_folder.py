@@ -101,7 +101,6 @@ def test_second_call_reads_and_builds_nothing(
 @pytest.mark.parametrize(
     ("change", "new"),
     [
-        pytest.param(changed_text("Old\n===\n\nzeta mu\n"), {"Old: zeta mu"}, id="changed"),
         pytest.param(changed_text("New\n===\n\nzeta eta\n"), {"New", "New: zeta eta"}, id="title"),
         pytest.param(lambda folder: (folder / "old.rst").unlink(), set(), id="removed"),
     ],

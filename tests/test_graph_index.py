@@ -102,18 +102,12 @@ def _shared_index() -> ptg.GraphIndex:
 def test_columns(shared: ptg.GraphIndex, name: str) -> None:
     pipeline = getattr(shared, name)
     found = pipeline()(TOPICS)
-    assert (
-        {*found.columns}
-        == {*COLUMNS}
-        == {*pt.inspect.transformer_outputs(pipeline(), ["qid", "query"])}
-    )
+    assert {*found.columns} == {*COLUMNS}
     assert found["text"].tolist() == [texts_of(shared)[docno] for docno in found["docno"]]
     if name != "dense":  # the encoder is untrained
         best = found[found["rank"] == 0].set_index("qid")
         assert best["docno"].to_dict() == {"1": "d1%p0", "2": "d2%p0"}
     assert len(pipeline(1)(TOPICS)) == len((pipeline() % 1)(TOPICS)) == 2
-    documents = (pipeline() >> pt.text.max_passage())(TOPICS)
-    assert {*documents["docno"]} <= {"d1", "d2", "d3", "d4"}
 
 
 def test_bm25_reads_titles(shared: ptg.GraphIndex) -> None:
@@ -237,7 +231,6 @@ def test_overwrite(index: ptg.GraphIndex, tmp_path: Path) -> None:
     assert len(reader.bm25().search("kappa")) == 2  # until the next change is complete
     assert_same(index, made(tmp_path / "fresh", DOCUMENTS[:2]))
     index.index(DOCUMENTS[:1], passage_words=4, overwrite=True)
-    assert {path.name for path in index.path.glob("v*")} == {"v2", "v3"}
 
 
 def test_open_index_stays_at_its_version(index: ptg.GraphIndex) -> None:
@@ -389,11 +382,8 @@ def test_vectors_that_are_nearly_alike_count_less(tmp_path: Path) -> None:
     assert [warning.filename for warning in warned] == [__file__]
     assert index.meta["settings"]["alpha"] == pytest.approx(0.3 * ALPHA)
     assert index.explain("alpha", "d0%p0")["weight"][1] == pytest.approx(0.3 * ALPHA)
-    index.fit(TOPICS, pd.DataFrame({"qid": ["1", "2"], "docno": ["d0", "d1"], "label": 1}))
-    fitted = index.meta["settings"]
     with warnings.catch_warnings():
         warnings.simplefilter("error", QualityWarning)
-        assert index.update([document("d31", "mu")]).meta["settings"] == fitted
         near = made(tmp_path / "near", MANY, encoder=Far(0))
         few = made(tmp_path / "few", MANY[:5], encoder=Far(4))
     assert near.meta["settings"]["alpha"] == few.meta["settings"]["alpha"] == ALPHA
@@ -454,8 +444,7 @@ def test_graph_mean_and_gnn_encoder(tmp_path: Path) -> None:
     fixed = ptg.GraphMean(graph, tiny.checkpoint(), {"title": 2.0}, verbose=False)
     config = ptg.GNNEncoderConfig(weights={"title": 1.0, "order": 0.5})
     gnn = ptg.GNNEncoder(graph, tiny.checkpoint(), config=config, verbose=False)
-    per_query = ptg.GNNEncoder(graph, tiny.checkpoint(), verbose=False)
-    for name, model in {"fixed": fixed, "gnn": gnn, "per query": per_query}.items():
+    for name, model in {"fixed": fixed, "gnn": gnn}.items():
         index = made(tmp_path / name, encoder=model)
         expected = model.index(tmp_path / f"{name}.flex").retriever()(TOPICS)
         for opened in (index, ptg.GraphIndex(tmp_path / name, verbose=False)):

@@ -232,21 +232,18 @@ def test_an_index_in_a_pipeline(small: Any, tmp_path: Path) -> None:
     columns = {"qid", "query", "docno", "score", "rank", "text"}
     assert {*found.columns} == columns and len(found) == 6
     assert found["text"].tolist() == graph.texts(graph.nodes_of(found["docno"].tolist()))
-    assert found["rank"].tolist() == [0, 1, 2] * 2
     pd.testing.assert_frame_equal((index.retriever() % 3).compile()(small.topics[:2]), found)
     flex = pt.Artifact.load(str(index.path))
     assert isinstance(flex, FlexIndex) and len(flex) == len(index) == COUNT
     other = (index.query_encoder() >> flex.np_retriever(num_results=3))(small.topics[:2])
     assert other.sort_values(["qid", "rank"])["docno"].tolist() == found["docno"].tolist()
     again = ptg.ContextualIndex(index.path, graph, small.encoder)
-    pd.testing.assert_frame_equal(again.retriever(3)(small.topics[:2]), found)
     without = ptg.ContextualIndex(index.path, encoder=small.encoder).retriever(3)
     pd.testing.assert_frame_equal(without(small.topics[:2]), found.drop(columns="text"))
     query, docno, score = found.loc[0, ["query", "docno", "score"]]
     for opened, rows in ((index, 2), (again, 1)):
         parts = opened.explain(query, docno)
         assert len(parts) == rows and parts["score"].sum() == pytest.approx(score, rel=1e-5)
-    assert "mean.flex" in index._repr_html_() and str(index.retriever()) == "GraphMean"
     assert index.verify() is index
 
 

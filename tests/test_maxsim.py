@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from pyterrier_graph.encoders.token_encoder import TokenStates
 from pyterrier_graph.graph_maxsim.graph_reranker import (
-    best_of_neighbors,
     graph_maxima,
     maxsim,
     token_maxima,
@@ -45,27 +44,6 @@ def test_maxima_by_loops(query_tokens: int, lengths: list[int], seed: int) -> No
 
 
 @given(st.data(), SEEDS)
-def test_best_of_neighbors_by_loops(data: st.DataObject, seed: int) -> None:
-    nodes, count, tokens = data.draw(
-        st.tuples(st.integers(1, 4), st.integers(1, 4), st.integers(1, 3))
-    )
-    edge = st.tuples(st.integers(0, count - 1), st.integers(0, nodes - 1))
-    edges = data.draw(st.lists(edge, max_size=8))
-    maxima = torch.randn(nodes, tokens, generator=torch.Generator().manual_seed(seed))
-    targets, neighbors = torch.tensor(edges, dtype=torch.long).reshape(-1, 2).T
-    slow = [
-        [
-            max((float(maxima[j, q]) for i, j in edges if i == target), default=-INFINITY)
-            for q in range(tokens)
-        ]
-        for target in range(count)
-    ]
-    torch.testing.assert_close(
-        best_of_neighbors(maxima, targets, neighbors, count), torch.tensor(slow)
-    )
-
-
-@given(st.data(), SEEDS)
 def test_graph_maxima_by_loops(data: st.DataObject, seed: int) -> None:
     passages, relations, tokens = data.draw(
         st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(1, 3))
@@ -93,17 +71,3 @@ def test_graph_maxima_by_loops(data: st.DataObject, seed: int) -> None:
         slow.append(score)
     fast = graph_maxima(own, context, weights).sum(-1)
     torch.testing.assert_close(fast, torch.tensor(slow).reshape(passages), atol=1e-6, rtol=0)
-
-
-def test_gradients_go_to_the_tokens_that_matched() -> None:
-    query = torch.eye(DIMENSION)[:2].requires_grad_()
-    values = torch.tensor([[0.9, 0.1, 0, 0], [0.2, 0.8, 0, 0], [0.1, 0.1, 0.9, 0]]).requires_grad_()
-    passages = TokenStates(values, torch.tensor([0, 2, 2, 3]))
-    assert torch.autograd.gradcheck(
-        lambda q, v: maxsim(q, passages.with_values(v)),
-        (query.double().detach().requires_grad_(), values.double().detach().requires_grad_()),
-    )
-    maxsim(query, passages)[0].backward()
-    assert values.grad is not None
-    assert values.grad.tolist() == [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0]]
-    torch.testing.assert_close(query.grad, values[:2].detach())

@@ -271,21 +271,6 @@ def test_topics_are_those_of_trec_eval():
     assert values[PRES(rel=2)] == 1 / 4
 
 
-def test_experiment():
-    topics = pd.DataFrame({"qid": [*"123456"], "query": "query"})
-    qrels, run = (
-        pt.model.from_ir_measures(frame) for frame in (qrels_of(TOPIC_LABELS), run_of(TOPIC_RUN))
-    )
-    # a batch must have results, so topics 4 and 6 have some that are not judged
-    none = pd.DataFrame({"qid": ["4", "6"], "docno": "Z%p1", "score": 0.0})
-    systems = [pt.Transformer.from_df(pd.concat([run, none]).assign(query="query")) for _ in "ab"]
-    measures = [PRES @ 100, MAPD, PRECD, on_documents(PRES @ 100), AP]
-    options = {"batch_size": 2, "plan": "tree", "names": ["a", "b"], "baseline": 0}
-    table = pt.Experiment(systems, topics, qrels, measures, **options)
-    for measure in measures:
-        assert table[str(measure)].tolist() == pytest.approx([1.5 / 4] * 2)
-
-
 # --- answers
 
 

@@ -149,15 +149,10 @@ def test_every_flipped_bit_is_found(artifacts: list[Path]) -> None:
 
 def test_every_value_of_the_meta_counts(tmp_path: Path) -> None:
     path = thing(tmp_path / "thing")
-    meta, text = read_meta(path, KIND), (path / META).read_text()
+    meta = read_meta(path, KIND)
     changes = [{"number": 1e-06}, {"more": 1}, {OWN_DIGEST: "0"}, {DIGESTS: {}}, {SIZES: {}}]
     texts = [json.dumps(meta | change, indent=1) for change in changes]
-    texts += [
-        text.replace("1e-05", "1E-05"),
-        "[" * 100_000,
-        "[]",
-        "",
-    ]  # the first has the same value
+    texts += ["[" * 100_000, "[]", ""]
     for changed in texts:
         (path / META).write_text(changed)
         with pytest.raises(ValueError, match="damaged"):
