@@ -138,7 +138,8 @@ def _shortcuts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
         folder = request.getfixturevalue("short_encoder") / "model"
         monkeypatch.setattr("pyterrier_graph.encoders.names.packaged", lambda: folder)
-        monkeypatch.setattr("transformers.TrainingArguments.__post_init__", shortcuts.few_steps)
+        if request.path.name in DIVIDED:
+            monkeypatch.setattr("transformers.TrainingArguments.__post_init__", shortcuts.few_steps)
         monkeypatch.setattr(
             "pyterrier_graph.datasets.numpydoc.build_corpus", shortcuts.stored_corpus
         )

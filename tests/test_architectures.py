@@ -50,6 +50,7 @@ PARTS = {
     "right to left": "البحث",
     "Thai": "เอกสาร",
 }  # which BM25 finds
+pytestmark = pytest.mark.slow
 architectures = pytest.mark.parametrize("name", ARCHITECTURES)
 
 

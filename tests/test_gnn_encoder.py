@@ -610,6 +610,7 @@ def train_as(rank: int, folder: Path) -> None:
 
 
 @forks
+@pytest.mark.slow
 def test_two_processes_end_with_the_same_weights(small: Any, tmp_path: Path) -> None:
     STATE["small"] = small
     in_two_processes(train_as, tmp_path)

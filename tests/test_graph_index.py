@@ -200,7 +200,7 @@ changes = st.dictionaries(
 @settings(
     max_examples=2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(st.lists(changes, min_size=1, max_size=3))
+@given(st.lists(changes, min_size=1, max_size=2))
 @example([{"d1": "alpha"}, {"d1": None}])  # frequencies of words of rows that are gone
 def test_any_changes_end_like_a_fresh_index(
     tmp_path_factory: pytest.TempPathFactory, steps: list[Any]

@@ -128,7 +128,7 @@ def test_the_encoder_learns_but_for_frozen_layers(frozen: int, tmp_path: Path) -
     training = {
         "encoder_learning_rate": 1e-3,
         "frozen_encoder_layers": frozen,
-        "epochs": 3,
+        "epochs": 1,
         "learning_rate": 0.02,
     }
     before = tiny.weights(encoder.network)

@@ -104,7 +104,7 @@ def check(
             sampler.sample()
         return 0
     drawn: set[tuple[str, str, str]] = set()
-    for _ in range(30):
+    for _ in range(10):
         try:
             triples = named(graph, sampler, sampler.sample())
         except ValueError:  # twenty attempts may all miss a small pool

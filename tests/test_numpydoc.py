@@ -398,6 +398,7 @@ def test_document_of_a_docstring(toy: DocstringCorpus) -> None:
 # queries
 
 
+@pytest.mark.slow
 def test_no_document_has_a_query_in_it(numpy_corpus: DocstringCorpus) -> None:
     def normal(text: str) -> str:
         return " ".join(text.lower().split()).rstrip(".")
@@ -451,6 +452,7 @@ def test_split_depends_on_the_name_alone() -> None:
     assert {split: round(count / 5000, 1) for split, count in shares.items()} == numpydoc.SPLITS
 
 
+@pytest.mark.slow
 def test_qrels_grade_the_passages_of_the_relevant_documents(numpy_corpus: DocstringCorpus) -> None:
     test = dataset("numpy/test")
     qrels = test.qrels_dict()
@@ -475,6 +477,7 @@ def test_qrels_grade_the_passages_of_the_relevant_documents(numpy_corpus: Docstr
 # ir_datasets and PyTerrier
 
 
+@pytest.mark.slow
 def test_documents_can_be_sliced_and_looked_up(numpy_corpus: DocstringCorpus) -> None:
     docs = dataset("numpy/see-also/dev")
     names = [*numpy_corpus.documents]
@@ -503,6 +506,7 @@ def test_documents_can_be_sliced_and_looked_up(numpy_corpus: DocstringCorpus) ->
     ),
     reason="pyterrier_graph is not installed, so it has no entry points",
 )
+@pytest.mark.slow
 def test_found_without_an_explicit_import(tmp_path: Path) -> None:
     code = """
 import sys

@@ -196,6 +196,7 @@ def train_as(rank: int, folder: Path) -> None:
 
 
 @forks
+@pytest.mark.slow
 def test_two_processes_compute_what_one_does_with_the_doubled_batch(tmp_path: Path) -> None:
     in_two_processes(train_as, tmp_path)
     alone = dual_encoder()
