@@ -78,18 +78,22 @@ def check_frame(
         raise ValueError(f"{context}: two columns are named {repeated!r}")
     if frame.index.name in frame.columns or not frame.index.is_unique:
         frame = frame.reset_index(drop=True)
-    names = [name for name in ("qid", "docno", "query", *texts) if name in frame.columns]
-    columns = {name: _plain(frame[name]) for name in names}
+    names = [name for name in ("qid", "docno", "query", *texts, *numbers) if name in frame.columns]
+    before = {name: frame[name] for name in names}
+    columns = {name: _plain(column) for name, column in before.items()}
     try:
         for name in names:
-            if name != "query" or name in texts:
+            if name in numbers:
+                columns[name] = _numbers(columns[name])
+            elif name != "query" or name in texts:
                 columns[name] = _strings(columns[name])
-        columns |= {name: _numbers(frame[name]) for name in numbers if name in frame.columns}
         if "qid" in columns and "query" in columns:
             _check_queries(columns["qid"], columns["query"])
     except ValueError as error:
         raise ValueError(f"{context}: {error}") from None
-    return frame.assign(**columns)
+    return frame.assign(
+        **{name: columns[name] for name in names if columns[name] is not before[name]}
+    )
 
 
 def _plain(column: "pd.Series") -> "pd.Series":

@@ -21,6 +21,7 @@ from pyterrier_graph.configuration import checked_weights
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph, check_relations
 from pyterrier_graph.graphs.judgments import documents_of
 from pyterrier_graph.graphs.relations import DOCUMENT, inverse_path
+from pyterrier_graph.search.scores import above_lowest, ranked
 from pyterrier_graph.training.grid_search import Numbers, Tuning, coordinate_search
 from pyterrier_graph.training.validation import JudgedRun, Validation, tuning_set
 
@@ -83,13 +84,12 @@ class DocumentEvidence(WithSignature, pt.Estimator):
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Adds the evidence of documents and neighbors to the scores."""
         inp = self._checked(inp)
-        scores = inp["score"] + self.contributions(inp).sum(axis=1)
-        inp = inp.drop(columns=["score", "rank"], errors="ignore")
-        return pt.model.add_ranks(inp.assign(score=scores))
+        added = self.contributions(inp).to_numpy().sum(axis=1)
+        return ranked(inp.assign(score=inp["score"] + added))
 
     def contributions(self, run: pd.DataFrame) -> pd.DataFrame:
         """What each kind of evidence adds to the score of each row: a column ``document``, and one per relation."""
-        return self.evidence(run) * pd.Series(self.weights, dtype=float)
+        return self.evidence(run) * [*self.weights.values()]
 
     def _checked(self, run: pd.DataFrame) -> pd.DataFrame:
         run = check_frame(run, self, numbers=("score",))
@@ -143,13 +143,6 @@ class DocumentEvidence(WithSignature, pt.Estimator):
         self.weight = weights.pop(DOCUMENT)
         self.relations = weights
         return self
-
-
-def above_lowest(scores: np.ndarray, query: np.ndarray) -> np.ndarray:
-    """How much each score is above the lowest one of its query, shape (results,)."""
-    lowest = np.full(query.max(initial=-1) + 1, np.inf)
-    np.minimum.at(lowest, query, scores)
-    return scores - lowest[query]
 
 
 def _best(scores: np.ndarray, query: np.ndarray, document: np.ndarray) -> np.ndarray:

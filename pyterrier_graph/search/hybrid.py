@@ -20,7 +20,7 @@ import pyterrier as pt
 from pyterrier_graph.checks import WithSignature, check_frame, check_training
 from pyterrier_graph.documents.document import split_passage_id
 from pyterrier_graph.html import pipeline_name
-from pyterrier_graph.search.document_evidence import above_lowest
+from pyterrier_graph.search.scores import normalized_scores, ranked
 from pyterrier_graph.training.grid_search import Numbers, Tuning, coordinate_search
 from pyterrier_graph.training.validation import JudgedRun, Validation, tuning_set
 
@@ -119,14 +119,16 @@ class Hybrid(WithSignature, pt.Estimator):
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Finds documents."""
-        run = self.contributions(inp).drop(columns=SIDES)
+        run = self.combine(inp)
+        scores = weighted(run, self.alpha).sum(axis=1)
+        run = ranked(run.drop(columns=SIDES).assign(score=scores))
         return run[run["rank"] < self.num_results].reset_index(drop=True)
 
     def contributions(self, topics: pd.DataFrame) -> pd.DataFrame:
         """All results of both pipelines, with columns ``lexical`` and ``dense`` that add up to the score."""
         run = self.combine(topics)
-        parts = weighted(run, self.alpha)
-        return ranked(run.assign(lexical=parts[:, 0], dense=parts[:, 1], score=parts.sum(axis=1)))
+        lexical, dense = weighted(run, self.alpha).T
+        return ranked(run.assign(lexical=lexical, dense=dense, score=lexical + dense))
 
     def combine(self, topics: pd.DataFrame) -> pd.DataFrame:
         """Each result of the pipelines once, with its normalized scores in columns ``lexical`` and ``dense``.
@@ -135,27 +137,36 @@ class Hybrid(WithSignature, pt.Estimator):
         """
         topics = check_frame(topics, self, texts=("query",))
         pt.validate.query_frame(topics, extra_columns=["query"], context=self)
-        topics = topics.astype({"qid": "str"}).drop_duplicates("qid")
-        runs = [self._run(side, topics) for side in SIDES]
+        topics = topics.assign(qid=topics["qid"].astype("str")).drop_duplicates("qid")
+        runs = [self._run(pipeline, topics) for pipeline in self.pipelines]
         _check_same_units(runs)
-        pairs = pd.concat(runs, ignore_index=True).groupby(["qid", "docno"], sort=False)
-        run = pairs.first().reset_index()
-        about = topics.set_index("qid").drop(columns=[*REPLACED, *run.columns], errors="ignore")
-        return run.join(about, on="qid")
+        # a row per result of a pipeline; what both have retrieved is one result
+        rows = pd.concat(runs, ignore_index=True)
+        qid, docno = rows["qid"].astype("str"), rows["docno"]
+        result, pairs = pd.factorize(qid.factorize()[0] * len(rows) + docno.factorize()[0])
+        first = np.unique(result, return_index=True)[1]
+        columns = {"qid": qid.array.take(first), "docno": docno.array.take(first)}
+        replaced = {*columns, *REPLACED, *(name for name in topics if name.startswith("query"))}
+        if added := [name for name in rows if name not in replaced]:
+            columns |= dict(rows[added].groupby(result).first())
+        scores = np.full((len(SIDES), len(pairs)), np.nan)
+        side = np.repeat(np.arange(len(SIDES)), [*map(len, runs)])
+        scores[side, result] = rows["score"]
+        columns |= dict(zip(SIDES, scores, strict=True))
+        topic = pd.Index(topics["qid"]).get_indexer(columns["qid"])
+        about = [name for name in topics if name not in {*columns, *REPLACED}]
+        columns |= {name: topics[name].array.take(topic, allow_fill=True) for name in about}
+        return pd.DataFrame(columns)
 
-    def _run(self, side: str, topics: pd.DataFrame) -> pd.DataFrame:
-        """The best results of a pipeline, with their normalized scores in the column ``side``."""
-        pipeline = getattr(self, side)
+    def _run(self, pipeline: pt.Transformer, topics: pd.DataFrame) -> pd.DataFrame:
+        """The best results of a pipeline, each once, with normalized scores."""
         run = check_frame(pipeline.transform(topics), pipeline, numbers=("score",))
         pt.validate.result_frame(run, extra_columns=["score"], context=self)
-        run = run.assign(qid=run["qid"].astype("str"))
         if len(run) > self.depth:
             run = ranked(run)
             run = run[run["rank"] < self.depth]
-        queries = [name for name in topics if name.startswith("query")]
-        return run.drop(columns=[*REPLACED, *queries], errors="ignore").assign(
-            **{side: normalized_scores(run)}
-        )
+        query = run["qid"].factorize()[0]
+        return run.assign(score=normalized_scores(run["score"].to_numpy(float), query))
 
     def fuse_rank_cutoff(self, k: int) -> Self:
         """Returns no more documents than are used; the combination stays the same."""
@@ -226,25 +237,6 @@ class Hybrid(WithSignature, pt.Estimator):
         )
 
 
-def ranked(run: pd.DataFrame) -> pd.DataFrame:
-    """A run sorted by score within each query, with new ranks; equal scores and queries keep their order."""
-    query = run["qid"].factorize()[0]
-    order = np.lexsort((-run["score"].to_numpy(float), query))
-    query = query[order]
-    rank = np.arange(len(run)) - np.searchsorted(query, query)
-    return run.iloc[order].assign(rank=rank).reset_index(drop=True)
-
-
-def normalized_scores(run: pd.DataFrame) -> np.ndarray:
-    """Z-scores above the lowest score of each query, shape (results,); 1 where all scores of a query are equal."""
-    query = run["qid"].factorize()[0]
-    above = above_lowest(run["score"].to_numpy(float), query)
-    results = np.bincount(query)
-    mean = np.bincount(query, above) / results
-    spread = np.sqrt(np.bincount(query, (above - mean[query]) ** 2) / results)[query]
-    return np.divide(above, spread, out=np.ones_like(above), where=spread > 0)
-
-
 def weighted(run: pd.DataFrame, alpha: float) -> np.ndarray:
     """What the pipelines add to scores of a run that :meth:`Hybrid.combine` has returned, shape (results, 2)."""
     return np.nan_to_num(run[SIDES].to_numpy(float)) * shares(run, alpha)
@@ -256,11 +248,13 @@ def shares(run: pd.DataFrame, alpha: float) -> np.ndarray:
     A pipeline that has retrieved nothing for a query leaves its weight to the other one.
     """
     query = run["qid"].factorize()[0]
-    has_score = run[SIDES].notna().to_numpy()
-    retrieved = np.stack([np.bincount(query, side) > 0 for side in has_score.T], axis=1)[query]
+    has_score = [run[side].notna().to_numpy() for side in SIDES]
+    retrieved = np.stack(
+        [np.bincount(query, rows) > 0 for rows in has_score], axis=1
+    )  # (queries, 2)
     weights = retrieved * np.array([1 - alpha, alpha])
     weights = np.where(weights.any(axis=1, keepdims=True), weights, retrieved)
-    return weights / weights.sum(axis=1, keepdims=True)
+    return (weights / weights.sum(axis=1, keepdims=True))[query]
 
 
 def _check_same_units(runs: list[pd.DataFrame]) -> None:
