@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -142,14 +141,6 @@ def test_dense_is_a_graph_mean(shared: ptg.GraphIndex, tmp_path: Path) -> None:
     found = shared.dense()(TOPICS)
     columns = ["qid", "docno", "score"]
     pd.testing.assert_frame_equal(found[columns], expected[columns], check_dtype=False)
-
-
-def test_search(shared: ptg.GraphIndex) -> None:
-    found = shared.search("alpha mu", 3)
-    assert [*found.columns] == ["title", "snippet", "why", "score", "docno", "text"] and len(
-        found
-    ) == 3
-    assert re.match(r"words \d\.\d\d \+ meaning \d\.\d\d \+ document .*", found["why"][0])
 
 
 def test_questions_without_a_word_have_no_results(shared: ptg.GraphIndex) -> None:
