@@ -60,6 +60,9 @@ def _settings() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         # Trainers and tests of significance collect garbage in each call: what is young is enough.
         patch.setattr("gc.collect", lambda generation=2: collect(min(generation, 1)))
+        # A card for each checkpoint takes longer than the trainings here.
+        card = "sentence_transformers.SentenceTransformer._create_model_card"
+        patch.setattr(card, lambda *_, **__: None)
         patch.setattr("os.fsync", lambda descriptor: None)  # no test takes the power away
         patch.setattr("pyterrier_graph.encoders.openvino_encoder.find_spec", lambda name: None)
         patch.setattr(

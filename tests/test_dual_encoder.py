@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -121,14 +120,6 @@ def miner(**options: Any) -> HardNegativeMiner:
 
 def measured(pipeline: pt.Transformer, topics: pd.DataFrame = RUN) -> float:
     return tiny.evaluated("RR@10", QRELS, pipeline(topics)[["qid", "docno", "score"]])
-
-
-@pytest.fixture(scope="module", autouse=True)
-def without_model_cards() -> Iterator[None]:
-    """The trainer writes one for each checkpoint, which takes longer than the training here."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SentenceTransformer, "_create_model_card", lambda *_, **__: None)
-        yield
 
 
 @pytest.fixture(scope="module")

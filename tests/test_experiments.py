@@ -87,9 +87,6 @@ def patched(module: Any, collection: Any, monkeypatch: pytest.MonkeyPatch) -> No
             monkeypatch.setattr(place, "open_collection", lambda _: collection())
         if hasattr(place, "bm25"):
             monkeypatch.setattr(place, "bm25", Matches)
-    monkeypatch.setattr(
-        "sentence_transformers.SentenceTransformer._create_model_card", lambda *_, **__: None
-    )
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import json
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -20,7 +20,6 @@ import pyterrier as pt
 import pytest
 import tiny
 import torch
-from sentence_transformers import SentenceTransformer
 from torch import nn
 from trainings import stop
 
@@ -179,19 +178,12 @@ def miner() -> ptg.HardNegativeMiner:
 PASSAGES = RUN[["docno", "text"]].drop_duplicates()
 
 
-@pytest.fixture(autouse=True)
-def quick_and_quiet() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
-        patch.setattr(SentenceTransformer, "_create_model_card", lambda *_, **__: None)
-        warnings.filterwarnings("ignore", message=".*(training did not improve|at random|already)")
-        yield
+pytestmark = pytest.mark.filterwarnings("ignore:.*(training did not improve|at random|already)")
 
 
 @cache
 def trained(name: str) -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SentenceTransformer, "_create_model_card", lambda *_, **__: None)
-        return MODELS[name].make().fit(*MODELS[name].fit)
+    return MODELS[name].make().fit(*MODELS[name].fit)
 
 
 @pytest.fixture(scope="module")
