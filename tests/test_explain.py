@@ -57,7 +57,7 @@ def product(model: Any) -> float:
     return float(model.vectors_of([DOCNO])[0] @ vector)
 
 
-@pytest.mark.parametrize("make", [maxsim, hgat, lambda: maxsim(titles=True)])
+@pytest.mark.parametrize("make", [maxsim, hgat])
 def test_parts_of_rerankers_add_up_to_the_score(make: Any) -> None:
     model = make()
     explanation = ptg.explain(model, QUERY, DOCNO)

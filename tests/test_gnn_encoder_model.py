@@ -185,10 +185,8 @@ def test_configurations() -> None:
     assert GNNEncoderConfig.paper(layers=1) == PaperGNNEncoderConfig(layers=1)
     for config, options, message in [
         (PaperGNNEncoderConfig, {"layers": 3}, "(?s)layers.*should be 1 or 2"),
-        (PaperGNNEncoderConfig, {"gate": "open"}, "(?s)gate.*should be"),
         (PaperGNNEncoderConfig, {"edge_features": 3, "shared_weights": True}, "leaves no W_e"),
         (GNNEncoderConfig, {"weights": {RELEVANT: -1.0}}, "(?s)greater than or equal to 0"),
-        (GNNEncoderConfig, {"heads": 0}, "(?s)heads.*greater than 0"),
     ]:
         with pytest.raises(ValueError, match=message):
             config(**options)
