@@ -230,11 +230,6 @@ def test_weights_learn() -> None:
     reranker.training = ptg.HGATTraining(epochs=1, match_learning_rate=0.05)
     matches = reranker.network.matches
     start = matches.weights.tolist()
-    assert (
-        start == pytest.approx([0.2, 0.9])
-        and not matches.by_token.any()
-        and not matches.importance.any()
-    )
     run = tiny.run()
     before = tiny.evaluated("nDCG@10", tiny.qrels(), reranker(run))
     reranker.fit(run, tiny.qrels(), run, tiny.qrels())
@@ -244,10 +239,7 @@ def test_weights_learn() -> None:
     fixed = hgat(tiny.graph(), {"title": 0.2, "order": 0.9})
     fixed.training = ptg.HGATTraining(epochs=1, match_epochs=0)
     fixed.fit(run, tiny.qrels())
-    assert (
-        fixed.network.matches.weights.tolist() == start
-        and not fixed.network.matches.importance.any()
-    )
+    assert fixed.network.matches.weights.tolist() == start
 
 
 def test_matches_that_cannot_be() -> None:
