@@ -131,7 +131,10 @@ def trained(name: str, dtype: str) -> Any:
 @pytest.mark.parametrize("name", TRAINED)
 def test_training_in_half_precision(name: str) -> None:
     losses = [tiny.logged(trained(name, dtype), "loss") for dtype in ("float32", "bfloat16")]
-    assert losses[0] != losses[1] and losses[1] == pytest.approx(losses[0], rel=0.15)
+    assert losses[1] == pytest.approx(losses[0], rel=0.15)
+    assert (losses[0] == losses[1]) == (
+        name == "GNNEncoder"
+    )  # whose attention is the mean at first
 
 
 @pytest.mark.parametrize("name", ["DualEncoder", "HGATReranker"])
