@@ -583,8 +583,6 @@ def test_what_does_not_fit(small: Any, tmp_path: Path) -> None:
     ]:
         with pytest.raises(ValueError, match=message):
             gnn(small, **options)
-    with pytest.raises(TypeError, match="graph must be a DocumentGraph"):
-        GraphMean(small.encoder)
     with pytest.raises(ValueError, match="(?s)masked.*less than 1"):
         GNNEncoderTraining(masked=1.0)
 

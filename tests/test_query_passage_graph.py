@@ -188,7 +188,6 @@ def test_passages_from_an_index(graph, tmp_path):
     ("call", "error", "message"),
     [
         (lambda graph: graph.edges_of_passages(np.array([0, 6])), IndexError, "0 to 5, got 0 to 6"),
-        (lambda graph: graph.edges_of_queries(np.array([-1])), IndexError, "0 to 2, got -1 to -1"),
         (lambda graph: graph.without(np.array([3])), IndexError, "0 to 2"),
         (
             lambda graph: graph.edges_of_queries(np.array([0]), "found"),

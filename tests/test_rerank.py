@@ -247,8 +247,6 @@ def test_judgments_that_do_not_fit(make: Make) -> None:
         reranker.fit(frame, qrels.drop(columns="label"))
     with pytest.raises(ValueError, match="no judgments"):
         reranker.fit(frame, qrels, frame, None)
-    with pytest.raises(pt.validate.InputValidationError, match="docno"):
-        reranker.fit(frame.drop(columns="docno"), qrels)
 
 
 # --- defaults, advice, judgments of documents
