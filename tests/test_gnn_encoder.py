@@ -489,6 +489,9 @@ def test_the_encoder_learns_too(small: Any, tmp_path: Path) -> None:
     model.fit(small.train, small.qrels, small.dev, small.qrels)
     assert tiny.logged(model, "nDCG@10")[0] == pytest.approx(untrained)
     assert not tiny.learned(small.encoder.network, frozen)
+    alone = PaperGNNEncoderConfig(average=0.0)  # "w/o GNN": no query is encoded
+    model = gnn(small, alone, training=training, graph=small.documents, edges=False)
+    assert model.fit(small.train, small.qrels).encoder.model_name != small.encoder.model_name
     with pytest.raises(ValueError, match="training the encoder needs the passages' texts: give"):
         gnn(small, training=training).fit(small.train, small.qrels)
     methods = {name: getattr(small.encoder, name) for name in ("encode_queries", "encode_docs")}

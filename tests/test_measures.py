@@ -228,12 +228,9 @@ def test_a_summary_with_and_without_seeds():
 # --- ir_measures -----------------------------------------------------------------------------------------------------
 
 NAMES = [
-    "PRES",
-    "PRES@100",
     "PRES(rel=2)@50",
     "MAPD",
     "PRECD(rel=2)@100",
-    "PRECD@10",
     "on_documents(measure='PRES(rel=2)@100')",
     "AnswerRecall@20",
 ]
