@@ -1,4 +1,4 @@
-"""Builds the documentation: pages of the package, of the papers, and of the notebooks with their stored outputs.
+"""Builds the documentation: pages of the package, papers, results, and notebooks with their stored outputs.
 
     python docs/pages.py OUTPUT
 
@@ -27,6 +27,11 @@ SERVICES = {
     "Kaggle": "https://kaggle.com/kernels/welcome?src=https://github.com/{repository}/blob/{version}/notebooks/{name}",
 }
 PAPERS = sorted((DOCS / "papers").glob("*.md"))
+RESULTS = DOCS / "results.md"
+CAPTIONS = {
+    "Papers and Results": [*(f"papers/{path.stem}" for path in PAPERS), RESULTS.stem],
+    "Notebooks": [f"notebooks/{path.stem}" for path in NOTEBOOKS],
+}
 CONTENTS = """
 .. toctree::
     :caption: {caption}
@@ -40,15 +45,15 @@ def assemble(folder: Path, repository: str = "", version: str = "main") -> Path:
     """Writes all sources of the documentation into a folder.
 
     Args:
-        folder: Where; it is made.
-        repository: Owner and name on GitHub, for links; without, there are none.
+        folder: A new folder.
+        repository: Owner and name on GitHub, for links. If empty, there are no links.
         version: A branch or tag.
     """
     shutil.copytree(ROOT / "pyterrier_graph" / "pt_docs", folder)
     (folder / "papers").mkdir()
-    for path in PAPERS:
+    for path in [*PAPERS, RESULTS]:
         text = leading_somewhere(path.read_text("utf-8"), repository, version)
-        (folder / "papers" / path.name).write_text(text, "utf-8")
+        (folder / path.relative_to(DOCS)).write_text(text, "utf-8")
     (folder / "notebooks").mkdir()
     for path in NOTEBOOKS:
         notebook = nbformat.read(path, as_version=4)
@@ -59,8 +64,8 @@ def assemble(folder: Path, repository: str = "", version: str = "main") -> Path:
             notebook.cells[0].source += f"\n\n{links(path.name, repository, version)}"
         nbformat.write(notebook, folder / "notebooks" / path.name)
     with open(folder / "index.rst", "a", encoding="utf-8") as index:
-        for caption, paths in {"Papers": PAPERS, "Notebooks": NOTEBOOKS}.items():
-            pages = "\n".join(f"    {path.parent.name}/{path.stem}" for path in paths)
+        for caption, names in CAPTIONS.items():
+            pages = "\n".join(f"    {name}" for name in names)
             index.write(CONTENTS.format(caption=caption, pages=pages))
     return folder
 

@@ -1,9 +1,9 @@
-"""A graph reranker behind an index that is there already: nothing is indexed, encoded or trained beforehand.
+"""A graph reranker on top of an existing index: nothing is indexed, encoded or trained in advance.
 
     python examples/existing_index.py INDEX irds:vaswani
 
-INDEX is the folder of a Terrier index (which needs Java) or of a PISA index. The candidates of each query are cut into
-passages, the graph of these passages is made, and documents are ranked by their best passage.
+INDEX is the folder of a Terrier index (which needs Java) or of a PISA index. The candidates of each query are split
+into passages, whose graph is built on the fly, and documents are ranked by their best passage.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ def rerank(
     """Queries in, documents out.
 
     Args:
-        first_stage: The pipeline that is there: queries in, a ranking of documents out.
-        texts: What has the texts of the documents: a dataset, or an index that stores them.
-        encoder: A late-interaction model or any encoder, by its name or folder.
+        first_stage: The existing pipeline: queries in, a ranking of documents out.
+        texts: A dataset with the texts of the documents, or an index that stores them.
+        encoder: Name or folder of a late-interaction model or any other encoder.
     """
     return (
         first_stage
         >> pt.text.get_text(texts, ["text"])
-        # the stride is half the length, since words after the last whole window are left out
+        # the stride is half of the length, since the last window may end before the text does
         >> pt.text.sliding(text_attr="text", length=120, stride=60, prepend_attr=None)
         >> ptg.CandidateGraph()
         >> ptg.GraphMaxSim(encoder=encoder)

@@ -3,7 +3,7 @@
     python examples/gnn_encoder.py [DATASET] [FOLDER]
 
 DATASET is ``numpydoc`` (no download), or ``msmarco``, ``nq`` or ``triviaqa``, which ir_datasets downloads.
-The tables and curves of the papers: ``python -m experiments.contextual_indexes``.
+The tables of the papers: ``docs/papers/gnn-encoder.md``.
 """
 
 from __future__ import annotations
@@ -34,22 +34,19 @@ def main(
     Args:
         name: Key of ``DATASETS``.
         folder: A new folder for graphs and indexes.
-        queries: So many queries for training and test; by default all.
+        queries: Number of queries for training and for testing; None takes all.
     """
     corpus, *parts = (pt.get_dataset(f"irds:{part}") for part in DATASETS[name])
     topics, tested = (part.get_topics().head(queries or 1_000_000) for part in parts)
     qrels, test_qrels = (part.get_qrels() for part in parts)
-    dev, train = (
-        topics[: len(topics) // 5],
-        topics[len(topics) // 5 :],
-    )  # a fifth is held out for validation
+    fifth = len(topics) // 5
+    dev, train = topics[:fifth], topics[fifth:]
 
     graph = ptg.DocumentGraph(f"{folder}/graph").index(corpus.get_corpus_iter())
     encoder = ptg.DualEncoder()
-    plain = ptg.GraphMean(graph, encoder, {"title": 0.0}).index(
-        f"{folder}/plain.flex"
-    )  # the encoder's own vectors
-    # half of the training queries: training on the others tells what those in the graph are worth
+    # the encoder's own vectors
+    plain = ptg.GraphMean(graph, encoder, {"title": 0.0}).index(f"{folder}/plain.flex")
+    # half of the training queries are in the graph; the others show in training what these are worth
     answered = ptg.QueryPassageGraph(f"{folder}/queries").build(
         train[::2], graph, plain.retriever(), qrels=qrels
     )

@@ -2,7 +2,7 @@
 
     python examples/hgat.py [FOLDER]
 
-Needs ``pip install 'pyterrier_graph[demo]'``. ``config=ptg.HGATConfig.paper()`` is the publication's network, and
+Needs ``pip install 'pyterrier_graph[demo]'``. ``config=ptg.HGATConfig.paper()`` is the paper's network, and
 ``training=ptg.HGATTraining.paper()`` its training, which need thousands of queries.
 """
 
@@ -24,8 +24,8 @@ def main(folder: str = "hgat", queries: int | None = None) -> None:
     """Trains the reranker on the passages that BM25 finds, and compares.
 
     Args:
-        folder: Where everything is written.
-        queries: So many queries of each split are used; by default all.
+        folder: Folder of all indexes and models.
+        queries: Number of queries of each split; None takes all.
     """
     corpus = pt.get_dataset(NUMPY)
     parts = [pt.get_dataset(f"{NUMPY}/{split}") for split in ("train", "dev", "test")]
@@ -41,9 +41,8 @@ def main(folder: str = "hgat", queries: int | None = None) -> None:
     graph = ptg.DocumentGraph(f"{folder}/graph")
     if not graph.built():
         graph.index(corpus.get_corpus_iter(verbose=False))
-    tokens = ptg.TokenStore(
-        f"{folder}/tokens"
-    )  # the token vectors of all passages and titles, stored once
+    # the token vectors of all passages and titles, stored once
+    tokens = ptg.TokenStore(f"{folder}/tokens")
     if not tokens.built():
         tokens.build(graph)
 
@@ -51,16 +50,14 @@ def main(folder: str = "hgat", queries: int | None = None) -> None:
     hgat = ptg.HGATReranker(graph, tokens=tokens)
     (bm25 >> hgat).fit(*train, *dev)
     hgat.save(f"{folder}/model")
-    hgat.contextualized = hgat.contextualize(
-        f"{folder}/contextualized"
-    )  # reranking is now a look-up and a MaxSim
+    # from now on, reranking is a look-up and a MaxSim
+    hgat.contextualized = hgat.contextualize(f"{folder}/contextualized")
 
-    # plan="tree": BM25 runs once.
     systems = [bm25, bm25 >> ptg.GraphMaxSim(graph, weights={}, tokens=tokens), bm25 >> hgat]
     options: Any = {
         "names": ["BM25", "MaxSim", "HGAT"],
         "baseline": 1,
-        "plan": "tree",
+        "plan": "tree",  # BM25 runs once
         "verbose": False,
     }
     print(pt.Experiment(systems, *test, [nDCG @ 10, RR @ 10], **options))

@@ -4,8 +4,8 @@
 
 Robust04 (TREC disks 4 and 5) and the Web Tracks of 2009 to 2012 (``irds:clueweb09/catb/trec-web-2009`` ...) are
 licensed: ir_datasets says where to get them and where to put them. Other collections, such as ``irds:vaswani``, are
-downloaded. RUN is a file in TREC's format with the documents that are reranked, for collections that are too large to
-index here. The tables of the paper: ``python -m experiments.text_rerankers``.
+downloaded. RUN is a run in TREC's format to rerank, for collections that are too large to index here. Needs Java.
+The tables of the paper: ``docs/papers/lgre.md``.
 """
 
 from __future__ import annotations

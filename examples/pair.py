@@ -2,9 +2,9 @@
 
     python examples/pair.py [CORPUS TRAIN TEST] [FOLDER]
 
-For MSMARCO: ``irds:msmarco-passage irds:msmarco-passage/train/judged irds:msmarco-passage/dev/small``. By default the
-collection is Vaswani's abstracts, which are downloaded, and half of its queries are for training.
-The tables of the paper: ``python -m experiments.dual_encoders``.
+For MS MARCO: ``irds:msmarco-passage irds:msmarco-passage/train/judged irds:msmarco-passage/dev/small``. The default is
+Vaswani, which is downloaded, with half of its queries for training. Needs Java.
+The tables of the paper: ``docs/papers/pair.md``.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python examples/quickstart.py [FOLDER]
 
-Needs ``pip install 'pyterrier_graph[demo]'``. The first stage is PISA, for x86-64 Linux; any other one will do.
+Needs ``pip install 'pyterrier_graph[demo]'``. The first stage is PISA, for x86-64 Linux; any other works as well.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def main(folder: str = "quickstart", queries: int = 20) -> None:
     """Indexes the docstrings, searches, and compares BM25, MaxSim, and MaxSim along the relations of a graph.
 
     Args:
-        folder: Where index and graph are written.
+        folder: Folder of the index and the graph.
         queries: Number of test queries that are compared.
     """
     corpus, test = pt.get_dataset(NUMPY), pt.get_dataset(f"{NUMPY}/test")
@@ -38,7 +38,7 @@ def main(folder: str = "quickstart", queries: int = 20) -> None:
 
     bm25 = index.bm25(num_results=5) >> graph.passages()
     maxsim = bm25 >> ptg.GraphMaxSim(graph, weights={})  # the passage alone
-    graph_maxsim = bm25 >> ptg.GraphMaxSim(graph)  # titles and neighbors, too
+    graph_maxsim = bm25 >> ptg.GraphMaxSim(graph)  # also titles and neighbors
     print(graph_maxsim.search("how are ties broken").head(3)[["docno", "score", "text"]])
     print(
         pt.Experiment(

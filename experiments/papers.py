@@ -88,8 +88,8 @@ def page(paper: str) -> str:
     lines += [f"| {data[n]['files']} | {data[n]['license']} | {data[n]['disk']} |" for n in used]
     for name, table in about.items():
         published = pd.read_csv(io.StringIO(table["published"]), dtype=str, keep_default_na=False)
-        command = f"`python -m experiments.papers {paper} {name} --output OUTPUT`"
-        lines += ["", f"**{table['title']}.** {command}", ""]
+        command = f"python -m experiments.papers {paper} {name} --output OUTPUT"
+        lines += ["", f"**{table['title']}**", "", "```sh", command, "```", ""]
         lines += [f"Models: {table['models']}. GPU: {table['hours']} {ON_ONE_GPU}.", ""]
         rows = [[*published.columns], ["---"] * published.shape[1], *published.to_numpy().tolist()]
         lines += [f"| {' | '.join(row)} |" for row in rows]

@@ -199,10 +199,10 @@ def answers(values: Values) -> dict[str, str]:
         f"Vectors alone gain {vectors.mean:+.3f} ({mean(past, MEAN)} against {mean(past, DENSE)}).",
         "evidence": f"With the scores of the document and of neighboring passages, the rival has "
         f"{mean(past, RIVAL_EVIDENCE)}, and GraphIndex is {outcome(fair)}. So {1 - fair.mean / whole.mean:.0%} of "
-        f"the difference is evidence of other results, which needs no graph but the order of passages.",
+        f"the difference is evidence from other results, which needs no graph, only the order of passages.",
         "past": f"Past queries raise GraphIndex from {mean(past, INDEX)} to {mean(past, INDEX + PAST)}, and to "
         f"{mean(past, INDEX + FITTED)} where validation queries fit its settings. "
-        f"The rival with past queries in its text, fitted alike, has {mean(past, RIVAL_EVIDENCE + FITTED)}: "
+        f"The rival with past queries in its text, fitted in the same way, has {mean(past, RIVAL_EVIDENCE + FITTED)}: "
         f"{outcome(fitted)}. Without validation queries: {outcome(unfitted)}.",
         "network": network_answer(past),
         "nothing": nothing_answer(values, past, unseen),
@@ -243,7 +243,7 @@ def nothing_answer(values: Values, past: Values, unseen: Values) -> str:
         tested = compared(unseen, INDEX, RIVAL)
         fair = compared(unseen, INDEX, RIVAL_EVIDENCE)
         texts.append(
-            f"on {', '.join(NAMES[name] for name in unseen)}, which no default was chosen on, the difference is "
+            f"on {', '.join(NAMES[name] for name in unseen)}, on which no default was chosen, the difference is "
             f"{tested}, with the same evidence {fair}"
         )
     return "; ".join(texts) + "."

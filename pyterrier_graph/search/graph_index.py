@@ -18,10 +18,11 @@ from pyterrier_graph.html import HtmlCard, HtmlDisplay, schematic
 from pyterrier_graph.search.builder import IndexBuilder
 from pyterrier_graph.search.document_evidence import DocumentEvidence
 from pyterrier_graph.search.fitting import best_settings, evidence_of, measured_results
-from pyterrier_graph.search.hybrid import DEPTH, SIDES, Frozen, Hybrid, ranked
+from pyterrier_graph.search.hybrid import DEPTH, SIDES, Frozen, Hybrid
 from pyterrier_graph.search.lexical import lexical_retriever
 from pyterrier_graph.search.results import CANDIDATES, Lines, distinct_results, with_reasons
 from pyterrier_graph.search.retrievers import QueriesWithWords
+from pyterrier_graph.search.scores import ranked
 from pyterrier_graph.search.versioned_index import VersionedIndex
 from pyterrier_graph.search.versions import ROWS_AT_ONCE, VECTORS, Answered, contexts
 from pyterrier_graph.storage.arrays import blocks
@@ -259,7 +260,8 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
         topics = QueriesWithWords().transform(pd.DataFrame({"qid": ["1"], "query": [question]}))
         run = self._fusion().contributions(topics)
         evidence = self._evidence.contributions(run)
-        run = ranked(run.assign(score=run["score"] + evidence.sum(axis=1), **evidence))
+        scores = run["score"].to_numpy() + evidence.to_numpy().sum(axis=1)
+        run = ranked(run.assign(**evidence), scores)
         files = self.version.lines is not None
         run = run.head(max(num_results, CANDIDATES) if files else num_results)
         run = self._with_texts(pt.Transformer.identity()).transform(run)
