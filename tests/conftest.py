@@ -141,8 +141,6 @@ def _shortcuts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
         folder = request.getfixturevalue("short_encoder") / "model"
         monkeypatch.setattr("pyterrier_graph.encoders.names.packaged", lambda: folder)
-        if request.path.name in DIVIDED:
-            monkeypatch.setattr("transformers.TrainingArguments.__post_init__", shortcuts.few_steps)
         monkeypatch.setattr(
             "pyterrier_graph.datasets.numpydoc.build_corpus", shortcuts.stored_corpus
         )

@@ -27,7 +27,6 @@ from pyterrier_graph.datasets.docstring_corpus import DocstringCorpus, build_cor
 
 CORPORA = "TESTS_CORPORA"  # the variable with their folder, which all processes share
 QUERIES, STEPS = 10, 4
-COMPLETE = TrainingArguments.__post_init__
 
 
 def stored_corpus(packages: Sequence[str]) -> DocstringCorpus:
@@ -53,12 +52,6 @@ def short_encoder(folder: Path) -> Path:
     return made
 
 
-def few_steps(arguments: TrainingArguments) -> None:
-    """Arguments of a training that ends after a few steps, whatever its number of epochs."""
-    arguments.max_steps = STEPS
-    COMPLETE(arguments)
-
-
 def in_notebook() -> None:
     """Called before the first cell, with the folder of the encoder on the path of modules."""
     experiment = pt.Experiment
@@ -67,6 +60,12 @@ def in_notebook() -> None:
         return experiment(systems, topics.head(QUERIES), *more, **options)
 
     pt.Experiment = few
+    complete = TrainingArguments.__post_init__
+
+    def few_steps(arguments: TrainingArguments) -> None:
+        arguments.max_steps = STEPS
+        complete(arguments)
+
     TrainingArguments.__post_init__ = few_steps
     SentenceTransformer._create_model_card = lambda *_, **__: None
     warnings.filterwarnings("ignore", "the vectors of passages are nearly alike")  # by one layer
