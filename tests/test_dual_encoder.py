@@ -21,7 +21,6 @@ from sentence_transformers.base.modules import Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from trainings import interrupt, stop
 
-from pyterrier_graph.checks import PyTerrierGraphWarning
 from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 from pyterrier_graph.pair.dual_encoder import DualEncoder
 from pyterrier_graph.pair.losses import pair_loss
@@ -327,9 +326,6 @@ def test_separate_encoders(tmp_path: Path) -> None:
     for other in (loaded, plain):  # a checkpoint with two encoders keeps both
         np.testing.assert_array_equal(other.encode_queries(text), model.encode_queries(text))
         np.testing.assert_array_equal(other.encode_docs(text), model.encode_docs(text))
-    with pytest.warns(PyTerrierGraphWarning, match="with another separate_encoders"):
-        shared = pt.inspect.transformer_apply_attributes(model, separate_encoders=False)
-    np.testing.assert_array_equal(shared.encode_queries(text), start)
 
 
 def test_pooling(tmp_path: Path) -> None:

@@ -206,8 +206,6 @@ def test_weights_are_tuned(small: Any, tmp_path: Path) -> None:
         query_graph=small.graph,
     )
     np.testing.assert_array_equal(loaded.vectors_of(small.docnos), best)
-    third = mean(small, {"relevant": 1 / 3}).save(tmp_path / "third")
-    assert ptg.GraphMean.load(third.path, encoder=small.encoder).weights == third.weights
 
 
 def test_weights_that_are_set_later(small: Any) -> None:
