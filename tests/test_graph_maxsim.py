@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pyterrier_graph.documents.document import Link, Node, Reference, StructuredDocument
 from pyterrier_graph.graph_maxsim.reranker import GraphMaxSim
-from pyterrier_graph.graphs.hetero_graph import MemoryGraph
+from pyterrier_graph.graphs.memory_graph import MemoryGraph
 
 PATHS = [
     "structural",
@@ -82,7 +82,7 @@ def corpora(draw: st.DrawFn) -> MemoryGraph:
         documents.append(
             StructuredDocument(f"d{number}", tuple(nodes), tuple(links), tuple(references))
         )
-    return MemoryGraph.from_documents(documents)
+    return MemoryGraph(documents)
 
 
 @given(

@@ -15,7 +15,7 @@ from pyterrier_dr import FlexIndex
 from pyterrier_graph.documents.document import Node, StructuredDocument
 from pyterrier_graph.encoders import stored_vectors
 from pyterrier_graph.encoders.stored_vectors import base_vectors, encode_once
-from pyterrier_graph.graphs.hetero_graph import MemoryGraph
+from pyterrier_graph.graphs.memory_graph import MemoryGraph
 from pyterrier_graph.storage.artifact import META
 
 Corpus = dict[str, list[str]]
@@ -49,7 +49,7 @@ def graph(corpus: Corpus) -> MemoryGraph:
         )
         for name, texts in corpus.items()
     ]
-    return MemoryGraph.from_documents(documents)
+    return MemoryGraph(documents)
 
 
 def written(folder: Path, corpus: Corpus, encoder: Any = None) -> tuple[FlexIndex, list[str]]:

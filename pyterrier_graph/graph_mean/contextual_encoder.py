@@ -25,7 +25,7 @@ from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, encoder
 from pyterrier_graph.graph_mean.equations import PassageNetwork
 from pyterrier_graph.graph_mean.neighbors import NeighborSampler
 from pyterrier_graph.graphs.context import check_graphs
-from pyterrier_graph.graphs.hetero_graph import HeteroGraph, vectors_folder
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.graphs.relations import OWN, QUERY_RELATIONS
 from pyterrier_graph.storage.arrays import blocks
@@ -278,8 +278,11 @@ class ContextualEncoder(LearnedModel):
     @property
     def _vectors_folder(self) -> Path:
         """Where vectors of passages, queries and titles are stored."""
-        if folder := self.folder or vectors_folder(self.graph) or vectors_folder(self.query_graph):
-            return Path(folder)
+        if self.folder:
+            return Path(self.folder)
+        for graph in (self.graph, self.query_graph):
+            if graph is not None and graph.vectors_folder is not None:
+                return graph.vectors_folder
         if self._temporary is None:
             self._temporary = tempfile.TemporaryDirectory(
                 prefix="vectors-", ignore_cleanup_errors=True
