@@ -39,7 +39,7 @@ os.environ |= {
 os.environ.setdefault("TESTS_CORPORA", f"{_HOME.name}/corpora")  # one folder for all processes
 
 settings.register_profile(
-    "tests", max_examples=15, deadline=None, suppress_health_check=[*HealthCheck]
+    "tests", max_examples=10, deadline=None, suppress_health_check=[*HealthCheck]
 )
 settings.load_profile("tests")
 

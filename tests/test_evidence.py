@@ -114,7 +114,6 @@ def test_answered_queries_set_the_numbers(tmp_path: Path) -> None:
         and numbers["evidence"].keys() == SETTINGS["evidence"].keys()
     )
     assert ptg.GraphIndex(index.path, **options).verify().meta["settings"] == numbers
-    assert index.update([document("d11", "mu")]).meta["settings"] == numbers
     few = ptg.GraphIndex(tmp_path / "few", **options)
     assert few.index(DOCUMENTS, answered=(TOPICS[:4], QRELS)).meta["settings"] == SETTINGS
     few.fit(TOPICS[4:], QRELS)
