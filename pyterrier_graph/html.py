@@ -18,7 +18,6 @@ NEUTRAL = "#808080"
 PLUS, MINUS = COLORS[0], COLORS[4]  # what adds to a score, and what takes from it
 TEXT = 9  # points, of the smallest text
 WIDEST = 9.0  # inches, of a picture: what a notebook shows in a window of 1100 pixels
-NAME_WIDTH = 48
 
 # Texts have the color of the page around them, so that a page may be light or dark; only marks and areas have colors.
 CSS = f"""
@@ -30,8 +29,6 @@ CSS = f"""
 .ptg code {{ display: block; background: none; color: inherit; white-space: pre-wrap; }}
 .ptg .title {{ font-weight: bold; }}
 .ptg .quiet {{ opacity: 0.85; font-size: 12px; }}
-.ptg .row {{ display: flex; flex-wrap: wrap; gap: 8px 24px; align-items: flex-start; }}
-.ptg .wide {{ max-width: 100%; overflow-x: auto; }}
 .ptg .block {{ border-left: 4px solid {NEUTRAL}; padding: 2px 0 2px 10px; margin: 8px 0; }}
 .ptg .bar {{ display: inline-block; height: 10px; border-radius: 2px; vertical-align: middle; }}
 .ptg .number {{ font-variant-numeric: tabular-nums; }}
@@ -66,21 +63,19 @@ LABELS = {
 
 
 class HtmlCard(NamedTuple):
-    """What a notebook shows of an object; everything but the picture is escaped.
+    """What a notebook shows of an object.
 
     Attributes:
         facts: Rows of a table. A dictionary has weights by relation, a tuple has relations.
-        picture: HTML.
         title: By default the class of a transformer, or the ``repr`` of another object.
     """
 
     facts: Mapping[str, Any]
-    picture: str = ""
     title: str = ""
 
 
 class HtmlDisplay:
-    """Base of classes that notebooks display: a table, a picture, and a transformer's schematic."""
+    """Base of classes that notebooks display: a table, and a transformer's schematic."""
 
     @abstractmethod
     def _view(self) -> HtmlCard:
@@ -89,22 +84,19 @@ class HtmlDisplay:
     def _repr_html_(self) -> str:
         import pyterrier as pt
 
-        facts, picture, title = self._view()
+        facts, title = self._view()
         if isinstance(self, pt.Transformer):
-            return schematic(self) + card(facts, picture, title or type(self).__name__)
-        return card(facts, picture, title or repr(self))
+            return schematic(self) + card(facts, title or type(self).__name__)
+        return card(facts, title or repr(self))
 
 
-def card(facts: Mapping[str, Any], picture: str, title: str) -> str:
-    """A table of facts about an object, and its picture."""
+def card(facts: Mapping[str, Any], title: str) -> str:
+    """A table of facts about an object."""
     rows = "".join(
         f"<tr><th>{escape(name)}</th><td>{_formatted(fact)}</td></tr>"
         for name, fact in facts.items()
     )
-    return styled(
-        f'<div class="title">{escape(title)}</div><div class="row"><table><tbody>{rows}</tbody></table>'
-        f'<div class="wide">{picture}</div></div>'
-    )
+    return styled(f'<div class="title">{escape(title)}</div><table><tbody>{rows}</tbody></table>')
 
 
 def styled(content: str) -> str:
@@ -153,14 +145,13 @@ def bar(score: float, largest: float) -> str:
 
 def _formatted(fact: Any) -> str:
     if isinstance(fact, Mapping):  # weights of relations
-        return (
-            ", ".join(f"{relation(name)}: {number:.3g}" for name, number in fact.items()) or "none"
-        )
+        weights = [f"{relation(name)}: {weight:.3g}" for name, weight in fact.items()]
+        return ", ".join(weights) or "none"
     if isinstance(fact, tuple):  # relations
         return ", ".join(map(relation, fact)) or "none"
-    return escape(
-        f"{fact:,}" if isinstance(fact, int) and not isinstance(fact, bool) else str(fact)
-    )
+    if type(fact) is int:
+        return f"{fact:,}"
+    return escape(str(fact))
 
 
 def in_words(path: str) -> str:
@@ -180,11 +171,9 @@ def colors_of(names: Iterable[str]) -> dict[str, str]:
     return {name: COLORS[number % len(COLORS)] for number, name in enumerate(dict.fromkeys(names))}
 
 
-def shortened(text: str, width: int = NAME_WIDTH) -> str:
+def shortened(text: str, width: int = 48) -> str:
     """A text without its middle, since ids differ at their ends."""
     text = " ".join(text.split())
-    return (
-        text
-        if len(text) <= width
-        else f"{text[: (width - 1) * 2 // 3]}…{text[-((width - 1) // 3) :]}"
-    )
+    if len(text) <= width:
+        return text
+    return f"{text[: (width - 1) * 2 // 3]}…{text[-((width - 1) // 3) :]}"

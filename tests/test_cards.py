@@ -86,7 +86,6 @@ def test_a_value_is_escaped_and_complete() -> None:
         card(
             *HtmlCard(
                 {HOSTILE: HOSTILE, "many": 1234567, "weights": {"order": 0.5, "title": 1.0}},
-                "<svg></svg>",
                 HOSTILE,
             )
         )
@@ -96,7 +95,7 @@ def test_a_value_is_escaped_and_complete() -> None:
         "many": "1,234,567",
         "weights": "next passage: 0.5, section title: 1",
     }
-    assert "script" not in read.seen and read.seen.count("svg") == 1
+    assert "script" not in read.seen
     assert read.text.count(HOSTILE) == 3
     assert Reader(card(*HtmlCard({"weights": {}}))).table == {"weights": "none"}
 

@@ -66,9 +66,8 @@ def data(folder: Path) -> systems.Data:
 def test_results_are_numbers(output: Path) -> None:
     table = pd.read_csv(output / "results.csv", index_col="system")
     assert [*table.index] == SYSTEMS
-    assert all(map(pd.api.types.is_numeric_dtype, table.dtypes))
-    assert table["nDCG@10"].between(0, 1).all()
-    assert table["nDCG@10 significant"].isin([-1, 0, 1]).all()
+    assert table["nDCG@10"].str.fullmatch(r"0\.\d{3}[+ -]").all()
+    assert (table["ms per query"] > 0).all()
 
 
 @pytest.mark.slow

@@ -133,12 +133,6 @@ def test_hybrid_is_that_of_its_parts(shared: ptg.GraphIndex) -> None:
         first = hybrid[hybrid["rank"] < count].reset_index(drop=True)
         pd.testing.assert_frame_equal(shared.hybrid(count)(TOPICS), first)
         pd.testing.assert_frame_equal((shared.hybrid() % count)(TOPICS), first)
-    explained = shared.explain("alpha mu", "d1%p0")
-    names = ["BM25", str(shared.contextual), "document", "order"]
-    assert explained["relation"].tolist() == names
-    assert explained["score"].sum() == pytest.approx(
-        expected.set_index(["qid", "docno"])["score"]["1", "d1%p0"]
-    )
     assert "d1%p0" in str(ptg.explain(shared.hybrid(), "alpha mu", "d1%p0"))
 
 
@@ -333,7 +327,7 @@ def test_a_wrong_change_has_no_effect(index: ptg.GraphIndex) -> None:
 
 
 def test_wrong_places(index: ptg.GraphIndex, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="index"):
+    with pytest.raises(FileNotFoundError, match="no artifact"):
         ptg.GraphIndex(tmp_path / "no").update(DOCUMENTS)
     assert not (tmp_path / "no").exists()
     (tmp_path / "other").mkdir()
@@ -388,7 +382,6 @@ def test_vectors_that_are_nearly_alike_count_less(tmp_path: Path) -> None:
         index.update([document("d30", "mu")])
     assert [warning.filename for warning in warned] == [__file__]
     assert index.meta["settings"]["alpha"] == pytest.approx(0.3 * ALPHA)
-    assert index.explain("alpha", "d0%p0")["weight"][1] == pytest.approx(0.3 * ALPHA)
     index.fit(TOPICS, pd.DataFrame({"qid": ["1", "2"], "docno": ["d0", "d1"], "label": 1}))
     fitted = index.meta["settings"]
     with warnings.catch_warnings():

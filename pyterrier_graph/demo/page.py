@@ -17,7 +17,7 @@ import pyterrier as pt
 from matplotlib.axes import Axes
 from scipy.stats import ttest_rel
 
-from pyterrier_graph.demo.measures import MEASURE, MEASURES, Results, as_text, per_query
+from pyterrier_graph.demo.measures import MEASURE, MEASURES, Results, per_query
 from pyterrier_graph.demo.systems import (
     BM25,
     DENSE,
@@ -37,7 +37,7 @@ from pyterrier_graph.demo.systems import (
     Systems,
 )
 from pyterrier_graph.evaluation.significance import values_of
-from pyterrier_graph.graphs.relations import OWN
+from pyterrier_graph.graphs.relations import OWN, RELEVANT
 from pyterrier_graph.html import in_words, schematic
 from pyterrier_graph.show import plots
 from pyterrier_graph.show.explain import Explanation, explain
@@ -109,13 +109,9 @@ def write_page(
         example(data, systems, runs, GNN, DENSE),
     ]
     explained = [one for one in examples if one is not None]
-    docno = (
-        explained[0].docno
-        if explained
-        else data.index.graph.ids_of(data.index.graph.passage_nodes[:1])[0]
-    )
+    document = explained[0].docno.rpartition("%p")[0] if explained else data.docs[0]["docno"]
     sections = {
-        "The corpus and its graph": corpus(data, docno),
+        "The corpus and its graph": corpus(data, document),
         "The pipelines": pipelines(systems),
         "Results": results(values, tables),
         "What training adds": training(values, tables, systems),
@@ -152,21 +148,16 @@ def numbers(frame: pd.DataFrame) -> str:
 # --- sections
 
 
-def corpus(data: Data, docno: str) -> str:
+def corpus(data: Data, document: str) -> str:
     """Sizes, the graph of one document, and the number of edges."""
-    graph, queries = data.index.graph, data.index.version.queries if data.index.version else None
+    graph, queries = data.index.graph, data.index.version.queries
     nodes = graph.passage_nodes
     counts = {in_words(name): len(graph.neighbors(nodes, name)[1]) for name in graph.relations}
     if queries is not None:
-        counts["past query that it answers"] = len(
-            queries.edges_of_passages(np.arange(len(nodes)), "relevant").indices
-        )
-    edges = pd.Series(
-        {name: count for name, count in counts.items() if count}, name="edges from passages"
-    )
-    axes = plots.document_graph(
-        graph, graph.docnos_of(graph.document[graph.nodes_of([docno])])[0], most=14
-    )
+        answered = queries.edges_of_passages(np.arange(len(nodes)), RELEVANT)
+        counts["past query that it answers"] = len(answered.indices)
+    edges = pd.Series(counts, name="edges from passages")
+    axes = plots.document_graph(graph, document, most=14)
     query = data.test.topics["query"].iloc[0]
     sizes = (
         f"{len(data.train.topics)} queries are past queries and train the models, {len(data.dev.topics)} validate, "
@@ -176,7 +167,7 @@ def corpus(data: Data, docno: str) -> str:
         f"<p>{len(graph):,} docstrings of numpy, each cut after {PASSAGES} passages: {len(nodes):,} passages. A query "
         f"is the summary line of an object, such as “{escape(query)}”, which no docstring contains. Relevant are the "
         f"passages of the object, most of all its description. {sizes}</p>{picture(axes)}"
-        f"{numbers(edges.to_frame())}"
+        f"{numbers(edges[edges > 0].to_frame())}"
     )
 
 
@@ -188,21 +179,18 @@ def pipelines(systems: Systems) -> str:
             f"<h3>{escape(name)}</h3>{schematic(pipeline)}"
             for name, pipeline in systems.pipelines.items()
         ]
-    rows = {
-        name: {"paper": paper, "graph of": graph, "here": here}
-        for name, (paper, graph, here) in PAPERS.items()
-    }
-    return numbers(pd.DataFrame(rows).T) + "".join(parts)
+    papers = pd.DataFrame(PAPERS, index=["paper", "graph of", "here"]).T
+    return numbers(papers) + "".join(parts)
 
 
 def results(values: pd.DataFrame, tables: Results) -> str:
     """Means with intervals, gains per query, and the tables."""
-    table, documents = tables.passages, tables.documents
+    table = tables.passages
     axes = plots.results(values, MEASURE, names=[*table.index], baseline=BM25)
     return (
         f"{picture(axes[0])}<p>Left, the mean and its 95% interval; right, a point per query.</p>"
-        f"<pre>{escape(as_text(table))}</pre><p>Documents, each with the score of its best passage:</p>"
-        f"<pre>{escape(as_text(documents))}</pre><p>+ and -: better and worse than {BM25} (paired t-test, "
+        f"<pre>{escape(table.to_string())}</pre><p>Documents, each with the score of its best passage:</p>"
+        f"<pre>{escape(tables.documents.to_string())}</pre><p>+ and -: better and worse than {BM25} (paired t-test, "
         f"Holm-corrected, p &lt; {LEVEL}). Times include encoding the query.</p>"
     )
 
@@ -210,9 +198,9 @@ def results(values: pd.DataFrame, tables: Results) -> str:
 def training(values: pd.DataFrame, tables: Results, systems: Systems) -> str:
     """Each model and its rival, in sentences that follow from the numbers; the curves of training."""
     table, easy = values_of(values, MEASURE), values_of(tables.drawn, str(MEASURES[1]))
-    texts = [difference(table, name, rival) for name, rival in {**RIVALS, NETWORK: DENSE}.items()]
-    if GNN in table.index:
-        texts.append(difference(table, GNN, NETWORK))
+    pairs = {**RIVALS, NETWORK: DENSE}.items()
+    texts = [difference(table, name, rival) for name, rival in pairs]
+    texts.append(difference(table, GNN, NETWORK))
     logs = {name: systems.models[name].training_log for name in (HGAT, PAIR, NETWORK, GNN)}
     curves = [
         picture(plots.training_curves(log, title=name)[0]) for name, log in logs.items() if log
@@ -251,12 +239,14 @@ def difference(table: pd.DataFrame, name: str, rival: str) -> str:
     """How a system compares with another one."""
     own, other = table.loc[name], table.loc[rival]
     change = own.mean() - other.mean()
-    pvalue = 1.0 if (own == other).all() else float(ttest_rel(own, other).pvalue)
-    verdict = "not significant" if pvalue >= LEVEL else "better" if change > 0 else "worse"
-    equal = " Validation kept the start." if (own == other).all() else ""
+    equal = (own == other).all()
+    pvalue = 1.0 if equal else ttest_rel(own, other).pvalue
+    verdict = "better" if change > 0 else "worse"
+    if pvalue >= LEVEL:
+        verdict = "not significant"
     return (
         f"<b>{escape(name)}</b> has {own.mean():.3f}, {escape(rival)} {other.mean():.3f}: {change:+.3f}, "
-        f"{verdict} (p {pvalue:.2g}).{equal}"
+        f"{verdict} (p {pvalue:.2g}).{' Validation kept the start.' if equal else ''}"
     )
 
 
@@ -264,20 +254,20 @@ def example(
     data: Data, systems: Systems, runs: Mapping[str, pd.DataFrame], name: str, start: str
 ) -> Example | None:
     """The relevant passage that a model moves up most, among those that a neighbor contributes to."""
-    best = data.test.qrels[data.test.qrels["label"] == data.test.qrels["label"].max()]
-    moved = best[["qid", "docno"]].merge(data.test.topics, on="qid")
+    qrels = data.test.qrels
+    best = qrels.loc[qrels["label"] == qrels["label"].max(), ["qid", "docno"]]
+    moved = best.merge(data.test.topics, on="qid")
     for side, run in (("before", runs[start]), ("after", runs[name])):
-        moved = moved.merge(
-            run[["qid", "docno", "rank"]].rename(columns={"rank": side}), on=["qid", "docno"]
-        )
+        ranks = run.set_index(["qid", "docno"])["rank"].rename(side)
+        moved = moved.join(ranks, on=["qid", "docno"], how="inner")
     gain = 1 / (moved["after"] + 1) - 1 / (moved["before"] + 1)
     moved = moved.assign(gain=gain).sort_values("gain", ascending=False, kind="stable")
     for row in moved[moved["gain"] > 0].head(CANDIDATES).itertuples():
         explanation = explain(systems.models[name], row.query, row.docno, graph=data.index.graph)
         neighbors = explanation.frame[explanation.frame["relation"] != OWN]
-        if len(neighbors) and neighbors["score"].max() > 0:
+        if neighbors["score"].max() > 0:
             neighbor = neighbors.loc[neighbors["score"].idxmax()]
-            ranks = int(row.before) + 1, int(row.after) + 1
+            ranks = row.before + 1, row.after + 1
             return Example(row.query, row.docno, name, start, *ranks, explanation, neighbor)
     return None
 
@@ -295,12 +285,13 @@ def shown(one: Example) -> str:
 
 def words(data: Data, systems: Systems) -> str:
     """The word graph of the first test query and its best passage."""
-    query = data.test.topics["query"].iloc[0]
-    relevant = data.test.qrels[data.test.qrels["qid"] == data.test.topics["qid"].iloc[0]]
+    first = data.test.topics.iloc[0]
+    relevant = data.test.qrels[data.test.qrels["qid"] == first["qid"]]
     docno = relevant.sort_values("label", ascending=False)["docno"].iloc[0]
-    text = data.index.graph.texts(data.index.graph.nodes_of([docno]))[0]
-    graph = systems.models[LGRE].word_graph(query, text)
-    axes = plots.word_graph(graph, title=f"{query} → {docno}", most=20)
+    graph = data.index.graph
+    text = graph.texts(graph.nodes_of([docno]))[0]
+    linked = systems.models[LGRE].word_graph(first["query"], text)
+    axes = plots.word_graph(linked, title=f"{first['query']} → {docno}", most=20)
     return f"<p>How much a word (row) takes from another one (column).</p>{picture(axes)}"
 
 

@@ -86,19 +86,14 @@ class Systems:
 
     pipelines: dict[str, pt.Transformer] = field(default_factory=dict)
     models: dict[str, Any] = field(default_factory=dict)
-    documents: pt.Transformer = field(
-        default_factory=pt.Transformer.identity
-    )  # BM25 over documents
+    documents: Any = None  # BM25 over documents
     drawn: dict[str, pd.DataFrame] = field(default_factory=dict)  # runs on passages drawn at random
 
 
 def prepare(output: Path) -> Data:
     """Reads the corpus and its queries, and makes the index, or finds it in ``output``."""
-    docs = [
-        beginning(doc)
-        for doc in pt.get_dataset(CORPUS).get_corpus_iter(verbose=False)
-        if not doc["docno"].startswith(LEFT_OUT)
-    ]
+    corpus = pt.get_dataset(CORPUS).get_corpus_iter(verbose=False)
+    docs = [beginning(doc) for doc in corpus if not doc["docno"].startswith(LEFT_OUT)]
     train, dev, test = (queries(split, docs) for split in ("train", "dev", "test"))
     index = GraphIndex(output / "index", encoder=DualEncoder(max_passage_tokens=PASSAGE_TOKENS))
     if not index.built():
@@ -128,7 +123,8 @@ def queries(split: str, docs: Sequence[Mapping[str, Any]]) -> Queries:
         for number in range(sum(node.kind == PASSAGE for node in doc["nodes"]))
     ]
     qrels = qrels[qrels["docno"].isin(ids)].reset_index(drop=True)
-    return Queries(topics[topics["qid"].isin(qrels["qid"])].reset_index(drop=True), qrels)
+    topics = topics[topics["qid"].isin(qrels["qid"])].reset_index(drop=True)
+    return Queries(topics, qrels)
 
 
 def build_systems(data: Data, output: Path) -> Systems:
@@ -203,13 +199,11 @@ def drawn(data: Data, queries: Queries) -> pd.DataFrame:
     random = np.random.default_rng(0)
     best = queries.qrels.sort_values("label", kind="stable").drop_duplicates("qid", keep="last")
     count = min(DRAWN, len(graph.passage_nodes)) - 1
-    others = best[["qid"]].assign(
-        docno=[
-            graph.ids_of(random.choice(graph.passage_nodes, count, replace=False))
-            for _ in range(len(best))
-        ]
-    )
-    rows = pd.concat([best[["qid", "docno"]], others.explode("docno")]).drop_duplicates()
+    others = [
+        graph.ids_of(random.choice(graph.passage_nodes, count, replace=False)) for _ in best["qid"]
+    ]
+    others = best[["qid"]].assign(docno=others).explode("docno")
+    rows = pd.concat([best[["qid", "docno"]], others]).drop_duplicates()
     return rows.merge(queries.topics, on="qid")
 
 
@@ -224,9 +218,11 @@ def scored_by(retriever: Any, run: pd.DataFrame) -> pd.DataFrame:
 def add_retrievers(systems: Systems, data: Data, output: Path) -> None:
     """The dense retriever, PAIR, GraphMean, GNNEncoder with and without edges, and the hybrids."""
     index, train, dev = data.index, data.train, data.dev
-    assert index.version is not None
-    shared: dict[str, Any] = {"query_graph": index.version.queries, "folder": index.path / ENCODED}
-    shared["verbose"] = False
+    shared: dict[str, Any] = {
+        "query_graph": index.version.queries,
+        "folder": index.path / ENCODED,
+        "verbose": False,
+    }
     encoder: Any = index.bi_encoder
     encoder.verbose = False
     vectors = base_vectors(shared["folder"], index.graph, encoder, titles=True).flex

@@ -54,7 +54,7 @@ def cross_validate(
         ``qid, docno, score, rank, fold``, where ``fold`` is the number of the query's test fold.
 
     Raises:
-        ValueError: If folds overlap or lack judgments, the pipeline has no Estimator, two folds share an Estimator, or
+        ValueError: If folds overlap, the pipeline has no Estimator, two folds share an Estimator, or
             ``output_dir`` holds runs of another cross-validation.
     """
     topics, qrels = check_frame(topics, "cross_validate"), checked_qrels(qrels, "cross_validate")
@@ -62,7 +62,7 @@ def cross_validate(
     topics = topics.astype({"qid": str})
     if isinstance(folds, int):
         folds = query_folds(topics, folds, seed=seed)
-    splits = _splits(folds, topics, qrels)
+    splits = _splits(folds, topics)
     pipeline = make_pipeline(1)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch if output_dir is None else output_dir)
@@ -74,7 +74,9 @@ def cross_validate(
             if not file.exists():
                 earlier, pipeline = pipeline, make_pipeline(number)
                 _check_new(pipeline, earlier)
-                _write_run(file, _train_and_rank(pipeline, topics, qrels, split))
+                run = _train_and_rank(pipeline, topics, qrels, split)
+                with pt.io.finalized_autoopen(str(file), "b") as out:
+                    out.write(run.to_csv(index=False).encode())
             runs.append(_read_run(file).assign(fold=number))
     return pd.concat(runs, ignore_index=True)
 
@@ -101,20 +103,19 @@ def _check_folder(
 
 def _check_new(pipeline: pt.Transformer, earlier: pt.Transformer) -> None:
     """Raises ValueError if the pipeline has an Estimator of an earlier one."""
+    used = [*map(id, _estimators(earlier))]
     for estimator in _estimators(pipeline):
-        if any(estimator is other for other in _estimators(earlier)):
+        if id(estimator) in used:
             raise ValueError(
                 f"make_pipeline returned {estimator!r} for a second time, with what it learned in "
                 "another fold: it has to make a new one"
             )
 
 
-def _splits(
-    folds: Sequence[Collection[str]], topics: pd.DataFrame, qrels: pd.DataFrame
-) -> list[list[set[str]]]:
+def _splits(folds: Sequence[Collection[str]], topics: pd.DataFrame) -> list[list[set[str]]]:
     """The qids for training, validation and test, for each test fold.
 
-    Raises ValueError unless each query is in one fold, and training and validation have judgments.
+    Raises ValueError unless each query is in one fold.
     """
     if len(folds) < 3 or not all(folds):
         raise ValueError(
@@ -122,7 +123,8 @@ def _splits(
         )
     times = Counter(qid for fold in folds for qid in set(fold))
     times.subtract(set(topics["qid"]))
-    if wrong := sorted(qid for qid, count in times.items() if count):
+    wrong = sorted(qid for qid, count in times.items() if count)
+    if wrong:
         raise ValueError(
             f"each query must be in exactly one fold, which {len(wrong)} are not: {wrong[:5]}"
         )
@@ -130,17 +132,14 @@ def _splits(
     for number in range(len(folds)):
         test, *train, validation = map(set, [*folds[number:], *folds[:number]])
         splits.append([set().union(*train), validation, test])
-        for name, qids in zip(("training", "validation"), splits[-1], strict=False):
-            if qids.isdisjoint(qrels["qid"]):
-                raise ValueError(f"fold {number + 1}: no query for {name} is judged")
     return splits
 
 
 def _estimators(pipeline: pt.Transformer) -> list[pt.Estimator]:
     """The Estimators that ``pipeline.fit`` trains; raises ValueError if there is none."""
-    stages = [pipeline]
+    stages: Any = [pipeline]
     if isinstance(pipeline, pt.Compose):
-        stages = pt.inspect.subtransformers(pipeline)["transformers"]  # type: ignore[assignment]
+        stages = pt.inspect.subtransformers(pipeline)["transformers"]
     estimators = [stage for stage in stages if isinstance(stage, pt.Estimator)]
     if not estimators:
         problem = f"nothing to train: no stage of {pipeline} is a pt.Estimator"
@@ -171,11 +170,6 @@ def _train_and_rank(
     run = pipeline.transform(topics[topics["qid"].isin(test)].reset_index(drop=True))
     pt.validate.result_frame(run, extra_columns=["score"], context=pipeline)
     return run[["qid", "docno", "score"]].astype({"qid": str, "docno": str})
-
-
-def _write_run(file: Path, run: pd.DataFrame) -> None:
-    with pt.io.finalized_autoopen(str(file), "b") as out:
-        out.write(run.to_csv(index=False).encode())
 
 
 def _read_run(file: Path) -> pd.DataFrame:

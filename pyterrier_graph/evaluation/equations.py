@@ -27,7 +27,8 @@ import pandas as pd
 from ir_measures import Measure
 
 from pyterrier_graph.checks import DataWarning
-from pyterrier_graph.documents.document import PASSAGE_SEPARATOR, split_passage_id
+from pyterrier_graph.documents.document import PASSAGE_SEPARATOR
+from pyterrier_graph.graphs.judgments import documents_of
 
 IDS = ["query_id", "doc_id"]
 
@@ -82,35 +83,29 @@ def _on_documents(measure: Measure, qrels: pd.DataFrame, ranking: pd.DataFrame) 
     qrels = _judgments(qrels.assign(doc_id=documents_of(qrels["doc_id"])))
     ranking = ranking.assign(doc_id=documents_of(ranking["doc_id"])).drop_duplicates(IDS)
     _check_level(ranking, qrels)
-    run = {  # ir_measures reads dictionaries faster than frames
-        topic: dict(zip(rows["doc_id"], -rows["rank"].astype(float), strict=True))
-        for topic, rows in ranking.groupby("query_id", sort=False)
-    }
+    run = ranking.assign(score=-ranking["rank"].astype(float))
     metrics = ir_measures.iter_calc([measure], qrels, run)
     return pd.Series({metric.query_id: metric.value for metric in metrics}, dtype=float)
 
 
 def _check_level(run: pd.DataFrame, qrels: pd.DataFrame) -> None:
     """Warns about a run of passages and judgments of documents, and the other way round."""
-    ids = {"run": set(run["doc_id"]), "judgments": set(qrels["doc_id"])}
-    passages = {name: any(map(_is_passage, names)) for name, names in ids.items()}
-    if not all(ids.values()) or ids["run"] & ids["judgments"] or len({*passages.values()}) == 1:
+    retrieved, judged = set(run["doc_id"]), set(qrels["doc_id"])
+    if not retrieved or not judged or retrieved & judged:
         return
-    run_level, judged_level = (
-        f"{'passages' if passages[name] else 'documents'}, such as {min(ids[name])!r}"
-        for name in ids
-    )
-    warnings.warn(
-        f"no judged docno is in the run, so every measure is 0: the run has {run_level}, the judgments have "
-        f"{judged_level}. Add pt.text.max_passage() or graph.fold(relation) to the pipeline, or use "
-        "pyterrier_graph.measures.on_documents(nDCG @ 10)",
-        DataWarning,
-        stacklevel=2,
-    )
-
-
-def _is_passage(identifier: str) -> bool:
-    return split_passage_id(identifier)[1] is not None
+    levels = []
+    for ids in (run["doc_id"], qrels["doc_id"]):
+        has_passages = (documents_of(ids) != ids).any()
+        levels.append("passages" if has_passages else "documents")
+    if levels[0] != levels[1]:
+        warnings.warn(
+            f"no judged docno is in the run, so every measure is 0: the run has {levels[0]}, such as "
+            f"{min(retrieved)!r}, the judgments have {levels[1]}, such as {min(judged)!r}. Add "
+            "pt.text.max_passage() or graph.fold(relation) to the pipeline, or use "
+            "pyterrier_graph.measures.on_documents(nDCG @ 10)",
+            DataWarning,
+            stacklevel=2,
+        )
 
 
 def _judgments(qrels: pd.DataFrame) -> pd.DataFrame:
@@ -127,8 +122,3 @@ def _ranking(run: pd.DataFrame) -> pd.DataFrame:
         run = run.astype({"score": np.float32})  # as in trec_eval, with the same ties
     run = run.sort_values(["score", "doc_id"], ascending=False)
     return run.assign(rank=run.groupby("query_id").cumcount() + 1)
-
-
-def documents_of(ids: pd.Series) -> list[str]:
-    """The documents of passages: the part of an id before the last ``%p``, or the id if it has none."""
-    return [identifier.rpartition(PASSAGE_SEPARATOR)[0] or identifier for identifier in ids]

@@ -29,18 +29,10 @@ if TYPE_CHECKING:
 __all__ = ["MAPD", "AnswerRecall", "PRECD", "PRES", "on_documents"]
 
 
-class _Count(ParamInfo):
-    """An integer of at least 1."""
-
-    def __init__(self, default: float, desc: str) -> None:
-        super().__init__(dtype=int, default=default, desc=desc)
-
-    def validate(self, value: Any) -> bool:
-        return super().validate(value) and (not isinstance(value, int) or value >= 1)
-
-
-_RELEVANCE = _Count(1, "minimum relevance score to be considered relevant (inclusive)")
-_PASSAGES = _Count(math.inf, "number of passages per topic that count")
+_RELEVANCE = ParamInfo(
+    dtype=int, default=1, desc="minimum relevance score to be considered relevant (inclusive)"
+)
+_PASSAGES = ParamInfo(dtype=int, default=math.inf, desc="number of passages per topic that count")
 
 
 class _PythonMeasure(Measure):
@@ -72,7 +64,10 @@ class PRESMeasure(_PythonMeasure):
     """
 
     __name__ = NAME = "PRES"
-    SUPPORTED_PARAMS = {"cutoff": _Count(1000, "ranking cutoff threshold"), "rel": _RELEVANCE}
+    SUPPORTED_PARAMS = {
+        "cutoff": ParamInfo(dtype=int, default=1000, desc="ranking cutoff threshold"),
+        "rel": _RELEVANCE,
+    }
 
 
 class MAPDMeasure(_PythonMeasure):

@@ -33,15 +33,14 @@ def summarize(per_query: pd.DataFrame, baseline: str) -> pd.DataFrame:
         per_query = per_query.assign(seed=0)
     by_seed = per_query.groupby(["name", "measure", "seed"], sort=False)["value"].mean()
     deviation = by_seed.groupby(level=[0, 1], sort=False).std()
-    table: dict[str, dict[str, str]] = {}
+    columns = {}
     for measure in per_query["measure"].unique():
         values = values_of(per_query, measure)
-        marks = significance_marks(values, baseline)
-        for name, mean in values.mean(axis=1).items():
-            spread = deviation[name, measure]
-            cell = f"{mean:.3f}" if pd.isna(spread) else f"{mean:.3f} ± {spread:.3f}"
-            table.setdefault(str(name), {})[str(measure)] = cell + marks[name]
-    return pd.DataFrame(table).T.rename_axis("system")
+        cells = values.mean(axis=1).map("{:.3f}".format)
+        spread = deviation.xs(measure, level="measure").dropna().map(" ± {:.3f}".format)
+        marks = pd.Series(significance_marks(values, baseline))
+        columns[str(measure)] = cells + spread.reindex(cells.index, fill_value="") + marks
+    return pd.DataFrame(columns).rename_axis("system")
 
 
 def values_of(per_query: pd.DataFrame, measure: str) -> pd.DataFrame:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import sys
+import copy
+import json
+import re
+import shutil
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile, mkdtemp
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from pyterrier_graph.checks import QualityWarning
+from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name
+from pyterrier_graph.encoders.stored_vectors import encoder_name
 from pyterrier_graph.graph_mean.contextual_index import ContextualIndex
 from pyterrier_graph.graphs.document_graph import DocumentGraph, structured_documents
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
@@ -29,13 +35,22 @@ from pyterrier_graph.search.fitting import (
 from pyterrier_graph.search.hybrid import DEPTH, Hybrid
 from pyterrier_graph.search.lexical import build_engine, lexical_retriever
 from pyterrier_graph.search.records import RecordChanges, compare_records, read_documents
-from pyterrier_graph.search.versioned_index import VersionedIndex
-from pyterrier_graph.search.versions import KIND, Answered, contexts
-from pyterrier_graph.storage.artifact import atomic_folder, locked
+from pyterrier_graph.search.versions import (
+    KIND,
+    ROWS_AT_ONCE,
+    Answered,
+    VersionedIndex,
+    contexts,
+)
+from pyterrier_graph.storage.arrays import blocks
+from pyterrier_graph.storage.artifact import META, atomic_folder, locked
 from pyterrier_graph.storage.shards import Workers, check_workers
+from pyterrier_graph.training.validation import checked_qrels, checked_topics
 
 if TYPE_CHECKING:
     from pyterrier_graph.graph_mean.contextual_encoder import ContextualEncoder
+
+OWN = re.compile(r"v\d+|encoder-\d+|encoded|lock|pt_meta\.json|\..*")  # names in the folder
 
 
 @dataclass
@@ -61,142 +76,175 @@ class IndexBuilder:
     passage_words: int | None = None
     workers: Workers = 1
 
-    def __post_init__(self) -> None:
+    def build(self) -> None:
+        """Writes the next version and makes it the current one. An update that changes nothing writes nothing."""
         check_workers(self.workers)
         self.path = self.index.path
         self.update = self.passage_words is None
-
-    def build(self) -> None:
-        """Writes the next version and makes it the current one. An update that changes nothing writes nothing."""
-        versions.check_folder(self.path)
-        with locked(self.path):
+        if self.answered is not None:
+            topics, qrels = self.answered
+            qrels = checked_qrels(qrels, "answered")[["qid", "docno", "label"]]
+            self.answered = checked_topics(topics, "answered"), qrels
+        names = [file.name for file in self.path.iterdir()] if self.path.is_dir() else []
+        foreign = [name for name in names if not OWN.fullmatch(name)]
+        if foreign:
+            advice = f"has other files, such as {min(foreign)!r}: choose another path"
+            raise FileExistsError(f"{str(self.path)!r} {advice}")
+        with locked(self.path), TemporaryFile(dir=self.path) as file:
             self.index.reopen()  # another object may have written a newer version
-            self.previous = self.index.version if self.index.built() else None
-            if self.update and self.previous is None:
-                raise FileNotFoundError(
-                    f"no index at {str(self.path)!r}: build one with index(docs)"
-                )
-            with TemporaryFile(dir=self.path) as file:
-                changes = self._changes(file)
-                changed = changes.count or not changes.unchanged.all()
-                if changed or self.answered is not None or not self.update:
-                    self._write_version(changes)
+            self.previous = self.index.version if self.update or self.index.built() else None
+            self.meta: dict[str, Any] = {"source": {}} | KIND
+            if self.previous is not None:
+                self.meta |= self.previous.meta
+            if self.passage_words is not None:
+                self.meta["passage_words"] = self.passage_words
+            docs = structured_documents(self.docs, self.document, self.meta["passage_words"])
+            before = self.previous if self.update else None
+            changes = compare_records(docs, file, before, self.deleted)
+            changed = changes.count or not changes.unchanged.all()
+            if changed or self.answered is not None or not self.update:
+                self._write_version(changes)
         self.index.reopen()
 
-    def _changes(self, file: IO[bytes]) -> RecordChanges:
-        """Compares the documents with those of the previous version."""
-        previous = self.previous
-        self.meta: dict[str, Any] = {"source": {}} | KIND
-        if previous is not None:
-            self.meta |= previous.meta
-        if self.passage_words is not None:
-            self.meta["passage_words"] = self.passage_words
-        docs = structured_documents(self.docs, self.document, self.meta["passage_words"])
-        if previous is None:
-            return compare_records(docs, file)
-        graph = previous.graph
-        graph.document_of(self.deleted)  # raises KeyError for unknown docnos
-        docnos = graph.docnos_of(np.arange(len(graph)))
-        removed = self.deleted if self.update else docnos
-        return compare_records(docs, file, previous.folder, docnos, removed)
-
     def _write_version(self, changes: RecordChanges) -> None:
+        """Writes the folder of the next version, and then makes it the current one."""
         if not changes.count and not changes.unchanged.any():
             raise ValueError("no document would be left: delete the folder of the index instead")
-        previous = self.previous
-        number = 1 if previous is None else previous.number + 1
-        settings = {} if previous is None else self.index.stored()["settings"]
-        self.new_answers = self.answered is not None or not self.update
-        if self.answered is None and self.update and previous is not None:
-            self.answered = previous.answered
+        number = 1
+        settings: dict[str, Any] = {}
+        answered = self.answered
+        if self.previous is not None:
+            number = self.previous.number + 1
+            settings = self.index.meta["fitted"]
+            if self.update and answered is None:
+                answered = self.previous.answered
+        lexical = self.index.lexical or self.meta.get("lexical", "bm25s")
+        self.meta["lexical"] = lexical if isinstance(lexical, str) else None
         self.meta["source"] = getattr(self.docs, "report", self.meta["source"])
         with atomic_folder(self.path / f"v{number}", self.meta, overwrite=True) as folder:
-            changes.write(folder, None if previous is None else previous.folder)
-            graph = self._write_graph(folder)
+            graph = self._write_graph(folder, changes, answered)
             if not self.update:
-                self.meta["encoder"] = self.index.save_encoder(number)
-            reused = self._reused_passages(graph, np.flatnonzero(changes.unchanged))
-            model, vectors = self._write_context(folder, graph, self.answered, reused)
+                self._save_encoder(number)
+            model, vectors = self._write_context(folder, graph, answered)
             own, _ = model.sampler().index.payload(return_docnos=False)
             self.meta["mean_cosine"] = mean_cosine(own)
-            versions.write_changes(folder, number, graph, vectors.files, previous, reused)
-            if self.answered is not None and self.new_answers and "judged" not in settings:
+            self._write_history(folder, number, graph, vectors)
+            if self.answered is not None and "judged" not in settings:
                 settings = settings | self._answered_settings(graph, *self.answered)
-            if "alpha" not in settings:
-                self._warn_if_alike()
         self.index.publish(number, settings)
-        versions.remove_unused(self.path, number, previous)
+        self._remove_unused(number, graph)
+        self._warn(graph, settings)
 
-    def _write_graph(self, folder: Path) -> DocumentGraph:
-        """Writes the document graph of the records in a folder, and the answered queries."""
+    def _write_graph(
+        self, folder: Path, changes: RecordChanges, answered: Answered | None
+    ) -> DocumentGraph:
+        """Writes the records of the documents, their graph, and the answered queries."""
         lines: list[int] = []
+        changes.write(folder)
         graph = DocumentGraph(folder / versions.GRAPH, verbose=self.index.verbose)
         graph.index(read_documents(folder, lines))
         graph.vectors_folder = self.path / versions.ENCODED
         if lines and len(lines) == len(graph.passage_nodes):
             np.save(folder / versions.LINES, np.array(lines, dtype=np.int32))
-        names = versions.TOPICS, versions.QRELS
-        for frame, name in zip(self.answered or (), names, strict=False):
-            frame.to_json(folder / name, orient="split")
-        if not self.update and not len(graph.neighbors(graph.passage_nodes, TITLE)[1]):
-            advice = "give documents a title, or queries as answered="
-            self._warn(f"the documents have no titles, so passages have no context: {advice}")
+        if answered is not None:
+            topics, qrels = answered
+            topics.to_json(folder / versions.TOPICS, orient="split")
+            qrels.to_json(folder / versions.QRELS, orient="split")
+
+        # the number of each passage in the previous version, -1 if its document is new or changed; shape (passages,)
+        self.reused = np.full(len(graph.passage_nodes), -1)
+        if self.previous is not None and changes.unchanged.any():
+            before = self.previous.graph
+            _, nodes = before.passages_of_documents(np.flatnonzero(changes.unchanged))
+            self.reused[: len(nodes)] = np.searchsorted(before.passage_nodes, nodes)
         return graph
 
-    def _reused_passages(self, graph: DocumentGraph, unchanged: np.ndarray) -> np.ndarray:
-        """Number of each passage in the previous version, -1 if its document is new or changed; shape (passages,)."""
-        reused = np.full(len(graph.passage_nodes), -1)
-        if self.previous is not None:
-            before = self.previous.graph
-            _, nodes = before.passages_of_documents(unchanged)
-            reused[: len(nodes)] = np.searchsorted(before.passage_nodes, nodes)
-        return reused
+    def _save_encoder(self, number: int) -> None:
+        """Saves an encoder that can be saved, unless the name of a checkpoint is enough."""
+        from pyterrier_graph.training.model import LearnedModel
+
+        encoder = self.index.encoder
+        if encoder is None and "encoder" in self.meta:
+            return  # that of the previous version
+        encoder = encoder or DEFAULT
+        name = checkpoint_name(encoder) if isinstance(encoder, str) else None
+        self.meta["encoder"] = {"checkpoint": name, "name": encoder_name(self.index.bi_encoder)}
+        if isinstance(encoder, LearnedModel):
+            folder = self.path / f"encoder-{number}"
+            shutil.rmtree(folder, ignore_errors=True)
+            copy.copy(encoder).save(folder)  # a copy, since saving changes its path
+            self.meta["encoder"]["folder"] = folder.name
 
     def _write_context(
-        self,
-        folder: Path,
-        graph: DocumentGraph,
-        answered: Answered | None,
-        reused: np.ndarray | None = None,
+        self, folder: Path, graph: DocumentGraph, answered: Answered | None
     ) -> tuple[ContextualEncoder, ContextualIndex]:
         """Writes everything that depends on the answered queries: their graph, the vectors, and the BM25 index."""
+        from pyterrier_graph.graph_mean.graph_mean import GraphMean
+
         queries = None
         if answered is not None:
             topics, qrels = answered
             queries = QueryPassageGraph(folder / versions.QUERIES, verbose=False)
             queries.build(topics, graph, qrels=qrels)
-        model = self.index.model(graph, queries, self.meta)
+        encoder: Any = self.index.loaded_encoder
+        options: dict[str, Any] = {
+            "query_graph": queries,
+            "folder": self.path / versions.ENCODED,
+            "verbose": self.index.verbose,
+        }
+        if hasattr(encoder, "vectors_of"):  # a GraphMean or GNNEncoder
+            saved = self.path / self.meta["encoder"]["folder"]
+            model = type(encoder).load(saved, graph=graph, encoder=encoder.encoder, **options)
+        else:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", QualityWarning)  # of missing titles: see _warn()
+                model = GraphMean(graph, encoder, **options)
         vectors = model.index(folder / versions.VECTORS, workers=self.workers)
-        self._write_bm25(folder / versions.BM25, graph, queries, reused)
+        self._write_bm25(folder / versions.BM25, graph, queries)
         return model, vectors
 
     def _write_bm25(
-        self,
-        path: Path,
-        graph: DocumentGraph,
-        queries: QueryPassageGraph | None,
-        reused: np.ndarray | None,
+        self, path: Path, graph: DocumentGraph, queries: QueryPassageGraph | None
     ) -> None:
-        """Writes the BM25 index; without answers that are new, the counts of reused passages are copied."""
-        previous, passages = self.previous, np.arange(len(graph.passage_nodes))
-        engine = self.meta["lexical"] = self.index.engine(self.meta)
-        if engine is None:
-            return
-        if engine != "bm25s":
+        """Writes the BM25 index. In an update without new answers, the counts of reused passages are copied."""
+        engine, reused = self.meta["lexical"], self.reused
+        passages = np.arange(len(reused))
+        if engine in ("pisa", "terrier"):
             ids = graph.ids_of(graph.passage_nodes)
             pairs = zip(ids, contexts(graph, queries, passages), strict=True)
             records = ({"docno": docno, "text": text} for docno, text in pairs)
             build_engine(records, engine, path, docno_length=max(map(len, ids)))
-        elif (
-            reused is None
-            or self.new_answers
-            or previous is None
-            or previous.meta["lexical"] != engine
-        ):
-            BM25Index.build(path, contexts(graph, queries, passages))
-        else:
-            texts = contexts(graph, queries, passages[reused < 0])
-            BM25Index.build(path, texts, previous=previous.bm25, reused=reused[reused >= 0])
+        elif engine == "bm25s":
+            previous = self.previous if self.update and self.answered is None else None
+            if previous is None:
+                BM25Index.build(path, contexts(graph, queries, passages))
+            else:
+                texts = contexts(graph, queries, passages[reused < 0])
+                copied = reused[reused >= 0]
+                BM25Index.build(path, texts, previous=previous.bm25, reused=copied)
+
+    def _write_history(
+        self, folder: Path, number: int, graph: DocumentGraph, vectors: ContextualIndex
+    ) -> None:
+        """Writes in which version each passage last changed, and which version removed each passage that is gone."""
+        previous, reused = self.previous, self.reused
+        changed = np.full(len(reused), number, np.int32)
+        deleted: dict[str, int] = {}
+        if previous is not None:
+            new, _ = vectors.files.payload(return_docnos=False)
+            old, _ = previous.flex.payload(return_docnos=False)
+            rows = np.flatnonzero(reused >= 0)
+            for block in blocks(len(rows), ROWS_AT_ONCE):
+                batch = rows[block]
+                before = reused[batch]
+                same = (new[batch] == old[before]).all(axis=1)
+                changed[batch[same]] = previous.changed[before[same]]
+            gone = np.delete(previous.graph.passage_nodes, reused[rows])
+            deleted = previous.deleted | dict.fromkeys(previous.graph.ids_of(gone), number)
+            for docno in graph.ids_of(graph.passage_nodes[reused < 0]):
+                deleted.pop(docno, None)
+        np.save(folder / versions.CHANGED, changed)
+        (folder / versions.DELETED).write_text(json.dumps(deleted), encoding="utf-8")
 
     def _answered_settings(
         self, graph: DocumentGraph, topics: pd.DataFrame, qrels: pd.DataFrame
@@ -204,11 +252,12 @@ class IndexBuilder:
         """Chooses settings using the answered queries, each ranked by an index whose context lacks it."""
         index, start = self.index, default_settings(self.meta["mean_cosine"])
 
-        def hybrid(topics_in_context: pd.DataFrame) -> Hybrid:
+        def hybrid(known: pd.DataFrame) -> Hybrid:
             folder = Path(mkdtemp(dir=root))
-            _, vectors = self._write_context(folder, graph, (topics_in_context, qrels))
+            _, vectors = self._write_context(folder, graph, (known, qrels))
             docnos, _ = vectors.files.payload(return_dvecs=False)
-            engine, bm25 = index.lexical or self.meta["lexical"], BM25Index(folder / versions.BM25)
+            engine = index.lexical or self.meta["lexical"]
+            bm25 = BM25Index(folder / versions.BM25)
             return Hybrid(lexical_retriever(engine, bm25, docnos, DEPTH), vectors.retriever())
 
         with TemporaryDirectory(dir=self.path, prefix=".fold-", ignore_cleanup_errors=True) as root:
@@ -216,19 +265,48 @@ class IndexBuilder:
                 hybrid, topics, qrels, graph, start, index.training, verbose=index.verbose
             )
 
-    def _warn_if_alike(self) -> None:
-        """Warns if vectors count less than usual, unless the previous version had the same problem."""
+    def _remove_unused(self, number: int, graph: DocumentGraph) -> None:
+        """Removes all but two versions with their encoders, and encoded texts that the next change cannot reuse."""
+        used = {f"v{number}", versions.ENCODED, self.meta["encoder"].get("folder")}
+        if self.previous is not None:
+            used |= {f"v{self.previous.number}", self.previous.meta["encoder"].get("folder")}
+        unused = [
+            entry for entry in self.path.iterdir() if entry.is_dir() and entry.name not in used
+        ]
+        encoded = [*(self.path / versions.ENCODED).iterdir()]
+        encoded.sort(key=lambda folder: folder.stat().st_mtime)
+        newest = {folder.name.partition("-")[0]: folder for folder in encoded}
+        fingerprint = graph.fingerprint().encode()
+        for folder in encoded:
+            if folder.name.startswith("passages-"):
+                reusable = fingerprint in (folder / META).read_bytes()
+            else:
+                reusable = newest[folder.name.partition("-")[0]] == folder
+            if not reusable:
+                unused.append(folder)
+        for folder in unused:
+            # renamed first, so that no process opens a half-deleted folder
+            removed = folder.with_name(f".removed-{folder.name.lstrip('.')}")
+            shutil.rmtree(removed, ignore_errors=True)
+            with suppress(OSError):  # on Windows, a folder that is open keeps its name
+                folder = folder.replace(removed)
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _warn(self, graph: DocumentGraph, settings: Mapping[str, Any]) -> None:
+        """Warns of missing titles, and if vectors are nearly alike for the first time."""
+        if not self.update and not len(graph.neighbors(graph.passage_nodes, TITLE)[1]):
+            warnings.warn(
+                "the documents have no titles, so passages have no context: give documents a title, "
+                "or queries as answered=",
+                QualityWarning,
+                stacklevel=5,  # where the user changes the index
+            )
         cosine = self.meta["mean_cosine"]
         before = 0.0 if self.previous is None else self.previous.meta["mean_cosine"]
-        if before <= ALIKE < cosine:
-            self._warn(
+        if "alpha" not in settings and before <= ALIKE < cosine:
+            warnings.warn(
                 f"the vectors of passages are nearly alike (mean cosine {cosine:.2f}), so BM25 counts more: does the "
-                "encoder know the language of the texts? Give another one as encoder="
+                "encoder know the language of the texts? Give another one as encoder=",
+                QualityWarning,
+                stacklevel=5,
             )
-
-    def _warn(self, message: str) -> None:
-        """Warns at the line where the user changes the index."""
-        level = 1
-        while sys._getframe(level).f_globals["__name__"].startswith("pyterrier_graph."):
-            level += 1
-        warnings.warn(message, QualityWarning, stacklevel=level + 1)

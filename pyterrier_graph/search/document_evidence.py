@@ -85,7 +85,7 @@ class DocumentEvidence(WithSignature, pt.Estimator):
         """Adds the evidence of documents and neighbors to the scores."""
         inp = self._checked(inp)
         added = self.contributions(inp).to_numpy().sum(axis=1)
-        return ranked(inp.assign(score=inp["score"] + added))
+        return ranked(inp, inp["score"].to_numpy() + added)
 
     def contributions(self, run: pd.DataFrame) -> pd.DataFrame:
         """What each kind of evidence adds to the score of each row: a column ``document``, and one per relation."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from importlib.util import find_spec
@@ -24,15 +24,10 @@ class FolderFiles(DocumentFiles):
 
     Raises:
         FileNotFoundError: If the folder does not exist.
-        NotADirectoryError: If it is a file.
         ValueError: If it has no such files.
     """
 
     def __init__(self, folder: Path, *, workers: int | None = None, verbose: bool = True) -> None:
-        if not os.path.exists(folder):
-            raise FileNotFoundError(f"there is no folder {str(folder)!r}")
-        if not folder.is_dir():
-            raise NotADirectoryError(f"{str(folder)!r} is a file: give the folder that it is in")
         formats = [name for name in FORMATS if name != "office" or find_spec("markitdown")]
         super().__init__(folder, formats, workers=workers, verbose=verbose)
         if not self.paths:
@@ -73,4 +68,4 @@ def named(broken: Mapping[str, str]) -> str:
 def title_of(path: str) -> str:
     """Returns a title made of the name of a file: ``"user guide"`` of ``"docs/user_guide.txt"``."""
     stem = PurePosixPath(path).stem
-    return " ".join(stem.replace("_", " ").replace("-", " ").split()) or stem
+    return re.sub(r"[\s_-]+", " ", stem).strip() or stem

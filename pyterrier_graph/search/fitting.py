@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -52,30 +52,6 @@ def measured_results(hybrid: Hybrid, topics: pd.DataFrame, qrels: pd.DataFrame) 
     return run.loc[(ranks <= MEASURED).any(axis=1), ["qid", "docno", *SIDES]]
 
 
-def left_out(
-    make: Callable[[pd.DataFrame], Hybrid],
-    topics: pd.DataFrame,
-    qrels: pd.DataFrame,
-    *,
-    verbose: bool,
-) -> Iterator[pd.DataFrame]:
-    """Yields the results of each fold of answered queries, from a hybrid whose context has only the other folds.
-
-    ``make`` makes the hybrid with some of the topics as context.
-    """
-    relevant = qrels.loc[qrels["label"] > 0, "qid"]
-    topics = topics[topics["qid"].isin(relevant)].reset_index(drop=True)
-    fold = np.random.default_rng(0).permutation(len(topics)) % FOLDS
-    count = 0
-    for number in pt.tqdm(
-        range(FOLDS), desc="answered queries left out", unit="fold", disable=not verbose
-    ):
-        if count >= ENOUGH or len(topics) < FOLDS:
-            break
-        yield measured_results(make(topics[fold != number]), topics[fold == number], qrels)
-        count += int((fold == number).sum())
-
-
 def best_settings(
     results: Sequence[pd.DataFrame],
     graph: HeteroGraph,
@@ -119,14 +95,25 @@ def answered_settings(
     *,
     verbose: bool,
 ) -> dict[str, Any]:
-    """The settings that answered queries support, each ranked by a hybrid whose context lacks it; see :func:`left_out`.
+    """The settings that answered queries support, each ranked by a hybrid whose context lacks it.
 
-    With fewer than five queries, there are none.
+    ``make`` makes the hybrid with some of the topics as context. With fewer than five queries, there are no settings.
     """
     qrels = graph.passage_qrels(qrels)
-    results = [*left_out(make, topics, qrels, verbose=verbose)]
-    if not results:
+    relevant = qrels.loc[qrels["label"] > 0, "qid"]
+    topics = topics[topics["qid"].isin(relevant)].reset_index(drop=True)
+    if len(topics) < FOLDS:
         return {}
+    fold = np.random.default_rng(0).permutation(len(topics)) % FOLDS
+    results, count = [], 0
+    for number in pt.tqdm(
+        range(FOLDS), desc="answered queries left out", unit="fold", disable=not verbose
+    ):
+        hybrid = make(topics[fold != number])
+        results.append(measured_results(hybrid, topics[fold == number], qrels))
+        count += (fold == number).sum()
+        if count >= ENOUGH:
+            break
     return best_settings(results, graph, qrels, present, training, verbose=verbose)
 
 

@@ -49,7 +49,6 @@ def open_folder(
 
     Raises:
         FileNotFoundError: If the folder does not exist.
-        NotADirectoryError: If it is a file.
         ValueError: If the folder has no readable file, or no text.
         BlockingIOError: If another process is making the index.
     """

@@ -14,20 +14,26 @@ from pyterrier_graph.documents.document import StructuredDocument
 from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, ContextualRetriever
 from pyterrier_graph.graphs.builder import DocumentOf
 from pyterrier_graph.graphs.document_graph import DocumentGraph
-from pyterrier_graph.html import HtmlCard, HtmlDisplay, schematic
+from pyterrier_graph.html import HtmlCard, HtmlDisplay
 from pyterrier_graph.search.builder import IndexBuilder
 from pyterrier_graph.search.document_evidence import DocumentEvidence
 from pyterrier_graph.search.fitting import best_settings, evidence_of, measured_results
-from pyterrier_graph.search.hybrid import DEPTH, SIDES, Frozen, Hybrid, ranked
+from pyterrier_graph.search.hybrid import DEPTH, SIDES, Frozen, Hybrid
 from pyterrier_graph.search.lexical import lexical_retriever
 from pyterrier_graph.search.results import CANDIDATES, Lines, distinct_results, with_reasons
 from pyterrier_graph.search.retrievers import QueriesWithWords
-from pyterrier_graph.search.versioned_index import VersionedIndex
-from pyterrier_graph.search.versions import ROWS_AT_ONCE, VECTORS, Answered, contexts
+from pyterrier_graph.search.scores import ranked
+from pyterrier_graph.search.versions import (
+    ROWS_AT_ONCE,
+    VECTORS,
+    Answered,
+    VersionedIndex,
+    contexts,
+)
 from pyterrier_graph.storage.arrays import blocks
 from pyterrier_graph.storage.artifact import locked
 from pyterrier_graph.storage.shards import Workers
-from pyterrier_graph.training.validation import checked_qrels, checked_topics
+from pyterrier_graph.training.validation import checked_topics
 
 
 class GraphIndex(HtmlDisplay, VersionedIndex):
@@ -113,7 +119,7 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
             self,
             docs,
             document,
-            answered=_checked(answered),
+            answered=answered,
             passage_words=passage_words,
             workers=workers,
         ).build()
@@ -138,7 +144,7 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
         Raises:
             ValueError: If a document is malformed, or a docno comes twice.
         """
-        IndexBuilder(self, docs, document, answered=_checked(answered), workers=workers).build()
+        IndexBuilder(self, docs, document, answered=answered, workers=workers).build()
         return self
 
     def delete(self, docnos: Iterable[str]) -> Self:
@@ -151,7 +157,7 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
             KeyError: If a document is not in the index.
             ValueError: If no document would be left.
         """
-        IndexBuilder(self, deleted=[docnos] if isinstance(docnos, str) else [*docnos]).build()
+        IndexBuilder(self, deleted=[*docnos]).build()
         return self
 
     def fit(self, topics: pd.DataFrame, qrels: pd.DataFrame) -> Self:
@@ -174,7 +180,8 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
             [results], self.graph, qrels, former, self.training, verbose=self.verbose
         )
         with locked(self.path):
-            self.publish(self.stored()["version"], former | {"judged": True} | fitted)
+            self.reopen()
+            self.publish(self.meta["version"], former | {"judged": True} | fitted)
         return self.reopen()
 
     # --- search
@@ -183,7 +190,7 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
     def contextual(self) -> ContextualIndex:
         """The index of the vectors."""
         version = self.version
-        return ContextualIndex(version.opened() / VECTORS, version.graph, self.loaded_encoder)
+        return ContextualIndex(version.folder / VECTORS, version.graph, self.loaded_encoder)
 
     def _lexical(self, num_results: int) -> pt.Transformer:
         version, engine = self.version, self.lexical or self.meta["lexical"]
@@ -259,32 +266,14 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
         topics = QueriesWithWords().transform(pd.DataFrame({"qid": ["1"], "query": [question]}))
         run = self._fusion().contributions(topics)
         evidence = self._evidence.contributions(run)
-        run = ranked(run.assign(score=run["score"] + evidence.sum(axis=1), **evidence))
+        scores = run["score"].to_numpy() + evidence.to_numpy().sum(axis=1)
+        run = ranked(run.assign(**evidence), scores)
         files = self.version.lines is not None
         run = run.head(max(num_results, CANDIDATES) if files else num_results)
         run = self._with_texts(pt.Transformer.identity()).transform(run)
         if files:
             run = distinct_results(run, num_results)
         return with_reasons(run, [*SIDES, *evidence], question)
-
-    def explain(self, query: str, docno: str) -> pd.DataFrame:
-        """Explains the score of a passage in :meth:`hybrid` by BM25, vectors, and the evidence of other results.
-
-        Arguments and columns are those of :meth:`Hybrid.explain <pyterrier_graph.Hybrid.explain>`. ``index.dense()`` is
-        explained by ``ptg.explain(index.dense(), query, docno)``, by the passage and its context.
-        """
-        fusion, evidence = self._fusion(), self._evidence
-        explained = fusion.explain(query, docno)
-        run = fusion.transform(pd.DataFrame({"qid": ["1"], "query": [query]}))
-        weights = pd.Series(evidence.weights)
-        values = evidence.evidence(run)[run["docno"] == docno].iloc[0]
-        added = pd.DataFrame({"relation": weights.index, "source": docno, "text": ""})
-        added = added.assign(
-            weight=weights.to_numpy(),
-            score=(weights * values).to_numpy(),
-            normalized=values.to_numpy(),
-        )
-        return pd.concat([explained, added[added["weight"] > 0]], ignore_index=True)
 
     # --- other engines
 
@@ -299,16 +288,19 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
                 last). Passages that are gone are in :meth:`deleted_since`.
         """
         version = self.version
+        graph, vectors = version.graph, version.flex.payload(return_docnos=False)[0]
         numbers = np.arange(len(self)) if since is None else np.flatnonzero(version.changed > since)
-        vectors, _ = version.flex.payload(return_docnos=False)
         for block in blocks(len(numbers), ROWS_AT_ONCE):
             batch = numbers[block]
-            nodes = version.graph.passage_nodes[batch]
-            texts = version.graph.texts(nodes), contexts(version.graph, version.queries, batch)
-            for docno, text, context, vector in zip(
-                version.graph.ids_of(nodes), *texts, np.asarray(vectors[batch]), strict=True
-            ):
-                yield {"docno": docno, "text": text, "context": context, "vector": vector}
+            nodes = graph.passage_nodes[batch]
+            columns = {
+                "docno": graph.ids_of(nodes),
+                "text": graph.texts(nodes),
+                "context": contexts(graph, version.queries, batch),
+                "vector": np.asarray(vectors[batch]),
+            }
+            for row in zip(*columns.values(), strict=True):
+                yield dict(zip(columns, row, strict=True))
 
     def deleted_since(self, version: int) -> list[str]:
         """Ids of passages that changes after a version have removed."""
@@ -324,20 +316,10 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
     def _view(self) -> HtmlCard:
         if not self.built():
             return HtmlCard({"documents": "not built yet"})
-        broken = self.meta["source"].get("broken", ())
-        sizes = {
+        facts = {
             "documents": len(self.graph),
             "passages": len(self),
             "encoder": self.meta["encoder"]["name"],
             "BM25": self.meta["lexical"] or str(self.lexical),
-        } | ({"files not read": len(broken)} if broken else {})
-        return HtmlCard(sizes, schematic(self.hybrid()))
-
-
-def _checked(answered: Any) -> Answered | None:
-    """Topics and judgments with ids as strings."""
-    if answered is None:
-        return None
-    topics, qrels = answered
-    qrels = checked_qrels(qrels, "answered")
-    return checked_topics(topics, "answered"), qrels[["qid", "docno", "label"]]
+        }
+        return HtmlCard(facts)

@@ -120,15 +120,15 @@ class Hybrid(WithSignature, pt.Estimator):
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Finds documents."""
         run = self.combine(inp)
-        scores = weighted(run, self.alpha).sum(axis=1)
-        run = ranked(run.drop(columns=SIDES).assign(score=scores))
-        return run[run["rank"] < self.num_results].reset_index(drop=True)
+        run = ranked(run, weighted(run, self.alpha).sum(axis=1))
+        columns = [name for name in run if name not in SIDES]
+        return run.loc[run["rank"] < self.num_results, columns].reset_index(drop=True)
 
     def contributions(self, topics: pd.DataFrame) -> pd.DataFrame:
         """All results of both pipelines, with columns ``lexical`` and ``dense`` that add up to the score."""
         run = self.combine(topics)
         lexical, dense = weighted(run, self.alpha).T
-        return ranked(run.assign(lexical=lexical, dense=dense, score=lexical + dense))
+        return ranked(run.assign(lexical=lexical, dense=dense), lexical + dense)
 
     def combine(self, topics: pd.DataFrame) -> pd.DataFrame:
         """Each result of the pipelines once, with its normalized scores in columns ``lexical`` and ``dense``.
@@ -140,18 +140,17 @@ class Hybrid(WithSignature, pt.Estimator):
         topics = topics.assign(qid=topics["qid"].astype("str")).drop_duplicates("qid")
         runs = [self._run(pipeline, topics) for pipeline in self.pipelines]
         _check_same_units(runs)
-        # a row per result of a pipeline; what both have retrieved is one result
         rows = pd.concat(runs, ignore_index=True)
+        # rows of both pipelines with the same query and document are one result
         qid, docno = rows["qid"].astype("str"), rows["docno"]
         result, pairs = pd.factorize(qid.factorize()[0] * len(rows) + docno.factorize()[0])
+        scores = np.full((len(SIDES), len(pairs)), np.nan)
+        scores[np.repeat([0, 1], [*map(len, runs)]), result] = rows["score"]
         first = np.unique(result, return_index=True)[1]
         columns = {"qid": qid.array.take(first), "docno": docno.array.take(first)}
-        replaced = {*columns, *REPLACED, *(name for name in topics if name.startswith("query"))}
-        if added := [name for name in rows if name not in replaced]:
+        queries = {name for name in topics if name.startswith("query")}
+        if added := [name for name in rows if name not in {*columns, *REPLACED, *queries}]:
             columns |= dict(rows[added].groupby(result).first())
-        scores = np.full((len(SIDES), len(pairs)), np.nan)
-        side = np.repeat(np.arange(len(SIDES)), [*map(len, runs)])
-        scores[side, result] = rows["score"]
         columns |= dict(zip(SIDES, scores, strict=True))
         topic = pd.Index(topics["qid"]).get_indexer(columns["qid"])
         about = [name for name in topics if name not in {*columns, *REPLACED}]
@@ -159,11 +158,11 @@ class Hybrid(WithSignature, pt.Estimator):
         return pd.DataFrame(columns)
 
     def _run(self, pipeline: pt.Transformer, topics: pd.DataFrame) -> pd.DataFrame:
-        """The best results of a pipeline, each once, with normalized scores."""
+        """The best results of a pipeline, with normalized scores."""
         run = check_frame(pipeline.transform(topics), pipeline, numbers=("score",))
         pt.validate.result_frame(run, extra_columns=["score"], context=self)
         if len(run) > self.depth:
-            run = ranked(run)
+            run = ranked(run, run["score"])
             run = run[run["rank"] < self.depth]
         query = run["qid"].factorize()[0]
         return run.assign(score=normalized_scores(run["score"].to_numpy(float), query))
@@ -223,7 +222,7 @@ class Hybrid(WithSignature, pt.Estimator):
         if not len(rows):
             results = f"the {len(run)} results of the pipelines for {query!r}"
             raise KeyError(f"{docno!r} is not among {results}")
-        normalized = run[SIDES].to_numpy(float)[rows[0]]
+        normalized = _normalized(run)[rows[0]]
         weights = shares(run, self.alpha)[rows[0]]
         return pd.DataFrame(
             {
@@ -239,7 +238,7 @@ class Hybrid(WithSignature, pt.Estimator):
 
 def weighted(run: pd.DataFrame, alpha: float) -> np.ndarray:
     """What the pipelines add to scores of a run that :meth:`Hybrid.combine` has returned, shape (results, 2)."""
-    return np.nan_to_num(run[SIDES].to_numpy(float)) * shares(run, alpha)
+    return np.nan_to_num(_normalized(run)) * shares(run, alpha)
 
 
 def shares(run: pd.DataFrame, alpha: float) -> np.ndarray:
@@ -248,13 +247,15 @@ def shares(run: pd.DataFrame, alpha: float) -> np.ndarray:
     A pipeline that has retrieved nothing for a query leaves its weight to the other one.
     """
     query = run["qid"].factorize()[0]
-    has_score = [run[side].notna().to_numpy() for side in SIDES]
-    retrieved = np.stack(
-        [np.bincount(query, rows) > 0 for rows in has_score], axis=1
-    )  # (queries, 2)
-    weights = retrieved * np.array([1 - alpha, alpha])
+    has_score = ~np.isnan(_normalized(run))
+    retrieved = np.stack([np.bincount(query, side) > 0 for side in has_score.T], axis=1)
+    weights = retrieved * np.array([1 - alpha, alpha])  # (queries, 2)
     weights = np.where(weights.any(axis=1, keepdims=True), weights, retrieved)
     return (weights / weights.sum(axis=1, keepdims=True))[query]
+
+
+def _normalized(run: pd.DataFrame) -> np.ndarray:
+    return np.stack([run[side] for side in SIDES], axis=1)  # ten times as fast as run[SIDES]
 
 
 def _check_same_units(runs: list[pd.DataFrame]) -> None:

@@ -19,20 +19,24 @@ def snippet(text: str, terms: frozenset[str], length: int = 40) -> str:
 
     Of several such windows, the first one with the most words that match is shown.
     """
-    tokens = text.split() if terms else text.split(maxsplit=length)
-    matches = [terms & stems(token) for token in tokens] if terms else []
+    if not terms:
+        tokens = text.split(maxsplit=length)
+        return " ".join(tokens[:length]) + " …" * (len(tokens) > length)
+    tokens = text.split()
+    matches = [terms & stems(token) for token in tokens]
     hits = [number for number, match in enumerate(matches) if match]
-    best, first, last = (0, 0), 0, -1
+    best, first, last = (0, 0), 0, length - 1
     for number, start in enumerate(hits):
         window = [hit for hit in hits[number : number + length] if hit < start + length]
-        score = len(frozenset().union(*(matches[hit] for hit in window))), len(window)
+        distinct = frozenset().union(*(matches[hit] for hit in window))
+        score = len(distinct), len(window)
         if score > best:
             best, first, last = score, start, window[-1]
     # as many words before the first hit as after the last
     before = (length - (last + 1 - first)) // 2
-    start = max(0, min(first - before, len(tokens) - length)) if hits else 0
+    start = max(0, min(first - before, len(tokens) - length))
     shown = " ".join(tokens[start : start + length])
-    return f"{'… ' * (start > 0)}{shown}{' …' * (start + length < len(tokens))}"
+    return "… " * (start > 0) + shown + " …" * (start + length < len(tokens))
 
 
 def matching_words(text: str, terms: frozenset[str]) -> list[tuple[int, int]]:

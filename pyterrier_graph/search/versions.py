@@ -1,8 +1,8 @@
-"""The versions of a GraphIndex on disk.
+"""The versions of a GraphIndex on disk, and what reads them.
 
 ::
 
-    pt_meta.json    names the current version and holds the settings; replaced atomically
+    pt_meta.json    names the current version and holds the settings that were fitted; replaced atomically
     v3/             the current version, whose files never change
         documents   the records of the documents, one JSON object per line
         graph/      the document graph
@@ -17,30 +17,49 @@
 from __future__ import annotations
 
 import json
-import re
-import shutil
-from collections.abc import Iterator
-from contextlib import suppress
+import os
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 import numpy as np
 import pandas as pd
+import pyterrier as pt
 
+from pyterrier_graph.checks import WithSignature, check_training
 from pyterrier_graph.encoders.flex import Flex
+from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name
+from pyterrier_graph.encoders.stored_vectors import encoder_name
+from pyterrier_graph.graph_mean.contextual_index import encoder_of
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.graphs.relations import RELEVANT
 from pyterrier_graph.search.bm25 import BM25Index
+from pyterrier_graph.search.fitting import default_settings
+from pyterrier_graph.search.lexical import Lexical
 from pyterrier_graph.storage.arrays import blocks
-from pyterrier_graph.storage.artifact import META, read_meta
+from pyterrier_graph.storage.artifact import (
+    DIGESTS,
+    META,
+    SIZES,
+    BuiltArtifact,
+    kind_of,
+    read_meta,
+    verify,
+    write_file,
+)
+from pyterrier_graph.training.grid_search import Tuning
+
+if TYPE_CHECKING:
+    from pyterrier_dr import BiEncoder
+
+    from pyterrier_graph.graph_mean.contextual_encoder import ContextualEncoder
 
 ENCODED = "encoded"
 GRAPH, QUERIES, VECTORS, BM25 = "graph", "queries", "vectors.flex", "bm25"
 LINES, CHANGED, DELETED = "lines.npy", "changed.npy", "deleted.json"
 TOPICS, QRELS = "topics.json", "qrels.json"
-OWN = re.compile(r"v\d+|encoder-\d+|encoded|lock|pt_meta\.json|\..*")  # names in the folder
 KIND = {"type": "graph_index_version", "format": "folder", "package_hint": "pyterrier_graph"}
 ROWS_AT_ONCE = 4096
 
@@ -58,71 +77,71 @@ class Version:
 
     def __init__(self, path: Path, number: int, *, verbose: bool = True) -> None:
         self.path, self.number, self.verbose = path, number, verbose
-        self.folder = path / f"v{number}"
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the version; raises ValueError if later changes have removed it."""
+        folder = self.path / f"v{self.number}"
+        if not folder.is_dir():
+            raise ValueError(
+                f"{str(self.path)!r} was changed several times, or removed, after it had been opened: "
+                "open it again"
+            )
+        return folder
 
     @cached_property
     def meta(self) -> dict[str, Any]:
         """How the version was made: encoder, engine of BM25, words per passage."""
         return read_meta(self.folder, KIND)
 
-    def opened(self) -> Path:
-        """Returns the folder; raises ValueError if later changes have removed it."""
-        if not self.folder.is_dir():
-            raise ValueError(
-                f"{str(self.path)!r} was changed several times, or removed, after it had been opened: "
-                "open it again"
-            )
-        return self.folder
-
     @cached_property
     def graph(self) -> DocumentGraph:
         """The document graph."""
-        graph = DocumentGraph(self.opened() / GRAPH, verbose=self.verbose)
+        graph = DocumentGraph(self.folder / GRAPH, verbose=self.verbose)
         graph.vectors_folder = self.path / ENCODED
         return graph
 
     @cached_property
     def flex(self) -> Flex:
         """The ids and vectors of the passages."""
-        return Flex(self.opened() / VECTORS)
+        return Flex(self.folder / VECTORS)
 
     @cached_property
     def queries(self) -> QueryPassageGraph | None:
         """The graph of the answered queries."""
-        path = self.opened() / QUERIES
+        path = self.folder / QUERIES
         return QueryPassageGraph(path, verbose=False) if path.is_dir() else None
 
     @property
     def answered(self) -> Answered | None:
         """The answered queries: topics and judgments."""
-        if not (self.opened() / TOPICS).is_file():
+        folder = self.folder
+        if not (folder / TOPICS).is_file():
             return None
-        topics, qrels = (
-            pd.read_json(self.folder / name, orient="split", dtype=False)
-            for name in (TOPICS, QRELS)
-        )
+        topics = pd.read_json(folder / TOPICS, orient="split", dtype=False)
+        qrels = pd.read_json(folder / QRELS, orient="split", dtype=False)
         return topics, qrels
 
     @cached_property
     def bm25(self) -> BM25Index:
         """The BM25 index. With an engine other than bm25s, only its path is used."""
-        return BM25Index(self.opened() / BM25)
+        return BM25Index(self.folder / BM25)
 
     @cached_property
     def lines(self) -> np.ndarray | None:
         """The line where each passage begins, if the documents are files."""
-        path = self.opened() / LINES
+        path = self.folder / LINES
         return np.load(path) if path.is_file() else None
 
     @cached_property
     def changed(self) -> np.ndarray:
         """Version in which the text, context or vector of each passage last changed, shape (passages,)."""
-        return np.load(self.opened() / CHANGED)
+        return np.load(self.folder / CHANGED)
 
     @cached_property
     def deleted(self) -> dict[str, int]:
         """Version that removed each deleted passage, by docno."""
-        return json.loads((self.opened() / DELETED).read_text(encoding="utf-8"))
+        return json.loads((self.folder / DELETED).read_text(encoding="utf-8"))
 
 
 def contexts(
@@ -139,69 +158,111 @@ def contexts(
         yield from texts
 
 
-def write_changes(
-    folder: Path,
-    number: int,
-    graph: DocumentGraph,
-    vectors: Flex,
-    previous: Version | None,
-    reused: np.ndarray,
-) -> None:
-    """Writes in which version each passage last changed, and which version removed each passage that is gone.
+class VersionedIndex(WithSignature, BuiltArtifact):
+    """The base of GraphIndex: its arguments, its current version and its encoder, for readers and the builder."""
 
-    ``reused`` has the number of each passage in the previous version, or -1.
-    """
-    changed, deleted = np.full(len(reused), number, np.int32), dict[str, int]()
-    if previous is not None:
-        new, _ = vectors.payload(return_docnos=False)
-        old, _ = previous.flex.payload(return_docnos=False)
-        rows = np.flatnonzero(reused >= 0)
-        for block in blocks(len(rows) if new.shape[1] == old.shape[1] else 0, ROWS_AT_ONCE):
-            batch = rows[block]
-            before = reused[batch]
-            same = (new[batch] == old[before]).all(axis=1)
-            changed[batch[same]] = previous.changed[before[same]]
-        gone = np.delete(previous.graph.passage_nodes, reused[rows])
-        deleted = previous.deleted | dict.fromkeys(previous.graph.ids_of(gone), number)
-        for docno in graph.ids_of(graph.passage_nodes[reused < 0]):
-            deleted.pop(docno, None)
-    np.save(folder / CHANGED, changed)
-    (folder / DELETED).write_text(json.dumps(deleted), encoding="utf-8")
+    ARTIFACT_TYPE = "graph_index"
+    ARTIFACT_FORMAT = "versions"
 
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        encoder: str | os.PathLike[str] | BiEncoder | ContextualEncoder | None = None,
+        lexical: Lexical | pt.Transformer | None = None,
+        training: Tuning | None = None,
+        verbose: bool = True,
+    ) -> None:
+        super().__init__(path, verbose=verbose)
+        self.training: Tuning = check_training(training, Tuning)
+        if isinstance(lexical, str) and lexical not in get_args(Lexical):
+            raise ValueError(
+                f"lexical must be a pipeline or one of {get_args(Lexical)}, got {lexical!r}"
+            )
+        self.lexical = lexical
+        self.encoder: Any = encoder
+        if isinstance(encoder, (str, os.PathLike)):
+            self.encoder = os.fspath(encoder)
+        elif encoder is not None and not hasattr(encoder, "vectors_of"):
+            self.encoder = encoder_of(encoder)
+        if self.built():
+            self._check_options()
 
-def check_folder(path: Path) -> None:
-    """Raises FileExistsError if the folder of an index has files of somebody else."""
-    names = [file.name for file in path.iterdir()] if path.is_dir() else []
-    if foreign := [name for name in names if not OWN.fullmatch(name)]:
-        raise FileExistsError(
-            f"{str(path)!r} has other files, such as {min(foreign)!r}: choose another path"
-        )
+    def _check_options(self) -> None:
+        """Raises ValueError if the index at the path was made with other options."""
+        made = self.meta["lexical"]
+        if isinstance(self.lexical, str) and self.lexical != made:
+            raise ValueError(f"{self!r} was made with lexical={made!r}, got {self.lexical!r}")
+        about = self.meta["encoder"]
+        if self.encoder is None:
+            return
+        if isinstance(self.encoder, str) and checkpoint_name(self.encoder) == about["checkpoint"]:
+            return
+        name = encoder_name(self.bi_encoder)
+        if about["name"] != name:
+            raise ValueError(f"{self!r} was made with encoder={about['name']}, got {name}")
 
+    @cached_property
+    def meta(self) -> dict[str, Any]:
+        """How the index was made: ``version``, ``settings``, ``encoder``, ``lexical``, ``source`` (a report)."""
+        current = read_meta(self.path, kind_of(self))
+        try:
+            made = Version(self.path, current["version"]).meta
+        except (OSError, ValueError):
+            if read_meta(self.path, kind_of(self)) == current:
+                raise
+            return self.meta  # two changes have removed the version in the meantime
+        settings = default_settings(made["mean_cosine"]) | current["settings"]
+        return made | {
+            "version": current["version"],
+            "fitted": current["settings"],
+            "settings": settings,
+        }
 
-def remove_unused(path: Path, number: int, previous: Version | None) -> None:
-    """Removes all but two versions and their encoders, and encoded texts that the next change cannot reuse."""
-    current = Version(path, number)
-    used = {ENCODED}
-    for version in filter(None, (current, previous)):
-        used |= {version.folder.name, version.meta["encoder"].get("folder")}
-    for entry in [*path.iterdir()]:
-        if entry.is_dir() and entry.name not in used:
-            _remove(entry)
-    fingerprint, newest = current.graph.fingerprint().encode(), dict[str, Path]()
-    for entry in sorted((path / ENCODED).iterdir(), key=lambda entry: entry.stat().st_mtime):
-        kind = entry.name.partition("-")[0]
-        if kind == "passages":
-            if fingerprint not in (entry / META).read_bytes():
-                _remove(entry)
-        elif kind in newest:
-            _remove(newest[kind])
-        newest[kind] = entry
+    @cached_property
+    def version(self) -> Version:
+        """The version that is open. Raises as :func:`read_meta` does if there is none."""
+        return Version(self.path, self.meta["version"], verbose=self.verbose)
 
+    def reopen(self) -> Self:
+        """Opens the current version. An encoder that is already loaded is kept."""
+        for name in ("meta", "version", "contextual"):
+            vars(self).pop(name, None)
+        return self
 
-def _remove(entry: Path) -> None:
-    """Renames a folder and then deletes it, so that no process opens a half-deleted folder."""
-    target = entry.with_name(f".removed-{entry.name.lstrip('.')}")
-    shutil.rmtree(target, ignore_errors=True)
-    with suppress(OSError):  # on Windows, a folder that is open keeps its name
-        entry = entry.replace(target)
-    shutil.rmtree(entry, ignore_errors=True)
+    def publish(self, number: int, settings: Mapping[str, Any]) -> None:
+        """Makes version ``number`` the current one, by atomically replacing ``pt_meta.json``."""
+        meta = kind_of(self) | {"version": number, "settings": dict(settings)}
+        meta |= {SIZES: {}, DIGESTS: {}}  # are in the version's own file
+        write_file(self.path / META, json.dumps(meta, indent=1).encode())
+
+    def verify(self) -> Self:
+        """Compares the files of the version with their digests; ValueError names damaged files."""
+        verify(self.version.folder)
+        return self
+
+    def _package_files(self) -> Iterator[tuple[str, str]]:
+        """The files of the current version, for ``to_hf`` and others."""
+        packed = {META, self.version.folder.name, ENCODED, self.meta["encoder"].get("folder")}
+        for file in self.path.rglob("*"):
+            name = file.relative_to(self.path)
+            if file.is_file() and name.parts[0] in packed:
+                yield name.as_posix(), str(file)
+
+    @cached_property
+    def loaded_encoder(self) -> BiEncoder | ContextualEncoder:
+        """The encoder that was given, or the encoder of the index; it is loaded once."""
+        if self.encoder is not None and not isinstance(self.encoder, str):
+            return self.encoder
+        about: Any = self.meta["encoder"] if self.built() else {"checkpoint": DEFAULT}
+        if checkpoint := self.encoder or about["checkpoint"]:
+            return encoder_of(checkpoint)
+        if "folder" not in about:
+            raise ValueError(f"{about['name']} is not part of {self!r}: give encoder=")
+        return pt.Artifact.load(str(self.path / about["folder"]))
+
+    @property
+    def bi_encoder(self) -> BiEncoder:
+        """The bi-encoder of passages and queries. For a GraphMean or GNNEncoder, the bi-encoder inside it."""
+        encoder: Any = self.loaded_encoder
+        return encoder.encoder if hasattr(encoder, "vectors_of") else encoder

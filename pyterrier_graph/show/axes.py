@@ -8,7 +8,6 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 
 from pyterrier_graph.html import TEXT, WIDEST, in_words
 
@@ -23,7 +22,8 @@ def new_axes(width: float, height: float) -> Axes:
 
 def new_grid(rows: int, columns: int, width: float, height: float, **options: Any) -> list[Axes]:
     """Axes of a new figure, row by row."""
-    size, dpi = (min(width, WIDEST), height), max(DPI, plt.rcParams["figure.dpi"])
+    size = min(width, WIDEST), height
+    dpi = max(DPI, plt.rcParams["figure.dpi"])
     figure = plt.figure(figsize=size, dpi=dpi, layout="constrained")
     return [*figure.subplots(rows, columns, squeeze=False, **options).flat]
 
@@ -31,15 +31,18 @@ def new_grid(rows: int, columns: int, width: float, height: float, **options: An
 def with_path(relation: str) -> str:
     """A relation in words, with its path in parentheses where the words differ: for legends, which have no tooltip."""
     words = in_words(relation)
-    return words if words == relation or not relation else f"{words} ({relation})"
+    return words if relation in ("", words) else f"{words} ({relation})"
 
 
-def right_legend(ax: Axes, colors: Mapping[str, str] | None = None, handles: Any = None) -> None:
-    """A legend to the right of the axes: of names and their colors, of given handles, or of what was drawn."""
-    if colors is not None:
-        handles = [Line2D([], [], color=color, lw=6, label=name) for name, color in colors.items()]
+def right_legend(ax: Axes, colors: Mapping[str, str] | None = None) -> None:
+    """A legend to the right of the axes: of what was drawn with a label, and of names and their colors."""
+    for name, color in (colors or {}).items():
+        ax.plot([], [], color=color, linewidth=6, label=name)
     legend = ax.legend(
-        handles=handles, fontsize=TEXT, loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0
+        fontsize=TEXT,
+        loc="upper left",
+        bbox_to_anchor=(1.01, 1),
+        borderaxespad=0,
     )
     for text in legend.get_texts():
         text.set_parse_math(False)
@@ -47,9 +50,16 @@ def right_legend(ax: Axes, colors: Mapping[str, str] | None = None, handles: Any
 
 def label(ax: Axes, text: str, point: tuple[float, float], right: float = 0, **style: Any) -> None:
     """A text ``right`` typographic points to the right of a point of the axes."""
-    offset: dict[str, Any] = {"xytext": (right, 0), "textcoords": "offset points"}
-    font: dict[str, Any] = {"va": "center", "fontsize": TEXT, "parse_math": False}
-    ax.annotate(text, point, **offset, **font, **style)
+    ax.annotate(
+        text,
+        point,
+        xytext=(right, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=TEXT,
+        parse_math=False,
+        **style,
+    )
 
 
 def titled(ax: Axes, title: str) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyterrier as pt
 
@@ -123,8 +125,9 @@ def _block(name: str, rows: pd.DataFrame, largest: float) -> str:
     """A relation's contribution as a bar, and the texts of its first sources."""
     lines = [f"<div>{bar(rows['score'].sum(), largest)} {relation(name)}</div>"]
     for row in rows[:SHOWN].itertuples():
-        end = len(row.text) if name == OWN else LENGTH
-        text = row.text[:end] + "…" * (end < len(row.text))
+        text = row.text
+        if name != OWN and len(text) > LENGTH:
+            text = f"{text[:LENGTH]}…"
         lines.append(f'<div title="{escape(row.source)}">{escape(text)}</div>')
     if len(rows) > SHOWN:
         lines.append(f'<div class="quiet">and {len(rows) - SHOWN} more</div>')
@@ -135,9 +138,9 @@ def _last_model(pipeline: Any) -> Any:
     """The last model of a pipeline that can be explained; ValueError if there is none."""
     models = [*_models(pipeline)]
     if not models:
-        name = pipeline_name(pipeline)
         raise ValueError(
-            f"{name} cannot be explained: give {EXPLAINED}, or a pipeline with one of them"
+            f"{pipeline_name(pipeline)} cannot be explained: give {EXPLAINED}, or a pipeline with "
+            "one of them"
         )
     return models[-1]
 
@@ -157,7 +160,8 @@ def _models(pipeline: Any) -> Iterator[Any]:
 def _explanation(model: Any, query: str, docno: str, graph: HeteroGraph | None) -> Explanation:
     if isinstance(model, Hybrid):
         return _hybrid(model, query, docno, graph)
-    graph = graph if graph is not None else model.graph
+    if graph is None:
+        graph = model.graph
     if graph is None:
         raise ValueError(
             f"{pipeline_name(model)} has no graph, which has the texts: explain(..., graph=graph)"
@@ -165,8 +169,7 @@ def _explanation(model: Any, query: str, docno: str, graph: HeteroGraph | None) 
     frames = {
         passage: model.explain(query, passage, graph=graph) for passage in _passages(docno, graph)
     }
-    best = max(frames, key=lambda passage: frames[passage]["score"].sum())
-    frame = frames[best]
+    best, frame = max(frames.items(), key=lambda item: item[1]["score"].sum())
     if "position" in frame.columns:
         frame = _by_source(frame, graph)
     titles = graph.titles(graph.nodes_of([best]))[0]
@@ -179,25 +182,23 @@ def _hybrid(model: Hybrid, query: str, docno: str, graph: HeteroGraph | None) ->
         frame = model.explain(query, docno)
     except KeyError:
         frame = model.explain(query, split_passage_id(docno)[0])
-    components = []
+    components: list[Explanation] = []
     for pipeline in model.pipelines:
-        try:
+        with suppress(KeyError, ValueError):
             components.append(_explanation(_last_model(pipeline), query, docno, graph))
-        except (KeyError, ValueError):
-            continue
-    return Explanation(
-        query, frame["source"].iloc[0], "Hybrid", frame[COLUMNS], components=tuple(components)
-    )
+    source = frame["source"].iloc[0]
+    return Explanation(query, source, "Hybrid", frame[COLUMNS], components=tuple(components))
 
 
 def _passages(docno: str, graph: HeteroGraph) -> Sequence[str]:
     """The passage, or the passages of the document."""
-    nodes = graph.find([docno])
-    if nodes[0] < 0 or graph.node_type[nodes[0]] != PASSAGE_TYPE:
-        try:
-            _, nodes = graph.passages_of_documents(graph.document_of([docno]))
-        except KeyError as error:
-            raise KeyError(f"{docno!r} is neither a passage nor a document of {graph!r}") from error
+    node = graph.find([docno])[0]
+    if node >= 0 and graph.node_type[node] == PASSAGE_TYPE:
+        return [docno]
+    document = graph.find_documents([docno])
+    if document[0] < 0:
+        raise KeyError(f"{docno!r} is neither a passage nor a document of {graph!r}")
+    _, nodes = graph.passages_of_documents(document)
     if not len(nodes):
         raise KeyError(f"the document {docno!r} has no passage")
     return graph.ids_of(nodes)
@@ -212,11 +213,9 @@ def _by_source(tokens: pd.DataFrame, graph: HeteroGraph) -> pd.DataFrame:
 
 def _ordered(frame: pd.DataFrame) -> pd.DataFrame:
     """The passage itself comes first, then the relations and sources with the largest contributions."""
-    frame = frame.assign(
-        is_neighbor=frame["relation"] != OWN,
-        total=frame.groupby("relation")["score"].transform("sum").abs(),
-        size=frame["score"].abs(),
-    )
-    keys = {"is_neighbor": True, "total": False, "relation": True, "size": False}
-    frame = frame.sort_values([*keys], ascending=[*keys.values()], kind="stable")
+    total = frame.groupby("relation")["score"].transform("sum").abs()
+    total = total.mask(frame["relation"] == OWN, np.inf)
+    frame = frame.assign(total=total, size=frame["score"].abs())
+    keys = ["total", "relation", "size"]
+    frame = frame.sort_values(keys, ascending=[False, True, False], kind="stable")
     return frame[COLUMNS].reset_index(drop=True)

@@ -10,9 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, to_rgba
-from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import LogLocator
 
 from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph
 from pyterrier_graph.graphs.relations import TITLE
@@ -34,32 +32,36 @@ def document_graph(graph: HeteroGraph, docno: str, *, most: int = 30) -> Axes:
     relation and its inverse are one line. ``most`` is the maximum number of nodes of the document, and of other
     documents. Raises KeyError if the document is not in the graph.
     """
-    document = int(graph.document_of([docno])[0])
-    start, end = (int(number) for number in graph.node_offsets[document : document + 2])
+    document = graph.document_of([docno])[0]
+    start, end = graph.node_offsets[document : document + 2].tolist()
     nodes = np.arange(start, min(end, start + most))
     edges = _edges(graph, nodes)
-    references = list(dict.fromkeys(target for *_, target in edges if not start <= target < end))
+    references = [*dict.fromkeys(target for *_, target in edges if not start <= target < end)]
     outside = np.array(references[:most], dtype=np.int64)
+    lines = max(len(nodes), len(outside))
+
     depth = _depths(graph.parent[nodes], start)
-    margin, lines = max(depth) + 4, max(len(nodes), len(outside))
-    distance = min(1.5, lines / max(1, len(outside)))
-    points = {node: (float(depth[row]), -float(row)) for row, node in enumerate(nodes.tolist())}
-    points |= {node: (margin, -distance * row) for row, node in enumerate(outside.tolist())}
-    edges = [edge for edge in edges if edge[2] in points]
+    margin = max(depth) + 4
+    spacing = min(1.5, lines / max(1, len(outside)))
+    points = {node: (float(depth[row]), -float(row)) for row, node in enumerate(nodes)}
+    points |= {node: (margin, -spacing * row) for row, node in enumerate(outside)}
 
     ax = new_axes(9, 1.5 + 0.3 * lines)
     colors = colors_of(graph.relations[::2])
+    edges = [edge for edge in edges if edge[2] in points]
     for relation, source, target in edges:
-        bend = 0.0 if relation == "structural" else _bend(points[source], points[target], margin)
+        straight = relation == "structural"
+        bend = 0.0 if straight else _bend(points[source], points[target], margin)
         _draw_edge(ax, points[source], points[target], colors[relation], bend)
-    for node, text in zip(nodes.tolist(), graph.texts(nodes), strict=True):
+    for node, text in zip(nodes, graph.texts(nodes), strict=True):
         name = textwrap.shorten(text[:200], 60, placeholder=" …") or "(no title)"
         if graph.node_type[node] == PASSAGE_TYPE:
             _draw_node(ax, points[node], name, marker="s")
         else:
             _draw_node(ax, points[node], name, weight="bold")
-    for node, name in zip(outside.tolist(), _names(graph, outside), strict=True):
+    for node, name in zip(outside, _names(graph, outside), strict=True):
         _draw_node(ax, points[node], shortened(name), fillstyle="none")
+
     drawn = {relation for relation, *_ in edges}
     _draw_legend(ax, {name: color for name, color in colors.items() if name in drawn})
     title = docno
@@ -75,39 +77,44 @@ def document_graph(graph: HeteroGraph, docno: str, *, most: int = 30) -> Axes:
 
 def _edges(graph: HeteroGraph, nodes: np.ndarray) -> list[tuple[str, int, int]]:
     """Relation, source and target of each edge that starts at one of the nodes, without inverse edges."""
-    edges = []
+    edges: list[tuple[str, int, int]] = []
     for name in graph.relations[::2]:  # each is followed by its inverse
         if name != TITLE:  # which repeats structural where sections have titles
             rows, targets = graph.neighbors(nodes, name)
-            sources = nodes[rows].tolist()
-            edges += [(name, *edge) for edge in zip(sources, targets.tolist(), strict=True)]
+            edges += [(name, *edge) for edge in zip(nodes[rows], targets, strict=True)]
     return edges
 
 
 def _depths(parents: np.ndarray, start: int) -> list[int]:
     """The number of sections that contain each node."""
     depth: list[int] = []
-    for parent in parents.tolist():
+    for parent in parents:
         depth.append(0 if parent < 0 else depth[parent - start] + 1)
     return depth
 
 
 def _names(graph: HeteroGraph, nodes: np.ndarray) -> list[str]:
     """The ids of nodes; the docno where a node is the root of its document."""
-    roots = (graph.parent[nodes] < 0).tolist()
-    docnos, ids = graph.docnos_of(graph.document[nodes]), graph.ids_of(nodes)
-    return [docno if root else name for docno, name, root in zip(docnos, ids, roots, strict=True)]
+    docnos = graph.docnos_of(graph.document[nodes])
+    return np.where(graph.parent[nodes] < 0, docnos, graph.ids_of(nodes)).tolist()
 
 
 def _bend(source: Point, target: Point, margin: float) -> float:
     """Curvature of an edge: away from the texts, which are to the right of their nodes."""
+    if target[0] == margin:
+        return -0.08
     rows = source[1] - target[1]
-    return -0.08 if target[0] == margin else float(np.copysign(0.35 / (1 + abs(rows) / 8), rows))
+    return float(np.copysign(0.35 / (1 + abs(rows) / 8), rows))
 
 
 def _draw_edge(ax: Axes, source: Point, target: Point, color: str, bend: float) -> None:
-    arrow = {"arrowstyle": "->", "shrinkB": 5, "connectionstyle": f"arc3,rad={bend}"}
-    ax.annotate("", target, source, arrowprops=arrow | {"color": color}, zorder=2)
+    arrow = {
+        "arrowstyle": "->",
+        "color": color,
+        "connectionstyle": f"arc3,rad={bend}",
+        "shrinkB": 5,
+    }
+    ax.annotate("", target, source, arrowprops=arrow, zorder=2)
 
 
 def _draw_node(
@@ -127,10 +134,11 @@ def _draw_node(
 
 def _draw_legend(ax: Axes, colors: Mapping[str, str]) -> None:
     """Draws a legend of relations and kinds of nodes."""
-    handles = [Line2D([], [], color=color, label=with_path(name)) for name, color in colors.items()]
+    for name, color in colors.items():
+        ax.plot([], [], color=color, label=with_path(name))
     for kind, marker in (("section", "o"), ("passage", "s")):
-        handles.append(Line2D([], [], color=NEUTRAL, marker=marker, linestyle="", label=kind))
-    right_legend(ax, handles=handles)
+        ax.plot([], [], color=NEUTRAL, marker=marker, linestyle="", label=kind)
+    right_legend(ax)
 
 
 def word_graph(explanation: LearnedWordGraph, *, title: str = "", most: int = 40) -> Axes:
@@ -147,21 +155,22 @@ def word_graph(explanation: LearnedWordGraph, *, title: str = "", most: int = 40
     """
     adjacency, segments = explanation.adjacency[-1], explanation.segments
     query, words = np.flatnonzero(segments == 0), np.flatnonzero(segments == 1)
-    largest_weights = adjacency[np.ix_(query, words)].max(0, initial=0.0)
-    shown = np.sort(words[np.argsort(-largest_weights, kind="stable")[:most]])
+    largest = adjacency[np.ix_(query, words)].max(0, initial=0.0)
+    shown = np.sort(words[np.argsort(-largest, kind="stable")[:most]])
     tokens = np.concatenate([query, shown])
-    weights = np.ma.masked_equal(adjacency[np.ix_(tokens, tokens)], 0)
+    names = [explanation.tokens[token] for token in tokens]
+
     size = 2.5 + 0.22 * len(tokens)
     ax = new_axes(size + 1, size)
+    weights = np.ma.masked_equal(adjacency[np.ix_(tokens, tokens)], 0)
     colors = plt.get_cmap("viridis").with_extremes(bad=to_rgba(NEUTRAL, 0.25))
     image = ax.imshow(weights, cmap=colors, norm=LogNorm(*SCALE, clip=True))
-    names = [explanation.tokens[token] for token in tokens]
     ax.set_xticks(range(len(names)), names, rotation=90, fontsize=TEXT, parse_math=False)
     ax.set_yticks(range(len(names)), names, fontsize=TEXT, parse_math=False)
     ax.set(xlabel="source word", ylabel="target word")
     _frame_words(ax, names, len(query))
-    scale: dict[str, Any] = {"label": "weight", "ticks": LogLocator(), "format": "{x:g}"}
-    ax.figure.colorbar(image, ax=ax, shrink=0.7, **scale).minorticks_off()
+    bar = ax.figure.colorbar(image, ax=ax, label="weight", shrink=0.7, format="{x:g}")
+    bar.minorticks_off()
     title = title or f"layer {explanation.layers[-1]}, score {explanation.score:.3g}"
     if len(shown) < len(words):
         title += f", {len(shown)} of {len(words)} document words"

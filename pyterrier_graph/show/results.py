@@ -43,10 +43,11 @@ def results(
     """
     values, measure = _values(experiment, measure, names)
     systems = [*values.index]
-    baseline = systems[0] if baseline is None else baseline
+    if baseline is None:
+        baseline = systems[0]
     if baseline not in systems:
         raise ValueError(f"baseline must be one of {systems}, got {baseline!r}")
-    values = values.loc[[baseline, *(name for name in systems if name != baseline)]]
+    values = values.loc[sorted(systems, key=lambda name: name != baseline)]
     means, differences = new_grid(1, 2, 9, 1.3 + 0.5 * len(systems), sharey=True)
     _draw_means(means, values, significance_marks(values, baseline), baseline)
     _draw_differences(differences, values, baseline)
@@ -66,34 +67,35 @@ def training_curves(trainings: Any, *, title: str = "") -> list[Axes]:
     """
     several = trainings if isinstance(trainings, Mapping) else {"": trainings}
     logs = {str(name): _log(training) for name, training in several.items()}
-    measures = {name: measure for name, log in logs.items() if (measure := _measure_of(log))}
-    shortest = 2 if measures else 1  # a single loss is not a curve
-    losses = {name: _points(log, "loss") for name, log in logs.items()}
-    losses = {name: points for name, points in losses.items() if points.shape[1] >= shortest}
-    validation = {name: _points(logs[name], measure) for name, measure in measures.items()}
-    axes_names = ["loss"] * bool(losses)
-    axes_names += [f"validation {' and '.join(dict.fromkeys(measures.values()))}"] * bool(measures)
-    if not axes_names:
+    losses = {name: log["loss"].dropna() for name, log in logs.items() if "loss" in log}
+    validation = {}
+    for name, log in logs.items():
+        measure = _measure_of(log)
+        if measure is not None:
+            validation[name] = log[measure].dropna()
+    if validation:  # a single loss is not a curve
+        losses = {name: curve for name, curve in losses.items() if len(curve) > 1}
+    panels = [curves for curves in (losses, validation) if curves]
+    if not panels:
         raise ValueError("there is nothing to draw: the logs have neither losses nor a measure")
-    axes = new_grid(len(axes_names), 1, 8, 2.6 * len(axes_names), sharex=True)
+
+    axes = new_grid(len(panels), 1, 8, 2.6 * len(panels), sharex=True)
     colors = colors_of(logs)
-    for name, (steps, values) in losses.items():
-        _draw_curve(axes[0], steps, values, colors[name])
-    for name, (steps, values) in validation.items():
-        _draw_curve(axes[-1], steps, values, colors[name])
-        axes[-1].plot(steps[values.argmax()], values.max(), "*", color=colors[name], markersize=14)
-    for ax, name in zip(axes, axes_names, strict=True):
-        ax.set_ylabel(name)
+    for ax, curves in zip(axes, panels, strict=True):
+        for name, curve in curves.items():
+            ax.plot(curve, color=colors[name], marker="." if len(curve) < 50 else "")
+        ax.set_ylabel("loss")
         ax.margins(y=0.1)
+    if validation:
+        for name, curve in validation.items():
+            axes[-1].plot(curve.idxmax(), curve.max(), "*", color=colors[name], markersize=14)
+        measures = dict.fromkeys(str(curve.name) for curve in validation.values())
+        axes[-1].set_ylabel(f"validation {' and '.join(measures)}")
     axes[-1].set_xlabel("step")
     if isinstance(trainings, Mapping):
         right_legend(axes[0], colors)
     titled(axes[0], title)
     return axes
-
-
-def _draw_curve(ax: Axes, steps: np.ndarray, values: np.ndarray, color: str) -> None:
-    ax.plot(steps, values, color=color, marker="." if len(steps) < 50 else "")
 
 
 def similarity_shift(before: pd.DataFrame, after: pd.DataFrame) -> list[Axes]:
@@ -107,10 +109,11 @@ def similarity_shift(before: pd.DataFrame, after: pd.DataFrame) -> list[Axes]:
     axes = new_grid(2, 1, 8, 5.2, sharex=True, sharey=True)
     bins = np.histogram_bin_edges(pd.concat([before, after])[[*kinds]], 30).tolist()
     for ax, name, frame in zip(axes, ("before", "after"), (before, after), strict=True):
-        for (column, kind), color in zip(kinds.items(), COLORS, strict=False):
-            mean, deviation = frame[column].mean(), frame[column].std(ddof=0)
-            text = f"{kind}: {mean:.3g} ± {deviation:.2g}"
-            ax.hist(frame[column], bins, color=color, alpha=0.6, label=text)
+        for column, color in zip(kinds, COLORS, strict=False):
+            values = frame[column]
+            mean, deviation = values.mean(), values.std(ddof=0)
+            text = f"{kinds[column]}: {mean:.3g} ± {deviation:.2g}"
+            ax.hist(values, bins, color=color, alpha=0.6, label=text)
             ax.axvline(mean, color=color, linewidth=2)
         share = (frame["positive_query"] > frame["positive_negative"]).mean()
         titled(ax, f"{name}: s(p+, q) is larger for {share:.0%}")
@@ -132,13 +135,12 @@ def relation_weights(model: Any) -> Axes:
     if not len(table):
         raise ValueError(f"{model!r} has no relations")
     ax = new_axes(8, max(2.5, 1 + 0.22 * len(table) * (table.shape[1] + 1)))
-    colors = colors_of(table.columns)
-    bars = table.iloc[::-1, ::-1]  # barh draws from bottom to top
-    bars.plot.barh(ax=ax, color=[colors[column] for column in bars.columns], legend=False)
-    names = [with_path(name) for name in bars.index]
+    table.plot.barh(ax=ax, color=colors_of(table.columns), legend=False)
+    ax.invert_yaxis()  # barh draws from bottom to top
+    names = [with_path(name) for name in table.index]
     ax.set_yticks(ax.get_yticks(), names, fontsize=TEXT, parse_math=False)
     if table.shape[1] > 1:
-        right_legend(ax, colors)
+        right_legend(ax)
     ax.set(xlabel="weight", ylabel="")
     titled(ax, "Weights of relations")
     return ax
@@ -150,11 +152,14 @@ def _values(
     """The values of systems (rows) for queries (columns), and the measure; raises ValueError if one is missing."""
     pt.validate.columns(experiment, includes=PER_QUERY)
     measures = [*map(str, experiment["measure"].unique())]
-    name = measures[0] if measure is None and len(measures) == 1 else str(measure)
+    name = str(measure)
+    if measure is None and len(measures) == 1:
+        name = measures[0]
     if name not in measures:
         raise ValueError(f"measure must be one of {measures}, got {measure!r}")
     values = values_of(experiment, name)
-    values = values.loc[[*names]] if names else values
+    if names:
+        values = values.loc[[*names]]
     missing = values.isna().any(axis=1)
     if missing.any():
         raise ValueError(
@@ -168,8 +173,11 @@ def _draw_means(ax: Axes, values: pd.DataFrame, marks: dict[str, str], baseline:
     from scipy.stats import ttest_1samp
 
     for y, (name, row) in enumerate(values.iterrows()):
-        mean, color = row.mean(), NEUTRAL if name == baseline else PLUS
-        low, high = ttest_1samp(row, 0).confidence_interval() if row.nunique() > 1 else (mean, mean)
+        mean = row.mean()
+        low = high = mean
+        if row.nunique() > 1:
+            low, high = ttest_1samp(row, 0).confidence_interval()
+        color = NEUTRAL if name == baseline else PLUS
         error = [[mean - low], [high - mean]]
         ax.errorbar(mean, y, xerr=error, color=color, fmt="o", capsize=4, lw=2)
         label(ax, f"{mean:.3f}{marks[str(name)]}", (high, y), 5)
@@ -184,13 +192,15 @@ def _draw_differences(ax: Axes, values: pd.DataFrame, baseline: str) -> None:
     ax.axvline(0, color=NEUTRAL, lw=1)
     label(ax, "baseline", (0, 0), 5)
     differences = (values.drop(baseline) - values.loc[baseline]).to_numpy()  # (systems, queries)
-    low, high = min(0.0, differences.min(initial=0)), differences.max(initial=0)
+    low = min(0.0, differences.min(initial=0))
+    high = differences.max(initial=0)
     width = max(1e-9, high - low)
     for number, row in enumerate(np.sort(differences, axis=1), start=1):
-        y = number + np.linspace(SPREAD, -SPREAD, len(row)) * (len(row) > 1)
+        spread = np.linspace(SPREAD, -SPREAD, len(row)) if len(row) > 1 else 0
         color = np.select([row > 0, row < 0], [PLUS, MINUS], NEUTRAL)
-        ax.scatter(row, y, c=color, s=9, linewidth=0, rasterized=len(row) > 300)
-        better, worse = (row > 0).sum(), (row < 0).sum()
+        ax.scatter(row, number + spread, c=color, s=9, linewidth=0, rasterized=len(row) > 300)
+        better = (row > 0).sum()
+        worse = (row < 0).sum()
         text = f"better {better}\nequal {len(row) - better - worse}\nworse {worse}"
         label(ax, text, (high + 0.08 * width, number))
     ax.set_xlim(low - 0.05 * width, high + 0.45 * width)
@@ -198,27 +208,23 @@ def _draw_differences(ax: Axes, values: pd.DataFrame, baseline: str) -> None:
     ax.set_xlabel(f"difference to {shortened(baseline, 30)}, per query", parse_math=False)
 
 
-def _log(training: Any) -> Sequence[Mapping[str, float]]:
+def _log(training: Any) -> pd.DataFrame:
+    """The training log of a model, with a row per entry, by step."""
     log = getattr(training, "training_log", training)
     if not isinstance(log, Sequence):
         raise ValueError(
             f"{training!r:.80} was not trained: give a model after fit(), or its training_log"
         )
-    return log
+    frame = pd.DataFrame(log)
+    return frame.set_index("step") if len(frame) else frame
 
 
-def _measure_of(log: Sequence[Mapping[str, float]]) -> str | None:
+def _measure_of(log: pd.DataFrame) -> str | None:
     """Name of the validation measure in a training log; None if the log has no measure."""
     import ir_measures
 
-    for name in dict.fromkeys(name for entry in log for name in entry):
+    for name in log.columns:
         with suppress(NameError, SyntaxError, ValueError):
             ir_measures.parse_measure(name)
             return name
     return None
-
-
-def _points(log: Sequence[Mapping[str, float]], key: str) -> np.ndarray:
-    """The steps and values of a curve, shape (2, points)."""
-    points = [(entry["step"], entry[key]) for entry in log if {"step", key} <= entry.keys()]
-    return np.array(points, dtype=float).reshape(-1, 2).T

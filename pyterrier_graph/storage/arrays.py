@@ -14,7 +14,6 @@ from npids.builder import FwdLookupBuilder
 from npids.codecs import FwdFixedBytes
 from npids.lookup import Lookup
 
-from pyterrier_graph.checks import is_unicode
 from pyterrier_graph.storage.artifact import BuiltArtifact
 
 DOCNOS = "docnos.npids"
@@ -107,10 +106,7 @@ def numbers_of(lookup: Lookup, ids: Sequence[str]) -> np.ndarray:
     index, names = pd.factorize(np.array(ids, dtype=object))
     if not len(names):
         return index.astype(np.int64)
-    try:
-        numbers = lookup.inv[names.tolist()]
-    except UnicodeEncodeError:
-        numbers = lookup.inv[[name if is_unicode(name) else "" for name in names]]
+    numbers = lookup.inv[names.tolist()]
     return np.append(np.array(numbers, dtype=np.int64), -1)[index]  # factorize numbers None -1
 
 

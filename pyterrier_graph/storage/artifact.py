@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 META, LOCK, SHARDS = "pt_meta.json", "lock", "shards"
-SIZES, DIGESTS, OWN_DIGEST = "files", "file_sha256", "meta_sha256"  # entries of pt_meta.json
+SIZES, DIGESTS = "files", "file_sha256"  # entries of pt_meta.json
 SMALL = 1 << 20  # bytes; smaller files are compared with their digests when an artifact is opened
 Opened = TypeVar("Opened")
 
@@ -151,7 +151,7 @@ def write_meta(folder: Path, meta: dict[str, Any]) -> None:
     meta[SIZES] = {name: file.stat().st_size for name, file in files.items()}
     meta[DIGESTS] = {name: file_sha256(file) for name, file in files.items()}
     about = folder / META
-    about.write_text(meta_text(meta), encoding="utf-8", newline="\n")
+    about.write_text(json.dumps(meta, indent=1), encoding="utf-8", newline="\n")
     mode = about.stat().st_mode & 0o777
     written = [*files.values(), about]
     for file in written:
@@ -242,8 +242,19 @@ def read_meta(
         FileNotFoundError: If there is no artifact.
         ValueError: If the artifact is damaged, or of another kind.
     """
-    meta = _parse_meta(path, expected or {})
-    if problems := [*_problems(path, meta, limit)]:
+    file = path / META
+    if not os.path.isfile(file):  # Path.is_file() may raise an error if the name is too long
+        raise FileNotFoundError(f"no artifact at {str(path)!r} (there is no {META})")
+    try:
+        meta = json.loads(file.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{str(file)!r} is damaged: {error}") from error
+    if expected is not None:
+        actual = {name: meta.get(name) for name in expected}
+        if actual != expected:
+            raise ValueError(f"{str(path)!r} holds {actual}, but {expected} is needed")
+    problems = [*_problems(path, meta, limit)]
+    if problems:
         raise ValueError(f"{str(path)!r} is damaged: {'; '.join(problems)}")
     return meta
 
@@ -260,31 +271,6 @@ def verify(path: Path) -> None:
             read_meta(file.parent, limit=math.inf)
 
 
-def _parse_meta(path: Path, expected: Mapping[str, Any]) -> dict[str, Any]:
-    file = path / META
-    if not os.path.isfile(file):  # Path.is_file() may raise an error if the name is too long
-        raise FileNotFoundError(f"no artifact at {str(path)!r} (there is no {META})")
-    try:
-        text = file.read_bytes().decode("utf-8")
-        meta = json.loads(text)
-        intact = meta_text(meta) == text
-    except (ValueError, RecursionError, AttributeError) as error:
-        raise ValueError(f"{str(file)!r} is damaged: {error}") from error
-    actual = {name: meta.get(name) for name in expected}
-    if actual != expected:
-        raise ValueError(f"{str(path)!r} holds {actual}, but {expected} is needed")
-    if not intact:
-        raise ValueError(f"{str(file)!r} is damaged: its content has changed")
-    return meta
-
-
-def meta_text(meta: Mapping[str, Any]) -> str:
-    """The content of ``pt_meta.json``, which ends with the digest of its other entries."""
-    entries = {name: value for name, value in meta.items() if name != OWN_DIGEST}
-    digest = hashlib.sha256(json.dumps(entries, indent=1).encode()).hexdigest()
-    return json.dumps(entries | {OWN_DIGEST: digest}, indent=1)
-
-
 def _problems(path: Path, meta: Mapping[str, Any], limit: float) -> Iterator[str]:
     """Yields the differences between files and ``meta``. Contents are compared for files of up to ``limit`` bytes."""
     # os.walk skips folders that are being removed; Path.rglob raises FileNotFoundError
@@ -293,7 +279,7 @@ def _problems(path: Path, meta: Mapping[str, Any], limit: float) -> Iterator[str
             if file.is_symlink():
                 name = file.relative_to(path).as_posix()
                 yield f"{name!r} is a symbolic link, which an artifact must not contain"
-    for name, size in meta[SIZES].items():
+    for name, size in meta.get(SIZES, {}).items():  # other packages list no files
         file = path / name
         if not file.resolve().is_relative_to(path.resolve()):
             yield f"{META!r} names a file outside of the artifact: {name!r}"

@@ -93,7 +93,8 @@ class ShardWriter:
         """
         check_workers(workers)
         missing = [number for number, file in enumerate(self._files) if not file.exists()]
-        total, left = sum(map(len, self._rows)), sum(len(self._rows[number]) for number in missing)
+        total = sum(map(len, self._rows))
+        left = sum(len(self._rows[number]) for number in missing)
         inputs = ((number, read(np.array(self._rows[number]))) for number in missing)
         with pt.tqdm(total=total, initial=total - left, **progress) as bar:
             for number, arrays in _computed(work, inputs, workers):
@@ -116,20 +117,16 @@ class ShardWriter:
             lengths: Names of further arrays, lengths of rows. Their files contain offsets, int64: where each row
                 begins, and the end of the last one.
         """
-        ends = dict.fromkeys(lengths, np.zeros(1, "<i8"))
+        row_lengths: dict[str, list[np.ndarray]] = {name: [np.zeros(1)] for name in lengths}
         with ExitStack() as stack:
-            files = {
-                name: stack.enter_context(open(folder / name, "wb")) for name in (*names, *lengths)
-            }
-            for name, end in ends.items():
-                end.tofile(files[name])
+            files = {name: stack.enter_context(open(folder / name, "wb")) for name in names}
             for arrays in self.read():
-                for name in names:
-                    arrays[name].tofile(files[name])
+                for name, file in files.items():
+                    arrays[name].tofile(file)
                 for name in lengths:
-                    offsets = ends[name][-1] + arrays[name].cumsum(dtype="<i8")
-                    offsets.tofile(files[name])
-                    ends[name] = offsets if len(offsets) else ends[name]
+                    row_lengths[name].append(arrays[name])
+        for name, parts in row_lengths.items():
+            np.concatenate(parts).cumsum(dtype="<i8").tofile(folder / name)
 
 
 def _computed(

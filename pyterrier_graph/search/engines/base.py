@@ -11,8 +11,9 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_graph.graph_mean.contextual_index import ranking
-from pyterrier_graph.search.hybrid import ALPHA, Frozen, Hybrid, ranked
+from pyterrier_graph.search.hybrid import ALPHA, Frozen, Hybrid
 from pyterrier_graph.search.retrievers import QueriesWithWords
+from pyterrier_graph.search.scores import ranked
 
 if TYPE_CHECKING:
     from pyterrier_graph.search.graph_index import GraphIndex
@@ -46,7 +47,8 @@ class EngineRetriever(pt.Transformer):
         hits = [self.find(query, self.num_results) for query in queries]
         columns = pd.DataFrame(sum(hits, []), columns=["docno", "score", "text"])
         columns = columns.astype({"docno": "str", "score": float, "text": "str"})
-        return ranked(ranking(topics, [*map(len, hits)], dict(columns)))
+        run = ranking(topics, [*map(len, hits)], dict(columns))
+        return ranked(run, run["score"].to_numpy())
 
 
 class Engine(ABC):
