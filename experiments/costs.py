@@ -41,7 +41,7 @@ from pyterrier_graph.encoders.checkpoints import DType
 from pyterrier_graph.encoders.names import resolve
 from pyterrier_graph.encoders.openvino_encoder import load_encoder
 from pyterrier_graph.gnn_encoder.equations import BipartiteAttention
-from pyterrier_graph.graphs.hetero_graph import MemoryGraph
+from pyterrier_graph.graphs.memory_graph import MemoryGraph
 from pyterrier_graph.lgre.equations import LGRe
 
 try:
@@ -185,7 +185,7 @@ def contextualizing(options: argparse.Namespace, folder: Path) -> pd.DataFrame:
     tasks, counts, paths = dict[str, Programs](), dict[str, int](), itertools.count()
     for dtype, (length, flat) in itertools.product(DTYPES, DOCUMENTS):
         numbers = range(-(-options.passages // length))
-        graph = MemoryGraph.from_documents([document(n, length, 40, flat=flat) for n in numbers])
+        graph = MemoryGraph([document(n, length, 40, flat=flat) for n in numbers])
         encoder = ptg.TokenEncoder(options.encoder, device="cpu", dtype=dtype)
         store = ptg.TokenStore(folder / f"{next(paths)}", verbose=False).build(graph, encoder)
         shared: dict[str, Any] = {"tokens": store, "device": "cpu", "dtype": dtype}

@@ -32,7 +32,7 @@ from pyterrier_graph.gnn_encoder.equations import PaperGNNEncoderConfig, PaperGN
 from pyterrier_graph.gnn_encoder.network import GNNEncoderConfig, GNNEncoderNetwork
 from pyterrier_graph.graph_maxsim.graph_reranker import maxsim
 from pyterrier_graph.graph_mean.neighbors import edge_type
-from pyterrier_graph.graphs.hetero_graph import MemoryGraph
+from pyterrier_graph.graphs.memory_graph import MemoryGraph
 from pyterrier_graph.hgat.equations import HGAT, HGATConfig
 from pyterrier_graph.lgre.equations import LGRe, LGReConfig
 from pyterrier_graph.pair.losses import in_batch_loss
@@ -149,7 +149,7 @@ def gnn_encoders(dimension: int) -> dict[str, tuple[nn.Module, Forward]]:
 
 def hgats(dimension: int) -> dict[str, tuple[nn.Module, Forward]]:
     """Two variants of HGAT, with the first eight tokens of a document as the query."""
-    graph = MemoryGraph.from_documents([document(0, 16, 40, flat=False)])
+    graph = MemoryGraph([document(0, 16, 40, flat=False)])
     lengths = torch.arange(graph.num_nodes) % 5 + 3
     values = nn.functional.normalize(torch.randn(int(lengths.sum()), dimension), dim=1)
     states = TokenStates(values, nn.functional.pad(lengths.cumsum(0), (1, 0)))

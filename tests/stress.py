@@ -34,7 +34,7 @@ from trainings import FORK
 import pyterrier_graph as ptg
 from pyterrier_graph.encoders import stored_vectors
 from pyterrier_graph.graph_mean import contextual_index, nearest
-from pyterrier_graph.graphs.hetero_graph import MemoryGraph
+from pyterrier_graph.graphs.memory_graph import MemoryGraph
 
 TOPICS = pd.DataFrame({"qid": ["1", "2"], "query": ["alpha mu", "kappa iota"]})
 Documents = dict[str, dict[str, str]]
@@ -55,7 +55,7 @@ def texts_in(graph: Any) -> dict[str, str]:
 
 def texts_of(docs: Documents) -> dict[str, str]:
     records = [ptg.read_record(doc, passage_words=4) for doc in docs.values()]
-    return texts_in(MemoryGraph.from_documents(records))
+    return texts_in(MemoryGraph(records))
 
 
 def drawn(draw: random.Random, before: Documents | None) -> tuple[Change, Documents]:

@@ -20,7 +20,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification, PreTrain
 from transformers.models.auto import CONFIG_MAPPING
 
 import pyterrier_graph as ptg
-from pyterrier_graph.graphs.hetero_graph import MemoryGraph
+from pyterrier_graph.graphs.memory_graph import MemoryGraph
 
 SIZES = {
     "hidden_size": 16,
@@ -161,7 +161,7 @@ def test_token_encoder(name: str) -> None:
     for number, text in enumerate(texts[:-1]):
         assert torch.allclose(states[number], encoder.encode_passages([text])[0], atol=1e-5)
     assert encoder.tokens("ALPHA") != encoder.tokens("alpha")
-    graph = MemoryGraph.from_documents(tiny.documents())
+    graph = MemoryGraph(tiny.documents())
     reranker = ptg.GraphMaxSim(graph, encoder)
     assert np.isfinite(reranker.transform(tiny.run().assign(text="x"))["score"]).all()
     encoder.forward_passages(texts[:2]).values.sum().backward()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyterrier_graph.graphs.candidate_graph import CandidateGraph
-from pyterrier_graph.graphs.hetero_graph import MemoryGraph
+from pyterrier_graph.graphs.memory_graph import MemoryGraph
 
 RUN = pd.DataFrame(
     [

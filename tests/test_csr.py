@@ -15,12 +15,13 @@ LISTS = st.lists(st.lists(st.integers(0, 9), max_size=4), min_size=1, max_size=6
 
 def compressed(lists: list[list[int]], kind: str) -> CSR:
     flat = [element for row in lists for element in row]
-    csr = CSR(
-        offsets(np.array([len(row) for row in lists])),
-        np.array(flat, dtype=np.int64),
-        {"scores": np.arange(len(flat)) / 2},
+    lengths = numbers([len(row) for row in lists], kind)
+    scores = np.arange(len(flat)) / 2
+    return CSR(
+        offsets(lengths),
+        numbers(flat, kind),
+        {"scores": scores if kind == "numpy" else torch.from_numpy(scores)},
     )
-    return csr if kind == "numpy" else csr.torch()
 
 
 def numbers(values: list[int], kind: str) -> np.ndarray | torch.Tensor:
@@ -87,14 +88,10 @@ def test_drawing_is_even_and_leaves_out_empty_rows():
     assert np.allclose(np.bincount(drawn[:3000])[5:] / 3000, 1 / 3, atol=0.04)
 
 
-def test_conversion():
-    csr = compressed([[1, 2], [], [3]], "numpy")
-    there = csr.torch()
-    assert rows_of(there) == rows_of(csr)
-    assert isinstance(there.data["scores"], torch.Tensor)
-    moved = there.to("cpu", copy=True)
-    assert rows_of(moved) == rows_of(csr)
-    assert moved.data["scores"].data_ptr() != there.data["scores"].data_ptr()
+def test_elements_by_position():
+    csr = compressed([[5, 6, 7], [], [8]], "numpy")
+    rows, positions = [0, 0, 0, 1, 2, -1], [0, 2, 3, 0, -1, 0]
+    assert csr.element(np.array(rows), np.array(positions)).tolist() == [5, 7, -1, -1, -1, -1]
 
 
 @pytest.mark.parametrize("rows", [[-1], [0, 3]])

@@ -5,7 +5,6 @@ import tempfile
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -23,14 +22,13 @@ from pyterrier_graph.documents.document import (
     StructuredDocument,
     split_passage_id,
 )
-from pyterrier_graph.graphs import builder
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.graphs.hetero_graph import (
     HeteroGraph,
-    MemoryGraph,
     check_relations,
     paper_relations,
 )
+from pyterrier_graph.graphs.memory_graph import MemoryGraph
 
 PAPER = tuple(
     f"{name}{end}" for name in ("order", "structural", "internal", "external") for end in ("", "_i")
@@ -253,7 +251,7 @@ def check(graph: HeteroGraph, documents: list[StructuredDocument]) -> None:
             above = parents[above]
         titles.append(" - ".join(title for title in path if title))
     assert graph.titles(everyone) == titles
-    rows, passages = graph.passages_of_documents(np.arange(len(documents)))
+    rows, passages = graph.document_passages.select(np.arange(len(documents)))
     expected = [
         (d, start + n)
         for d, start in enumerate(starts[:-1])
@@ -273,16 +271,16 @@ def check(graph: HeteroGraph, documents: list[StructuredDocument]) -> None:
 
 @given(corpora())
 def test_memory_graph_is_the_literal_one(documents):
-    check(MemoryGraph.from_documents(documents), documents)
+    check(MemoryGraph(documents), documents)
 
 
-@given(corpora(), st.integers(1, 12))
-def test_document_graph_is_the_literal_one(documents, batch):
-    with tempfile.TemporaryDirectory() as folder, mock.patch.object(builder, "BATCH", batch):
+@given(corpora())
+def test_document_graph_is_the_literal_one(documents):
+    with tempfile.TemporaryDirectory() as folder:
         graph = DocumentGraph(f"{folder}/graph").index(iter(documents))
         check(graph, documents)
         check(DocumentGraph(f"{folder}/graph"), documents)
-        assert graph.summary() == MemoryGraph.from_documents(documents).summary()
+        assert graph.summary() == MemoryGraph(documents).summary()
 
 
 # --- reading
@@ -332,7 +330,7 @@ def test_all_titles_above_a_node():
             "get_corpus_iter",
             ["sections"],
             ValueError,
-            "kind must be one of .*'passages', 'documents'",
+            "kind must be 'passages' or 'documents'",
         ),
         ("text_loader", [["text", "body"]], ValueError, "no field 'body'"),
     ],
@@ -378,9 +376,9 @@ def test_plain_documents_are_split(tmp_path):
         ),
         ([], "the corpus has none"),
         ([{"docno": "a", "text": "x"}, {"docno": "a", "text": "y"}], "'a' comes twice"),
-        ([{"docno": "a", "text": float("nan")}], "document 'a' has neither 'nodes' nor a string"),
+        ([{"docno": "a", "text": float("nan")}], "document 'a': text cannot be read"),
         ([{"docno": "a\0", "text": "x"}], "NUL"),
-        (["docno"], "not of 'docno'"),
+        (["docno"], "a document must be a dictionary, got 'docno'"),
         (
             [StructuredDocument("a", (Node(SECTION, "", -1),), (Link("../up", 0, 0),))],
             "cannot be called '../up'",
@@ -419,7 +417,7 @@ def test_bad_corpus_leaves_nothing(tmp_path, corpus, message):
 def test_the_fingerprint_covers_texts_and_relations(tmp_path, kind):
     def fingerprint(documents: list[StructuredDocument], name: str) -> str:
         if kind == "memory":
-            return MemoryGraph.from_documents(documents).fingerprint()
+            return MemoryGraph(documents).fingerprint()
         return DocumentGraph(tmp_path / name).index(documents).fingerprint()
 
     one = numpy_document()

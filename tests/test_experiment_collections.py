@@ -15,6 +15,7 @@ from experiments.collections.qasper import read_qasper
 from experiments.collections.trec_car import read_trec_car
 from experiments.harness.collection import ALL, Collection
 from pyterrier_graph.documents.document import StructuredDocument
+from pyterrier_graph.documents.records import read_record
 
 # ---------------------------------------------------------------------------------------------------------- MedQuAD
 
@@ -73,8 +74,7 @@ def write_archive(path: Path, files: dict[str, str]) -> None:
 
 def documents(collection: Collection) -> dict[str, StructuredDocument]:
     return {
-        record["docno"]: StructuredDocument.from_record(record)
-        for record in collection.get_corpus_iter(verbose=False)
+        record["docno"]: read_record(record) for record in collection.get_corpus_iter(verbose=False)
     }
 
 

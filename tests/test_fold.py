@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from test_document_graph import DOCUMENTS, a_graph
 
 from pyterrier_graph import DocumentGraph
-from pyterrier_graph.graphs.hetero_graph import MemoryGraph
+from pyterrier_graph.graphs.memory_graph import MemoryGraph
 from pyterrier_graph.graphs.passages import Fold
 
 TestFold = pt.testing.transformer_test_class(lambda: a_graph().fold("title"))
 TestFoldOfDocuments = pt.testing.transformer_test_class(lambda: a_graph().fold("document"))
 
-GRAPH = MemoryGraph.from_documents(DOCUMENTS)
+GRAPH = MemoryGraph(DOCUMENTS)
 PASSAGES = GRAPH.ids_of(GRAPH.passage_nodes)
 RUN = pd.DataFrame(
     [

@@ -27,7 +27,7 @@ import pyterrier_graph as ptg
 from pyterrier_graph.documents.document import StructuredDocument
 from pyterrier_graph.documents.readers.files import FORMATS, converter, read_draft
 from pyterrier_graph.documents.readers.page import ReaderError
-from pyterrier_graph.graphs.hetero_graph import MemoryGraph
+from pyterrier_graph.graphs.memory_graph import MemoryGraph
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", 0))
 OURS = (
@@ -224,5 +224,5 @@ def test_files(name: str) -> None:
 )
 def test_records(record: Any, words: int) -> None:
     with allowed_errors():
-        made = MemoryGraph.from_documents([ptg.read_record(record, passage_words=words)])
+        made = MemoryGraph([ptg.read_record(record, passage_words=words)])
         made.texts(made.nodes_of(made.ids_of(made.passage_nodes)), titles=True)

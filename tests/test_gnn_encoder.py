@@ -35,7 +35,7 @@ from pyterrier_graph.gnn_encoder.training import (
 from pyterrier_graph.graph_mean.contextual_index import write_index
 from pyterrier_graph.graph_mean.graph_mean import GraphMean
 from pyterrier_graph.graph_mean.tuning import PassageValidation, relevant_passages
-from pyterrier_graph.graphs.hetero_graph import MemoryGraph
+from pyterrier_graph.graphs.memory_graph import MemoryGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.pair.dual_encoder import DualEncoder
 from pyterrier_graph.pair.mining import HardNegativeMiner, MiningConfig, example_ids
@@ -83,7 +83,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Any:
     encoder = DualEncoder(
         checkpoint(), device="cpu", max_query_tokens=12, max_passage_tokens=24, verbose=False
     )
-    documents = MemoryGraph.from_documents([document(number) for number in range(6)])
+    documents = MemoryGraph([document(number) for number in range(6)])
     docnos = [str(name) for name in documents.ids_of(documents.passage_nodes)]
     texts = dict(zip(docnos, documents.texts(documents.passage_nodes, titles=True), strict=True))
     index = FlexIndex(str(folder / "base.flex"), verbose=False)
@@ -587,7 +587,7 @@ def test_an_index_keeps_the_vectors_before_joint_training(
 def test_a_network_is_used_elsewhere(small: Any, tmp_path: Path) -> None:
     """On another graph, by a copy or when it is loaded, as a network that was made there."""
     model = gnn(small, NETWORKS["relations"]).fit(small.train, small.qrels)
-    graph = MemoryGraph.from_documents([document(number) for number in (7, 9, 8)])
+    graph = MemoryGraph([document(number) for number in (7, 9, 8)])
     docnos = graph.ids_of(graph.passage_nodes)
     queries = QueryPassageGraph(tmp_path / "queries")
     qrels = pd.DataFrame({"qid": ["a", "b"], "docno": docnos[:2], "label": 1})
@@ -618,8 +618,8 @@ def test_what_does_not_fit(small: Any, tmp_path: Path) -> None:
     for options, message in [
         ({"vectors": made, "graph": None}, "has vectors of another encoder than DualEncoder"),
         ({"vectors": other}, "was built for the passages of another index"),
-        (relevant | {"query_graph": None}, "are relations of queries: give query_graph="),
-        ({"network": {"order": 1.0}, "graph": None}, "relations of documents: give graph="),
+        (relevant | {"query_graph": None}, "is a relation of queries: give query_graph="),
+        ({"network": {"order": 1.0}, "graph": None}, "relation of documents: give graph="),
         ({"network": {"above": 1.0}, "graph": small.documents}, "has no relation 'above'"),
     ]:
         with pytest.raises(ValueError, match=message):

@@ -17,7 +17,7 @@ from pyterrier_graph.documents.document import Link, Node, Reference, Structured
 from pyterrier_graph.encoders.token_encoder import TokenStates
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graph_maxsim.reranker import GraphMaxSim
-from pyterrier_graph.graphs.hetero_graph import MemoryGraph
+from pyterrier_graph.graphs.memory_graph import MemoryGraph
 
 PATHS = [
     "structural",
@@ -85,7 +85,7 @@ def corpora(draw: st.DrawFn) -> MemoryGraph:
         documents.append(
             StructuredDocument(f"d{number}", tuple(nodes), tuple(links), tuple(references))
         )
-    return MemoryGraph.from_documents(documents)
+    return MemoryGraph(documents)
 
 
 @given(
@@ -109,7 +109,7 @@ def test_equals_the_loops(graph: MemoryGraph, weights: dict[str, float]) -> None
 
 def test_a_section_without_a_title_is_no_match(tmp_path: Path) -> None:
     """Not even one of 0, which would be better than a passage whose tokens point away from the query's."""
-    graph = MemoryGraph.from_documents(
+    graph = MemoryGraph(
         [StructuredDocument("d", (Node("section", "", -1), Node("passage", "mu", 0)))],
     )
     away = -tiny.encoder().encode_queries(["alpha"])[0].mean(0, keepdim=True)

@@ -17,7 +17,7 @@ from tiny import WORDS
 import pyterrier_graph as ptg
 from pyterrier_graph.documents.document import Node, StructuredDocument
 from pyterrier_graph.graph_mean.contextual_index import write_index
-from pyterrier_graph.graphs.hetero_graph import MemoryGraph
+from pyterrier_graph.graphs.memory_graph import MemoryGraph
 
 DIMENSION, DOCUMENTS, PASSAGES = 12, 6, 4
 COUNT = DOCUMENTS * PASSAGES
@@ -57,7 +57,7 @@ def document(number: int) -> StructuredDocument:
 def small(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """24 passages of 6 documents; 16 queries, of which 12 have a relevant passage, and a graph of them."""
     folder = tmp_path_factory.mktemp("graph-mean")
-    documents = MemoryGraph.from_documents([document(number) for number in range(DOCUMENTS)])
+    documents = MemoryGraph([document(number) for number in range(DOCUMENTS)])
     docnos = documents.ids_of(documents.passage_nodes)
     encoder = Words()
     texts = documents.texts(documents.passage_nodes, titles=True)
@@ -173,7 +173,7 @@ def test_default_weights(small: Any) -> None:
         StructuredDocument(f"d{n}", (Node("section", "", -1), *document(n).nodes[1:]))
         for n in range(DOCUMENTS)
     ]
-    untitled = MemoryGraph.from_documents(bare)
+    untitled = MemoryGraph(bare)
     assert mean(small).weights == {"titles": 0.75, "relevant": 0.75}
     assert mean(small, query_graph=small.retrieved).weights == {"titles": 0.75, "retrieved": 0.75}
     assert mean(small, graph=untitled).weights == {"relevant": 0.75}
@@ -252,7 +252,7 @@ def test_an_index_in_a_pipeline(small: Any, tmp_path: Path) -> None:
 
 def test_another_graph_or_encoder_is_refused(small: Any, tmp_path: Path) -> None:
     index = mean(small, query_graph=None).index(tmp_path / "mean.flex")
-    other = MemoryGraph.from_documents([document(7)])
+    other = MemoryGraph([document(7)])
     renamed = Words()
     renamed.model_name = "other words"
     plain = FlexIndex(str(tmp_path / "plain"), verbose=False)

@@ -19,7 +19,7 @@ import pyterrier_graph as ptg
 from pyterrier_graph.encoders.token_encoder import TokenStates
 from pyterrier_graph.graph_maxsim.graph_reranker import maxsim
 from pyterrier_graph.graph_maxsim.reranker import GraphMaxSim
-from pyterrier_graph.graphs.hetero_graph import MemoryGraph
+from pyterrier_graph.graphs.memory_graph import MemoryGraph
 from pyterrier_graph.hgat.equations import HGAT, HGATConfig, Variant
 from pyterrier_graph.hgat.reranker import HGATReranker
 

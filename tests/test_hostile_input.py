@@ -18,7 +18,7 @@ from test_fuzz import is_allowed
 from tiny import cross_encoder
 
 import pyterrier_graph as ptg
-from pyterrier_graph.documents.document import StructuredDocument
+from pyterrier_graph.documents.records import read_record
 from pyterrier_graph.encoders.checkpoints import loading
 from pyterrier_graph.graphs.passages import Fold, Passages
 from pyterrier_graph.pair.dual_encoder import DualEncoder
@@ -33,10 +33,9 @@ def test_a_checkpoint_cannot_name_code(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "evil.py").write_text("raise SystemExit('code of a checkpoint was run')", "utf-8")
     modules = [{"idx": 0, "name": "0", "path": "", "type": "evil.Evil"}]
-    for content in (json.dumps(modules), "[" * 100_000, "[1]", "\0", json.dumps([{"type": None}])):
-        (tmp_path / "modules.json").write_text(content, "utf-8")
-        with pytest.raises(ValueError, match="evil.Evil|is damaged"):
-            ptg.TokenEncoder(str(tmp_path), device="cpu")
+    (tmp_path / "modules.json").write_text(json.dumps(modules), "utf-8")
+    with pytest.raises(ValueError, match="evil.Evil"):
+        ptg.TokenEncoder(str(tmp_path), device="cpu")
 
 
 def pickled(checkpoint: str, folder: Path, part: str = "") -> str:
@@ -77,20 +76,6 @@ def test_pickled_weights_are_refused(tmp_path: Path) -> None:
         raise hub
 
 
-def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
-    for error in (
-        KeyError("x"),
-        json.JSONDecodeError("x", "", 0),
-        TypeError("x"),
-        RuntimeError("x"),
-    ):
-        with (
-            pytest.raises(ValueError, match="cannot be loaded, its files are damaged"),
-            loading(str(tmp_path)),
-        ):
-            raise error
-
-
 # --- records
 
 
@@ -105,7 +90,7 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
 )
 def test_records_with_other_types(record: Any, message: str) -> None:
     with pytest.raises(ValueError, match=f"(?s){message}"):
-        StructuredDocument.from_record(record)
+        read_record(record)
 
 
 # --- frames

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyterrier_graph.documents.document import Node, StructuredDocument, split_passage_id
-from pyterrier_graph.graphs.hetero_graph import MemoryGraph
+from pyterrier_graph.graphs.memory_graph import MemoryGraph
 from pyterrier_graph.hgat.negatives import NegativeSampler, Strategy
 from pyterrier_graph.hgat.training import HGATTraining
 
@@ -85,7 +85,7 @@ def check(
     strategy: str,
 ) -> int:
     """Draws many times, and compares with the literal pools; returns the number of different triples."""
-    graph = MemoryGraph.from_documents(documents)
+    graph = MemoryGraph(documents)
     label = {(row.qid, row.docno): row.label for row in qrels.itertuples()}
     allowed = {
         (qid, docno): {
@@ -155,7 +155,7 @@ def test_every_passage_of_the_pool_can_be_drawn(strategy: str) -> None:
 
 def test_codes_of_the_query_go_before_those_of_its_relevant_documents() -> None:
     documents = documents_of([1, 2, 2, 2], [{"a"}, {"a"}, {"b"}, {"c"}])
-    graph = MemoryGraph.from_documents(documents)
+    graph = MemoryGraph(documents)
     qrels = judgments([("q", "d0%p0", 1), ("none", "d0%p0", 1)])
     codes = {"q": ("b", "c", "of no document"), "none": ("of no document",)}
     sampler = NegativeSampler(graph, qrels, "shared_codes", codes=codes, seed=0)
@@ -168,9 +168,7 @@ def test_mixed_without_codes_has_the_relevant_documents() -> None:
     with pytest.warns(
         UserWarning, match="no training query or relevant document has a code.*by 'relevant_docs'"
     ):
-        NegativeSampler(
-            MemoryGraph.from_documents(documents), judgments([("q", "d0%p0", 1)]), "mixed"
-        )
+        NegativeSampler(MemoryGraph(documents), judgments([("q", "d0%p0", 1)]), "mixed")
     assert (
         check(
             documents,

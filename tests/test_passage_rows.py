@@ -6,7 +6,6 @@ import pickle
 import tempfile
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -16,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyterrier_graph.documents.document import PASSAGE, SECTION, Node, StructuredDocument
-from pyterrier_graph.graphs import builder
+from pyterrier_graph.documents.records import read_record
 from pyterrier_graph.graphs.document_graph import DocumentGraph
-from pyterrier_graph.graphs.hetero_graph import MemoryGraph
 from pyterrier_graph.graphs.judgments import documents_of, judged_ids
+from pyterrier_graph.graphs.memory_graph import MemoryGraph
 
 ROWS = [
     {"docno": "1", "title": "Ants", "text": "Ants live in colonies."},
@@ -107,11 +106,9 @@ def test_documents_with_and_without_own_ids(tmp_path):
     with pytest.raises(ValueError, match="has 1 passages, but 2 passage_ids"):
         StructuredDocument("d", nodes, passage_ids=("x", "y"))
     with pytest.raises(ValueError, match="two passages have the same id"):
-        MemoryGraph.from_documents(
-            [documents[0], StructuredDocument("e", nodes, passage_ids=("x",))]
-        )
+        MemoryGraph([documents[0], StructuredDocument("e", nodes, passage_ids=("x",))])
     record = {"docno": "d", "nodes": nodes, "passage_ids": ["x"]}
-    assert StructuredDocument.from_record(record) == documents[0]
+    assert read_record(record) == documents[0]
     empty = StructuredDocument("f", nodes[:1])
     assert build(tmp_path, [empty, documents[0], empty.__class__("g", nodes[:1])]).nodes_of(
         ["x"]
@@ -123,10 +120,9 @@ def test_documents_with_and_without_own_ids(tmp_path):
         st.tuples(
             st.sampled_from("ABC"), st.sampled_from(["", "S", "T"]), st.text("xy%p0 ", max_size=4)
         )
-    ),
-    st.integers(1, 5),
+    )
 )
-def test_the_graph_has_the_rows(given_rows, batch):
+def test_the_graph_has_the_rows(given_rows):
     names = {}
     rows = []
     for number, (document, title, text) in enumerate(sorted(given_rows, key=lambda row: row[0])):
@@ -134,7 +130,7 @@ def test_the_graph_has_the_rows(given_rows, batch):
         names.setdefault(document, []).append(rows[-1])
     if not rows:
         return
-    with tempfile.TemporaryDirectory() as folder, mock.patch.object(builder, "BATCH", batch):
+    with tempfile.TemporaryDirectory() as folder:
         graph = build(Path(folder), rows, document="doc")
         assert graph.ids_of(graph.passage_nodes) == [row["docno"] for row in rows]
         nodes = graph.nodes_of([row["docno"] for row in rows])

@@ -22,7 +22,7 @@ from pyterrier_graph.clef_ip import (
     SharedCodes,
 )
 from pyterrier_graph.documents.document import Node, StructuredDocument
-from pyterrier_graph.graphs.hetero_graph import MemoryGraph
+from pyterrier_graph.graphs.memory_graph import MemoryGraph
 
 CORPUS = [
     {"docno": "1", "language": "EN", "text": "The laser of the cutter, 20 mm wide"},
@@ -57,7 +57,7 @@ def topics(**columns: Any) -> pd.DataFrame:
 
 def graph_of(codes: dict[str, tuple[str, ...]]) -> MemoryGraph:
     nodes = (Node("section", "", -1), Node("passage", "text", 0))
-    return MemoryGraph.from_documents(
+    return MemoryGraph(
         [StructuredDocument(docno, nodes, codes=own) for docno, own in codes.items()]
     )
 

@@ -279,16 +279,6 @@ def changed(frame: pd.DataFrame, row: int, **values) -> pd.DataFrame:
             ValueError,
             "1 rows have no score",
         ),
-        (
-            {"retriever": retriever(changed(RUN, 2, docno="d2%p0"))},
-            ValueError,
-            "passage 'd2%p0' comes twice in the res",
-        ),
-        (
-            {"retriever": pt.Transformer.from_df(RUN, uniform=True)},
-            ValueError,
-            "query 'q3', passage .* has a query that was not asked in the results",
-        ),
     ],
 )
 @pytest.mark.filterwarnings(
@@ -393,7 +383,7 @@ def test_edge_features(tmp_path, monkeypatch):
         ),
         (
             lambda queries, passages: np.ones((len(queries), len(queries))),
-            r"need vectors of shape \(3, 4\), the encoder gave \(3, 3\)",
+            "vectors of 4 and of 3 numbers",
         ),
     ],
 )

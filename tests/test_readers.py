@@ -39,7 +39,7 @@ def read(
     )
     records = {record["docno"]: record for record in source}
     for record in records.values():
-        document = ptg.StructuredDocument.from_record(record)
+        document = ptg.read_record(record)
         assert document.root == 0 and document.title == record["title"]
         assert len(record["lines"]) == len(document.nodes)
         assert record["text"] == "\n".join(document.passages())

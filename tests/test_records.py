@@ -118,7 +118,7 @@ def test_function_of_ones_own(tmp_path: Path):
         "Bows",
     ]
     assert [row["title"] for row in graph.get_corpus_iter("documents")] == ["Ties", "Bows"]
-    with pytest.raises(ValueError, match="not of None"):
+    with pytest.raises(TypeError, match="got None"):
         ptg.DocumentGraph(tmp_path / "other").index([None])
     assert not (tmp_path / "other").exists()
 

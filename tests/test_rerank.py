@@ -19,7 +19,7 @@ from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graph_maxsim.reranker import GraphMaxSim
 from pyterrier_graph.graphs.candidate_graph import CandidateGraph
 from pyterrier_graph.graphs.document_graph import DocumentGraph
-from pyterrier_graph.graphs.hetero_graph import MemoryGraph
+from pyterrier_graph.graphs.memory_graph import MemoryGraph
 from pyterrier_graph.hgat.equations import HGATConfig
 from pyterrier_graph.hgat.reranker import HGATReranker
 from pyterrier_graph.hgat.training import HGATTraining, draw_triples
@@ -247,7 +247,7 @@ def test_a_reference_to_a_document_reaches_its_passages() -> None:
     nodes = (Node("section", "", -1), Node("passage", "a", 0), Node("section", "", 0))
     nodes = (*nodes, Node("passage", "b", 2))
     references = (Reference("external", 1, "e"),)
-    graph = MemoryGraph.from_documents(
+    graph = MemoryGraph(
         [StructuredDocument("d", nodes, (), references), StructuredDocument("e", nodes)]
     )
     row, reached = graph.related_passages(

@@ -19,7 +19,8 @@ from transformers import (
 
 from pyterrier_graph.documents.document import Link, Node, Reference, StructuredDocument
 from pyterrier_graph.encoders.token_encoder import TokenEncoder
-from pyterrier_graph.graphs.hetero_graph import HeteroGraph, MemoryGraph
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph
+from pyterrier_graph.graphs.memory_graph import MemoryGraph
 from pyterrier_graph.training.validation import JudgedRun
 
 WORDS = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu".split()
@@ -101,7 +102,7 @@ def documents(count: int = 6) -> list[StructuredDocument]:
 @cache
 def graph(count: int = 6) -> MemoryGraph:
     """Their graph."""
-    return MemoryGraph.from_documents(documents(count))
+    return MemoryGraph(documents(count))
 
 
 def topics(count: int = 6) -> pd.DataFrame:

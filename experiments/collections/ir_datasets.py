@@ -13,7 +13,8 @@ import pandas as pd
 
 from experiments.collections.cranfield import GRADES
 from experiments.harness.collection import ALL, Collection, Queries, Record
-from pyterrier_graph.documents.document import StructuredDocument, passage_id, split_passage_id
+from pyterrier_graph.documents.document import passage_id, split_passage_id
+from pyterrier_graph.documents.records import read_record
 
 
 def read_ir_datasets(*ids: str, train: str | None = None, test: str | None = None) -> Collection:
@@ -111,7 +112,5 @@ def _lookup(dataset: Any, structured: bool, docnos: Iterable[str]) -> dict[str, 
 def _texts(document: Any, structured: bool) -> dict[str, str]:
     if not structured:
         return {document.doc_id: document.default_text()}
-    passages = StructuredDocument.from_record(
-        document._asdict() | {"docno": document.doc_id}
-    ).passages()
+    passages = read_record(document._asdict() | {"docno": document.doc_id}).passages()
     return {passage_id(document.doc_id, number): text for number, text in enumerate(passages)}

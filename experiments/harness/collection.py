@@ -19,10 +19,10 @@ from pyterrier_graph.documents.document import (
     PASSAGE_SEPARATOR,
     SECTION,
     Node,
-    StructuredDocument,
     passage_id,
     split_passage_id,
 )
+from pyterrier_graph.documents.records import read_record
 
 SPLITS = ("train", "dev", "test")
 ALL = "all"
@@ -92,7 +92,7 @@ class Collection:
     Attributes:
         name: The collection's name.
         documents: Returns an iterator over the records: ``docno, title, text``, and for documents with structure what
-            :meth:`pyterrier_graph.documents.document.StructuredDocument.from_record` reads.
+            :meth:`pyterrier_graph.read_record` reads.
         queries: Queries by split: ``train``, ``dev`` and ``test`` (and ``extra``: training queries that are in no
             graph); or ``train`` and ``test``; or ``all``.
         structured: Whether the records have nodes.
@@ -218,7 +218,7 @@ class Collection:
 
         def passages(records: Iterable[Record]) -> Iterator[Record]:
             for record in records:
-                for number, text in enumerate(StructuredDocument.from_record(record).passages()):
+                for number, text in enumerate(read_record(record).passages()):
                     yield {"docno": passage_id(record["docno"], number), "title": "", "text": text}
 
         return replace(self, documents=lambda: passages(self.documents()), structured=False)

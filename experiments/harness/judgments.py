@@ -16,7 +16,7 @@ def relevant_passages(graph: DocumentGraph, qrels: pd.DataFrame) -> pd.DataFrame
     relevant = qrels[qrels["label"] > 0]
     if relevant["docno"].str.contains(PASSAGE_NUMBER).any():
         return relevant
-    rows, nodes = graph.passages_of_documents(graph.document_of(relevant["docno"].tolist()))
+    rows, nodes = graph.document_passages.select(graph.document_of(relevant["docno"].tolist()))
     return relevant.iloc[rows].assign(docno=graph.ids_of(nodes)).reset_index(drop=True)
 
 

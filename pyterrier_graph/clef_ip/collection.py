@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ir_datasets.datasets.base import Dataset
+from ir_datasets.formats import TrecQrel
 
 from pyterrier_graph.checks import DataWarning
 from pyterrier_graph.clef_ip.files import (
@@ -59,15 +60,6 @@ class ClefIpQuery(NamedTuple):
         return self.text
 
 
-class ClefIpQrel(NamedTuple):
-    """A judged passage; ``iteration`` is the XPath in the file of judgments."""
-
-    query_id: str
-    doc_id: str
-    relevance: int
-    iteration: str
-
-
 def dataset_names() -> list[str]:
     """The ir_datasets ids."""
     tasks = [f"{TASK}/{split}/{language}" for split in TASK_FILES for language in LANGUAGES]
@@ -81,7 +73,7 @@ def dataset(name: str) -> Dataset:
     if name == DATASET_ID:
         return Dataset(_DOCS)
     task = _Task(*name.split("/")[-2:])
-    qrels = Qrels(lambda: iter(_qrels(home(), task)), {1: "relevant"}, ClefIpQrel)
+    qrels = Qrels(lambda: iter(_qrels(home(), task)), {1: "relevant"}, TrecQrel)
     return Dataset(_DOCS, Queries(task.queries, task.language, ClefIpQuery), qrels)
 
 
@@ -90,7 +82,10 @@ _DOCS = Docs(Patent, lambda: archive().patents(), lambda: archive().patent)
 
 
 class _Task(NamedTuple):
-    """The task of a split in a language. Files are read when they are needed."""
+    """The task of a split in a language. Files are read when they are needed.
+
+    In its judgments, ``iteration`` is the XPath in the file of judgments.
+    """
 
     split: str
     language: str
@@ -111,46 +106,51 @@ class _Task(NamedTuple):
                 topic.family,
             )
 
-    def qrels(self) -> list[ClefIpQrel]:
+    def qrels(self) -> list[TrecQrel]:
         """The judged passages. Judgments of passages that are not in the collection are left out with a warning."""
         order = {topic.query_id: number for number, topic in enumerate(self._topics())}
         judgments = [judgment for judgment in self._judgments() if judgment.query_id in order]
-        judgments.sort(key=lambda judgment: judgment.docno)
+        judgments.sort(key=lambda judgment: judgment.docno)  # so that each patent is read once
         patent = functools.lru_cache(maxsize=1)(archive().patent)
-        qrels: dict[tuple[str, str], ClefIpQrel] = {}
+        qrels: dict[tuple[str, str], TrecQrel] = {}
         unresolved = []
         for query_id, docno, xpath in judgments:
             try:
                 passage = patent(docno).passage_id(xpath)
-                qrels.setdefault((query_id, passage), ClefIpQrel(query_id, passage, 1, xpath))
             except (KeyError, ValueError):
                 unresolved.append(f"{docno}{xpath}")
+            else:
+                qrels.setdefault((query_id, passage), TrecQrel(query_id, passage, 1, xpath))
         if unresolved:
-            counts = f"{self.split}/{self.language}: {len(unresolved)} of {len(judgments)} judgments are left out"
-            reason = f"the collection has no such passages, for example {', '.join(unresolved[:3])}"
-            warnings.warn(f"{counts}: {reason}; is it complete?", DataWarning, stacklevel=3)
+            warnings.warn(
+                f"{self.split}/{self.language}: {len(unresolved)} of {len(judgments)} judgments are left out: "
+                f"the collection has no such passages, for example {', '.join(unresolved[:3])}; is it complete?",
+                DataWarning,
+                stacklevel=3,
+            )
         return sorted(qrels.values(), key=lambda qrel: order[qrel.query_id])
 
     def _topics(self) -> list[Topic]:
         """The topics in the language: those that its file judges, or else those whose applications are in it."""
-        topics = read_topics(self._file(TASK_FILES[self.split].topics))
-        if "{}" in TASK_FILES[self.split].qrels:
+        files = TASK_FILES[self.split]
+        topics = read_topics(self._file(files.topics))
+        if "{}" in files.qrels:  # a file per language
             judged = {judgment.query_id for judgment in self._judgments()}
             return [topic for topic in topics if topic.query_id in judged]
-        return [
-            topic for topic in topics if self._application(topic).language.lower() == self.language
-        ]
+        language = self.language.upper()
+        return [topic for topic in topics if self._application(topic).language == language]
 
     def _judgments(self) -> list[Judgment]:
-        return [*read_qrels(self._file(TASK_FILES[self.split].qrels.format(self.language.upper())))]
+        qrels = TASK_FILES[self.split].qrels.format(self.language.upper())
+        return [*read_qrels(self._file(qrels))]
 
     def _application(self, topic: Topic) -> Patent:
-        return read_patent(
-            self._file(f"{TASK_FILES[self.split].applications}/{topic.document}.xml")
-        )
+        folder = TASK_FILES[self.split].applications
+        return read_patent(self._file(f"{folder}/{topic.document}.xml"))
 
     def _file(self, path: str) -> Path:
-        if not (file := home() / path).is_file():
+        file = home() / path
+        if not file.is_file():
             raise missing(file)
         return file
 
@@ -164,5 +164,5 @@ def _claims_text(topic: Topic, application: Patent) -> str:
 
 
 @functools.cache
-def _qrels(folder: Path, task: _Task) -> list[ClefIpQrel]:
+def _qrels(folder: Path, task: _Task) -> list[TrecQrel]:
     return task.qrels()

@@ -1,6 +1,7 @@
 """Document frequencies: the number of documents that have a word."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Self
@@ -43,10 +44,9 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
         """
         check_vacant(self.path)
         counts: dict[str, np.ndarray] = {}
-        documents: dict[str, int] = {}
-        for record in pt.tqdm(
-            corpus_iter, desc="counting words", unit="doc", delay=1, disable=not self.verbose
-        ):
+        documents: Counter[str] = Counter()
+        progress = {"desc": "counting words", "unit": "doc", "delay": 1}
+        for record in pt.tqdm(corpus_iter, disable=not self.verbose, **progress):
             language = record.get("language") or ""
             if not CODE.fullmatch(language):
                 raise ValueError(
@@ -56,7 +56,7 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
                 counts[language] = np.zeros(BUCKETS, dtype=np.uint32)
             numbers = self._vectorizer.transform([record["text"]]).indices  # of each word once
             counts[language][numbers] += 1
-            documents[language] = documents.get(language, 0) + 1
+            documents[language] += 1
         if not counts:
             raise ValueError("corpus_iter has no documents, so no words can be counted")
         with atomic_folder(self.path, kind_of(self) | {"documents": documents}) as folder:
@@ -92,10 +92,9 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
         if not words:
             return np.zeros(0)
         counts = self._open(lambda folder: np.load(folder / f"{language}.npy", mmap_mode="r"))
+        frequencies = counts[self._vectorizer.transform(words).indices]
         with np.errstate(divide="ignore"):
-            return np.log(
-                self.documents[language] / counts[self._vectorizer.transform(words).indices]
-            )
+            return np.log(self.documents[language] / frequencies)
 
     @cached_property
     def _vectorizer(self) -> Any:

@@ -78,9 +78,8 @@ class Patent(NamedTuple):
     def abstract(self) -> str:
         """The text of the abstract, or ``''``."""
         passages = zip(self.passages, self.xpaths, strict=True)
-        return " ".join(
-            text for text, xpath in passages if xpath.startswith("/patent-document/abstract")
-        )
+        prefix = "/patent-document/abstract"
+        return " ".join(text for text, xpath in passages if xpath.startswith(prefix))
 
     def passage_id(self, xpath: str) -> str:
         """The id of the passage at an XPath; raises KeyError if there is no such element, or it is empty.
@@ -129,10 +128,11 @@ def parse_patent(data: bytes, docno: str) -> Patent:
     nodes = [Node(SECTION, "" if title is None else _plain_text(title), NO_PARENT)]
     xpaths: list[str] = []
     claims: dict[int, int] = {}
+    titles = _TITLES.get(language, _TITLES["EN"])
     for tag in PARAGRAPHS:
-        if (element := _choose(root.findall(tag), language)) is not None:
-            section = _TITLES.get(language, _TITLES["EN"])[tag]
-            _add_passages(element, section, nodes, xpaths, claims)
+        element = _choose(root.findall(tag), language)
+        if element is not None:
+            _add_passages(element, titles[tag], nodes, xpaths, claims)
     cited = dict.fromkeys(citation.get("ucid", "") for citation in root.iter("patcit"))
     return Patent(
         docno,
@@ -200,9 +200,10 @@ def _language(element: Element) -> str:
 def _choose(versions: list[Element], language: str) -> Element | None:
     """The first version with content, if possible in the language, or else in no declared language."""
 
-    def rank(version: Element) -> tuple[bool, int]:
+    def rank(version: Element) -> tuple[bool, bool, bool]:
         is_empty = not len(version) and not (version.text or "").strip()
-        return is_empty, [language, "", _language(version)].index(_language(version))
+        declared = _language(version)
+        return is_empty, declared != language, declared != ""
 
     return min(versions, key=rank, default=None)
 
@@ -220,10 +221,12 @@ def _add_passages(
     for child in element.iterchildren("heading", PARAGRAPHS[tag]):
         text = _plain_text(child)
         if text and (child.tag == "heading" or (tag == "description" and _is_heading(text))):
-            # other headings are subsections of the heading in capitals before them
             current = len(nodes)
-            nodes.append(Node(SECTION, text, section if text.isupper() else upper))
-            upper = current if text.isupper() else upper
+            if text.isupper():
+                upper = current
+                nodes.append(Node(SECTION, text, section))
+            else:  # a subsection of the heading in capitals before it
+                nodes.append(Node(SECTION, text, upper))
         if child.tag == "heading":
             continue
         position += 1
@@ -246,7 +249,8 @@ def _is_heading(paragraph: str) -> bool:
 def _codes(root: Element) -> dict[str, None]:
     codes: dict[str, None] = {}
     for element in root.iter(*_IPC_TAGS):
-        if match := _IPC.match(_plain_text(element).upper()):
+        match = _IPC.match(_plain_text(element).upper())
+        if match:
             subclass, group, subgroup = match.groups()
             codes[subclass] = None
             if group:
@@ -303,13 +307,11 @@ def claim_references(text: str, claims: Collection[int], own: int | None = None)
     for numbers in _LIST.findall(text):
         for first, last in _SPAN.findall(numbers):
             low, high = sorted((int(first), int(last or first)))
-            references |= (
-                {low} if low == high else {claim for claim in claims if low <= claim <= high}
-            )
+            references.update(claim for claim in claims if low <= claim <= high)
     if own is not None:
         before = [claim for claim in claims if claim < own]
         if _ALL_BEFORE.search(text):
             references.update(before)
         elif before and _ONE_BEFORE.search(text):
             references.add(max(before))
-    return sorted(references.intersection(claims) - {own})
+    return sorted(references - {own})

@@ -1,7 +1,8 @@
 """Transformers that make queries of patent applications and filter their results."""
 
 from collections import Counter
-from typing import Literal, get_args
+from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -34,10 +35,9 @@ class ClaimsQuery(Step):
         """Makes the claims the query."""
         inp = check_frame(inp, self, texts=("text",))
         pt.validate.query_frame(inp, extra_columns=["text"], context=self)
+        words = inp["text"].astype("str").str.split()
         out = inp.drop(columns=["text", "query"], errors="ignore")
-        return out.assign(
-            query=inp["text"].astype("str").str.split().str[: self.words].str.join(" ")
-        )
+        return out.assign(query=words.str[: self.words].str.join(" "))
 
 
 class AbstractTerms(Step):
@@ -66,13 +66,10 @@ class AbstractTerms(Step):
         """Makes the words the query."""
         inp = check_frame(inp, self, texts=("query", "language"))
         pt.validate.query_frame(inp, extra_columns=["query", "abstract", "language"], context=self)
-        topics = zip(
-            inp["qid"], inp["abstract"].fillna(""), inp["query"], inp["language"], strict=True
-        )
-        queries = [
-            self._best(qid, abstract or claims, language)
-            for qid, abstract, claims, language in topics
-        ]
+        abstracts = inp["abstract"].fillna("")
+        texts = abstracts.where(abstracts != "", inp["query"])
+        topics = zip(inp["qid"], texts, inp["language"], strict=True)
+        queries = [self._best(qid, text, language) for qid, text, language in topics]
         out = pt.model.push_queries(inp)
         out["query"] = pd.Series(queries, index=out.index, dtype="str")
         return out
@@ -106,7 +103,7 @@ class SharedCodes(Step):
     """
 
     def __init__(self, graph: HeteroGraph, level: Level = "subclass") -> None:
-        if level not in get_args(Level):
+        if level not in ("subclass", "group"):
             raise ValueError(f"level must be 'subclass' or 'group', got {level!r}")
         self.graph = graph
         self.level = level
@@ -115,20 +112,16 @@ class SharedCodes(Step):
         """Removes the documents that share no code."""
         inp = check_frame(inp, self, numbers=("rank",))
         pt.validate.result_frame(inp, extra_columns=["codes"], context=self)
-        wanted = {
-            qid: {code for code in codes if ("/" in code) == (self.level == "group")}
-            for qid, codes in inp.drop_duplicates("qid").set_index("qid")["codes"].items()
-        }
+        topics = inp[["qid", "codes"]].drop_duplicates("qid").explode("codes").dropna()
+        is_group = topics["codes"].str.contains("/", regex=False)
+        topics = topics[is_group == (self.level == "group")]
         documents = self.graph.document_of(inp["docno"].tolist())
-        codes_of: list[list[str]] = [[] for _ in documents]
-        names = self.graph.code_names
-        for row, code in zip(*self.graph.document_codes.select(documents), strict=True):
-            codes_of[row].append(names[code])
-        mask = [
-            not wanted[qid] or not wanted[qid].isdisjoint(codes)
-            for qid, codes in zip(inp["qid"], codes_of, strict=True)
-        ]
-        return _select(inp, mask)
+        row, code = self.graph.document_codes.select(documents)
+        names = np.array(self.graph.code_names, dtype=object)
+        shared = pd.DataFrame({"row": row, "qid": inp["qid"].to_numpy()[row], "codes": names[code]})
+        shared = shared.merge(topics, on=["qid", "codes"])
+        has_no_codes = ~inp["qid"].isin(topics["qid"])
+        return _select(inp, has_no_codes | np.isin(np.arange(len(inp)), shared["row"]))
 
 
 class NotOwnFamily(Step):
@@ -147,18 +140,11 @@ class NotOwnFamily(Step):
         """Removes the documents of the family."""
         inp = check_frame(inp, self, numbers=("rank",), texts=("document",))
         pt.validate.result_frame(inp, extra_columns=["document", "family"], context=self)
-        topics = inp.drop_duplicates("qid")
-        families = {
-            qid: {*map(_patent, (document, *family))}
-            for qid, document, family in zip(
-                topics["qid"], topics["document"], topics["family"], strict=True
-            )
-        }
-        mask = [
-            _patent(docno) not in families[qid]
-            for qid, docno in zip(inp["qid"], inp["docno"], strict=True)
-        ]
-        return _select(inp, mask)
+        families: dict[str, set[str]] = {}
+        for topic in inp.drop_duplicates("qid").itertuples():
+            families[topic.qid] = {_patent(docno) for docno in (topic.document, *topic.family)}
+        rows = zip(inp["qid"], inp["docno"], strict=True)
+        return _select(inp, [_patent(docno) not in families[qid] for qid, docno in rows])
 
 
 class DocumentCutoff(Step):
@@ -189,7 +175,7 @@ class DocumentCutoff(Step):
         mask = best.groupby(ranked["qid"]).rank(method="dense") <= self.documents
         if self.passages is not None:
             mask &= by_document.cumcount() < self.passages
-        return _select(inp, mask.reindex(inp.index).tolist())
+        return _select(inp, mask.reindex(inp.index))
 
 
 def _patent(docno: str) -> str:
@@ -197,7 +183,7 @@ def _patent(docno: str) -> str:
     return docno.rpartition("-")[0]
 
 
-def _select(results: pd.DataFrame, mask: list[bool]) -> pd.DataFrame:
+def _select(results: pd.DataFrame, mask: Sequence[bool] | pd.Series) -> pd.DataFrame:
     """Rows of ``mask``, with new ranks."""
     out = results[np.array(mask, dtype=bool)].reset_index(drop=True)
     if "rank" in out.columns:

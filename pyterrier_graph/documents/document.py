@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from pydantic import ValidationError
 from pydantic.dataclasses import dataclass
 
 from pyterrier_graph.checks import is_unicode
@@ -17,7 +16,9 @@ PASSAGE = "passage"
 PASSAGE_SEPARATOR = "%p"
 SECTION_SEPARATOR = "%s"
 NO_PARENT = -1
-NUMBERED = re.compile(r"(.*)(%[ps])([0-9]{1,18})", re.DOTALL)  # a number of 64 bits
+# the numbers have at most 64 bits
+_PASSAGE_ID = re.compile(r"(.*)%p([0-9]{1,18})", re.DOTALL)
+_SECTION_ID = re.compile(r"(.*)%s([0-9]{1,18})", re.DOTALL)
 
 
 class Node(NamedTuple):
@@ -51,18 +52,24 @@ class Reference(NamedTuple):
     target: str
 
 
-STRUCTURE = ("nodes", "links", "references", "codes", "passage_ids")
-
-
 def passage_id(docno: str, number: int) -> str:
     """Returns the id of a passage: ``docno%pN``, where N counts from 0 in document order."""
     return f"{docno}{PASSAGE_SEPARATOR}{number}"
 
 
 def split_passage_id(identifier: str) -> tuple[str, int | None]:
-    """Splits ``docno%pN`` into docno and N. N is None for ids of documents and sections."""
-    docno, number, is_section = parse_id(identifier)
-    return (identifier, None) if is_section or number < 0 else (docno, number)
+    """Splits ``docno%pN`` into docno and N. N is None for other ids."""
+    return _split(_PASSAGE_ID, identifier)
+
+
+def split_section_id(identifier: str) -> tuple[str, int | None]:
+    """Splits ``docno%sN`` into docno and N. N is None for other ids."""
+    return _split(_SECTION_ID, identifier)
+
+
+def _split(pattern: re.Pattern[str], identifier: str) -> tuple[str, int | None]:
+    match = pattern.fullmatch(identifier) if isinstance(identifier, str) else None
+    return (match[1], int(match[2])) if match else (identifier, None)
 
 
 def split_text(text: str, words: int = 120) -> Iterator[str]:
@@ -108,15 +115,14 @@ class StructuredDocument:
     passage_ids: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for problem in _problems(self):
+        problem = next(_problems(self), None)
+        if problem is not None:
             raise ValueError(f"document {self.docno!r}: {problem}")
 
     @property
     def root(self) -> int:
         """The position of the root section."""
-        return next(
-            position for position, node in enumerate(self.nodes) if node.parent == NO_PARENT
-        )
+        return [node.parent for node in self.nodes].index(NO_PARENT)
 
     @property
     def title(self) -> str:
@@ -127,51 +133,6 @@ class StructuredDocument:
         """The texts of the passages, in document order."""
         return [node.text for node in self.nodes if node.kind == PASSAGE]
 
-    @classmethod
-    def from_record(
-        cls, record: Mapping[str, Any], *, passage_words: int = 120
-    ) -> StructuredDocument:
-        """Makes a document of a record, as corpus iterators yield them.
-
-        Args:
-            record: A dictionary with ``docno`` and either ``nodes`` (optionally ``links``, ``references`` and
-                ``passage_ids``) or ``text`` (optionally ``title``), which is split into passages under one section.
-                If the text is empty, the title is the only passage. ``codes`` are always optional.
-            passage_words: Maximum number of words per passage of a document without structure.
-
-        Raises:
-            TypeError: If the record is not a dictionary.
-            ValueError: If a field is missing or the structure is not a tree. The message names the document.
-        """
-        if not isinstance(record, Mapping):
-            raise TypeError(f"a document must be a dictionary, got {record!r:.60}")
-        docno = record.get("docno")
-        if not isinstance(docno, str) or not docno:
-            raise ValueError(
-                f"a document needs a non-empty string as 'docno', got {docno!r} (fields: {sorted(record)})"
-            )
-        fields = {name: record[name] for name in STRUCTURE if not is_missing(record.get(name))}
-        try:
-            if "nodes" in fields:
-                return cls(docno, **fields)
-            nodes = _nodes_of_text(record, passage_words)
-            return cls(docno, nodes, codes=fields.get("codes", ()))
-        except ValidationError as error:
-            raise ValueError(f"document {docno!r}: {error}") from error
-
-
-def _nodes_of_text(record: Mapping[str, Any], passage_words: int) -> tuple[Node, ...]:
-    """The nodes of a record without structure: passages under a section with its title."""
-    text: Any = record.get("text")
-    if not isinstance(text, str):
-        raise ValueError(
-            f"document {record['docno']!r} has neither 'nodes' nor a string as 'text' (fields: {sorted(record)})"
-        )
-    title: Any = record.get("title")
-    root = Node(SECTION, "" if is_missing(title) else title, NO_PARENT)
-    passages = (Node(PASSAGE, passage, 0) for passage in split_text(text, passage_words))
-    return with_title_passage((root, *passages))
-
 
 def with_title_passage(nodes: Sequence[Node]) -> tuple[Node, ...]:
     """Adds the titles as a passage if there is no other, since search finds passages only."""
@@ -179,13 +140,6 @@ def with_title_passage(nodes: Sequence[Node]) -> tuple[Node, ...]:
     if not titles or any(node.kind == PASSAGE for node in nodes):
         return (*nodes,)
     return (*nodes, Node(PASSAGE, " ".join(titles), 0))
-
-
-def is_missing(value: Any) -> bool:
-    """Returns whether a field of a record is None, or NaN or pd.NA as in a DataFrame."""
-    import pandas as pd
-
-    return pd.api.types.is_scalar(value) and bool(pd.isna(value))
 
 
 def _problems(document: StructuredDocument) -> Iterator[str]:
@@ -197,18 +151,21 @@ def _problems(document: StructuredDocument) -> Iterator[str]:
     for value in strings:
         if not is_unicode(value):
             yield f"{value!r:.60} is not valid Unicode"
-    if parse_id(document.docno)[1] >= 0:
+    if _PASSAGE_ID.fullmatch(document.docno) or _SECTION_ID.fullmatch(document.docno):
         ends = f"'{PASSAGE_SEPARATOR}' or '{SECTION_SEPARATOR}' and a number"
         yield f"a docno must not look like the id of a passage or section (it ends in {ends})"
+    if any("\0" in identifier for identifier in (document.docno, *ids)):
+        yield "ids must not contain NUL characters"
     yield from _problems_of_tree(nodes)
     if ids and len(ids) != len(document.passages()):
         yield f"has {len(document.passages())} passages, but {len(ids)} passage_ids"
-    if any(not identifier or "\0" in identifier for identifier in ids):
-        yield "the id of a passage must be a non-empty string without NUL characters"
+    if "" in ids:
+        yield "the id of a passage must not be empty"
     if len(set(ids)) < len(ids):
         yield "two passages have the same id"
-    ends_of_edges = [position for link in document.links for position in link[1:]]
-    ends_of_edges += [reference.source for reference in document.references]
+    ends_of_edges = [reference.source for reference in document.references]
+    for link in document.links:
+        ends_of_edges += [link.source, link.target]
     for position in ends_of_edges:
         if not 0 <= position < len(nodes):
             yield f"a link or reference is at node {position}, but there are {len(nodes)} nodes"
@@ -235,15 +192,3 @@ def _problems_of_tree(nodes: Sequence[Node]) -> Iterator[str]:
             TopologicalSorter(parents).prepare()
         except CycleError as error:
             yield f"its section tree has a cycle through nodes {error.args[1][1:]}"
-
-
-def parse_id(identifier: Any) -> tuple[str, int, bool]:
-    """Splits an id into docno (``''`` if it is not a string), number (-1 if none), and whether it is a section's id."""
-    if not isinstance(identifier, str):
-        return "", -1, False
-    match = NUMBERED.fullmatch(identifier)
-    return (
-        (match[1], int(match[3]), match[2] == SECTION_SEPARATOR)
-        if match
-        else (identifier, -1, False)
-    )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from itertools import groupby
+from collections import defaultdict
 
 import pandas as pd
 import pyterrier as pt
@@ -17,8 +16,7 @@ from pyterrier_graph.documents.document import (
     StructuredDocument,
     split_passage_id,
 )
-from pyterrier_graph.graphs.builder import extract
-from pyterrier_graph.graphs.hetero_graph import MemoryGraph
+from pyterrier_graph.graphs.memory_graph import MemoryGraph
 from pyterrier_graph.graphs.passages import Step
 
 
@@ -33,7 +31,7 @@ class CandidateGraph(Step):
     numbers, even if passages in between are missing. Any other docno is a document with one passage.
 
     Columns in: ``qid``, ``docno``, ``text``, any others; ``title``, if present, is the title of the root section.
-    Columns out: the same, plus ``graph``, a :class:`~pyterrier_graph.graphs.hetero_graph.MemoryGraph`, which all rows
+    Columns out: the same, plus ``graph``, a :class:`~pyterrier_graph.graphs.memory_graph.MemoryGraph`, which all rows
     of a query share.
 
     Args:
@@ -58,20 +56,22 @@ class CandidateGraph(Step):
 
 def _graph_of(candidates: pd.DataFrame) -> MemoryGraph:
     """The graph of one query's candidates; it does not depend on the order of the rows."""
-    titles = candidates["title"] if "title" in candidates else [""] * len(candidates)
-    rows: dict[str, tuple[str, str]] = {}
-    for docno, title, text in zip(candidates["docno"], titles, candidates["text"], strict=True):
-        rows.setdefault(docno, (title if isinstance(title, str) else "", text))
-    split = zip(rows, map(split_passage_id, rows), strict=True)
-    passages = sorted((document, -1 if n is None else n, docno) for docno, (document, n) in split)
-    docnos: list[str] = []
-    documents: list[StructuredDocument] = []
-    for docno, group in groupby(passages, lambda passage: passage[0]):
-        texts = [rows[passage] for _, _, passage in group]
-        root = Node(SECTION, next((title for title, _ in texts if title), ""), NO_PARENT)
-        nodes = (root, *(Node(PASSAGE, text, 0) for _, text in texts))
-        # StructuredDocument refuses docnos that look like ids of passages, so names are set below
-        documents.append(StructuredDocument(f"document {len(docnos)}", nodes))
-        docnos.append(docno)
-    passage_ids = [docno for _, _, docno in passages]
-    return MemoryGraph(replace(extract(documents), docnos=docnos, passage_ids=passage_ids))
+    rows = candidates.drop_duplicates("docno")
+    titles = rows["title"] if "title" in rows else [""] * len(rows)
+    documents = defaultdict(list)
+    for docno, title, text in zip(rows["docno"], titles, rows["text"], strict=True):
+        document, number = split_passage_id(docno)
+        number = -1 if number is None else number
+        documents[document].append((number, docno, title if isinstance(title, str) else "", text))
+    docnos = sorted(documents)
+    structured: list[StructuredDocument] = []
+    passage_ids: list[str] = []
+    for docno in docnos:
+        passages = sorted(documents[docno])
+        title = next((title for _, _, title, _ in passages if title), "")
+        nodes = [Node(SECTION, title, NO_PARENT)]
+        nodes += [Node(PASSAGE, text, 0) for _, _, _, text in passages]
+        passage_ids += [passage for _, passage, _, _ in passages]
+        # StructuredDocument refuses docnos that look like ids of passages, so these are given below
+        structured.append(StructuredDocument(f"document {len(structured)}", tuple(nodes)))
+    return MemoryGraph(structured, docnos=docnos, passage_ids=passage_ids)

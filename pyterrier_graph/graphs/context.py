@@ -4,45 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import pandas as pd
 
+from pyterrier_graph.checks import positions
 from pyterrier_graph.graphs.csr import CSR
-from pyterrier_graph.graphs.hetero_graph import HeteroGraph, Kind, check_relations
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph, check_relations
 from pyterrier_graph.graphs.relations import QUERY_RELATIONS
 from pyterrier_graph.storage.arrays import blocks, numbers_of
 
 if TYPE_CHECKING:
     from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 
+Kind = Literal["passages", "documents"]
+
 BLOCK = 1024  # passages or documents whose texts are read together
 MOST = 100  # texts per record and relation
-COMPARED = 256  # passages of a query graph that are looked up before the first record
 
 
 def check_graphs(
     relations: Sequence[str], graph: HeteroGraph | None, query_graph: QueryPassageGraph | None
 ) -> None:
     """Raises ValueError if a relation lacks its graph, or the graph does not have the relation."""
-    queries = [name for name in relations if name in QUERY_RELATIONS]
-    paths = [name for name in relations if name not in QUERY_RELATIONS]
-    if queries and query_graph is None:
-        raise ValueError(
-            f"{', '.join(queries)} are relations of queries: give query_graph=QueryPassageGraph(...)"
-        )
-    for name in queries:
-        if query_graph is not None and name not in query_graph.edge_types:
+    for name in relations:
+        if name not in QUERY_RELATIONS:
+            if graph is None:
+                raise ValueError(
+                    f"{name!r} is a relation of documents: give graph=DocumentGraph(...)"
+                )
+            check_relations(graph, name)
+        elif query_graph is None:
+            raise ValueError(
+                f"{name!r} is a relation of queries: give query_graph=QueryPassageGraph(...)"
+            )
+        elif name not in query_graph.edge_types:
             raise ValueError(
                 f"{query_graph!r} has no {name!r} edges: build it with {QUERY_RELATIONS[name]}"
             )
-    if paths and graph is None:
-        raise ValueError(
-            f"{', '.join(paths)} are relations of documents: give graph=DocumentGraph(...)"
-        )
-    if graph is not None:
-        check_relations(graph, paths)
 
 
 def records(
@@ -53,28 +52,15 @@ def records(
     fields: bool,
 ) -> Iterator[dict[str, str]]:
     """The records of :meth:`DocumentGraph.get_corpus_iter`. Memory holds a block of nodes and their neighbors."""
-    if kind not in get_args(Kind):
-        raise ValueError(f"kind must be one of {get_args(Kind)}, got {kind!r}")
+    if kind not in ("passages", "documents"):
+        raise ValueError(f"kind must be 'passages' or 'documents', got {kind!r}")
     relations = [*dict.fromkeys([context] if isinstance(context, str) else context)]
     if kind == "documents":
         if relations:
             raise ValueError("context= is for passages: it cannot be added to documents")
         return _documents(graph)
     check_graphs(relations, graph, query_graph)
-    if query_graph is not None and not {*relations}.isdisjoint(QUERY_RELATIONS):
-        _check_passages(graph, query_graph)
     return _passages(graph, relations, query_graph, fields)
-
-
-def _check_passages(graph: HeteroGraph, query_graph: QueryPassageGraph) -> None:
-    """Raises ValueError if the passages of a query graph are not in the document graph."""
-    numbers = np.arange(0, query_graph.num_passages, max(1, query_graph.num_passages // COMPARED))
-    docnos = query_graph.docnos_of(numbers)
-    missing = np.flatnonzero(graph.find(docnos) < 0)
-    if len(missing):
-        raise ValueError(
-            f"{query_graph!r} was built for other passages: {docnos[missing[0]]!r} is not in {graph!r}"
-        )
 
 
 def _documents(graph: HeteroGraph) -> Iterator[dict[str, str]]:
@@ -103,8 +89,10 @@ def _passages(
         context = [_context(graph, query_graph, nodes, relation) for relation in relations]
         for docno, text, *related in zip(docnos, texts, *context, strict=True):
             if fields:
-                columns = dict(zip(relations, map(_joined, related), strict=True))
-                yield {"docno": docno, "text": text, **columns}
+                record = {"docno": docno, "text": text}
+                for relation, texts_of_relation in zip(relations, related, strict=True):
+                    record[relation] = _joined(texts_of_relation)
+                yield record
             else:
                 yield {"docno": docno, "text": _joined(chain(*related, [text]))}
 
@@ -136,9 +124,9 @@ def _queries(
 def _best(rows: np.ndarray, elements: np.ndarray, scores: np.ndarray, count: int) -> CSR:
     """The ``MOST`` elements of each row with the highest scores, best first."""
     order = np.lexsort((elements, -scores, rows))
-    pairs = pd.DataFrame({"row": rows[order], "element": elements[order]}).drop_duplicates()
-    pairs = pairs.groupby("row").head(MOST)
-    return CSR.group(pairs["row"].to_numpy(), pairs["element"].to_numpy(), count)
+    rows, elements = rows[order], elements[order]
+    is_best = positions(rows) < MOST
+    return CSR.group(rows[is_best], elements[is_best], count)
 
 
 def _joined(texts: Iterable[str]) -> str:

@@ -30,34 +30,28 @@ class CSR:
     data: Mapping[str, Array] = field(default_factory=dict)
 
     @classmethod
-    def empty(cls, rows: int, device: Any) -> CSR:
-        """Rows without elements, of tensors on a device."""
-        import torch
-
-        indptr = torch.zeros(rows + 1, dtype=torch.int64, device=device)
-        return cls(indptr, indptr[:0])
-
-    @classmethod
     def group(cls, rows: Array, indices: Array, count: int, **data: Array) -> CSR:
         """Groups elements by row, in their order; pairs of a row and an element may repeat."""
+        order = rows.argsort(stable=True)
         if isinstance(rows, np.ndarray):
-            order, lengths = np.argsort(rows, kind="stable"), np.bincount(rows, minlength=count)
+            lengths = np.bincount(rows, minlength=count)
         else:
-            order, lengths = rows.argsort(stable=True), rows.bincount(minlength=count)
-        return cls(
-            offsets(lengths), indices[order], {name: values[order] for name, values in data.items()}
-        )
+            lengths = rows.bincount(minlength=count)
+        data = {name: values[order] for name, values in data.items()}
+        return cls(offsets(lengths), indices[order], data)
 
     @classmethod
     def distinct(cls, rows: np.ndarray, indices: np.ndarray, count: int) -> CSR:
         """Groups distinct elements by row (numpy arrays), in ascending order."""
-        bits = np.uint64(32)  # rows and elements are below 2 ** 32
-        keys = np.sort(rows.astype(np.uint64) << bits | indices.astype(np.uint64), kind="stable")
-        # np.unique would hash the keys, although they are almost sorted
-        keys = keys[np.diff(keys, prepend=~keys[:1]) != 0]
-        rows = (keys >> bits).astype(np.int64)
-        indices = (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)
-        return cls(offsets(np.bincount(rows, minlength=count)), indices)
+        from scipy import sparse
+
+        shape = count, int(indices.max(initial=-1)) + 1
+        is_element = np.ones(len(rows), dtype=bool)
+        matrix = sparse.coo_array(
+            (is_element, (rows, indices)), shape
+        ).tocsr()  # sums repeated pairs
+        matrix.sort_indices()
+        return cls(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64))
 
     def __len__(self) -> int:
         return len(self.indptr) - 1
@@ -91,40 +85,30 @@ class CSR:
         """
         row, positions = self.positions(rows)
         elements = self.indices[positions]
-        is_numpy = isinstance(elements, np.ndarray)
-        return row, elements.astype(np.int64) if is_numpy else elements.long()
+        if isinstance(elements, np.ndarray):
+            return row, elements.astype(np.int64)
+        return row, elements.long()
 
     def filter(self, mask: Array) -> CSR:
         """The same rows with only the elements whose ``mask``, shape (elements,), is True."""
         data = {name: values[mask] for name, values in self.data.items()}
         return CSR(offsets(mask)[self.indptr], self.indices[mask], data)
 
+    def element(self, rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
+        """Element ``positions[i]`` of row ``rows[i]`` (numpy arrays); -1 if there is none, and for row -1."""
+        elements = np.full(len(rows), -1, dtype=np.int64)
+        starts, ends = self.indptr[rows], self.indptr[rows + 1]  # row -1 ends before it starts
+        exists = (positions >= 0) & (positions < ends - starts)
+        elements[exists] = self.indices[starts[exists] + positions[exists]]
+        return elements
+
     def draw(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
         """Draws an element of each row (numpy arrays); -1 for rows without elements, and for row -1."""
         drawn = np.full(len(rows), -1, dtype=np.int64)
-        position = np.flatnonzero(rows >= 0)
-        position = position[self.indptr[rows[position]] < self.indptr[rows[position] + 1]]
-        drawn[position] = self.indices[
-            random.integers(self.indptr[rows[position]], self.indptr[rows[position] + 1])
-        ]
+        starts, ends = self.indptr[rows], self.indptr[rows + 1]  # row -1 ends before it starts
+        exists = starts < ends
+        drawn[exists] = self.indices[random.integers(starts[exists], ends[exists])]
         return drawn
-
-    def torch(self) -> CSR:
-        """The same rows as tensors; memory is shared where numpy allows writing to it."""
-        import torch
-
-        def convert(array: np.ndarray) -> torch.Tensor:
-            return torch.from_numpy(array if array.flags.writeable else array.copy())
-
-        return self._map(convert)
-
-    def to(self, device: Any, **options: Any) -> CSR:
-        """Moves the tensors to a device; takes the options of ``Tensor.to``."""
-        return self._map(lambda tensor: tensor.to(device, **options))
-
-    def _map(self, convert: Any) -> CSR:
-        data = {name: convert(values) for name, values in self.data.items()}
-        return CSR(convert(self.indptr), convert(self.indices), data)
 
 
 def offsets(lengths: Array) -> Array:
@@ -147,10 +131,15 @@ def ranges(starts: Array, lengths: Array) -> tuple[Array, Array]:
     return bounds, torch.arange(len(shift), device=starts.device) + shift
 
 
+def adjacency(edges: np.ndarray, count: int) -> tuple[CSR, CSR]:
+    """Rows of edges i -> j, shape (2, edges), and of their inverses, without self-loops and repeated edges."""
+    i, j = edges[:, edges[0] != edges[1]]
+    return CSR.distinct(i, j, count), CSR.distinct(j, i, count)
+
+
 def checked(numbers: Any, count: int) -> np.ndarray:
     """Returns numbers as int64; raises IndexError unless all are in 0 to ``count - 1``."""
-    numbers = np.asarray(numbers)
-    numbers = numbers.astype(np.int64, copy=False)
+    numbers = np.asarray(numbers).astype(np.int64, copy=False)
     if len(numbers) and not 0 <= numbers.min() <= numbers.max() < count:
         raise IndexError(
             f"numbers must be in 0 to {count - 1}, got {numbers.min()} to {numbers.max()}"

@@ -16,16 +16,11 @@ from npids.lookup import Lookup
 
 from pyterrier_graph.checks import WithSignature
 from pyterrier_graph.documents.document import StructuredDocument
-from pyterrier_graph.graphs.builder import (
-    CODES,
-    PASSAGES,
-    DocumentOf,
-    build,
-    documents_of_rows,
-)
-from pyterrier_graph.graphs.context import records
+from pyterrier_graph.documents.records import DocumentOf, structured_documents
+from pyterrier_graph.graphs.builder import CODES, PASSAGES, build
+from pyterrier_graph.graphs.context import Kind, records
 from pyterrier_graph.graphs.corpus_graph import corpus_graph
-from pyterrier_graph.graphs.hetero_graph import HeteroGraph, Kind, check_relations
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph, check_relations
 from pyterrier_graph.graphs.passages import Fold, GraphTextLoader, Passages
 from pyterrier_graph.html import HtmlCard
 from pyterrier_graph.storage.arrays import StoredGraph
@@ -35,9 +30,6 @@ if TYPE_CHECKING:
     from pyterrier_adaptive import NpTopKCorpusGraph
 
     from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
-
-PLAIN = frozenset(("docno", "title", "text", "codes"))  # fields of records that need no reader
-DOCUMENTS = "documents: records with 'docno' and 'text', or dataset.get_corpus_iter()"
 
 
 class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
@@ -59,7 +51,9 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
     ARTIFACT_FORMAT = "csr"
     FORMAT_VERSION = 4
 
-    vectors_folder: Path | None = None  # where models keep vectors; by default next to the graph
+    def __init__(self, path: str | os.PathLike[str], *, verbose: bool = True) -> None:
+        super().__init__(path, verbose=verbose)
+        self.vectors_folder = Path(f"{self.path}.vectors")
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = {"verbose": self.verbose, "vectors_folder": self.vectors_folder}
@@ -92,7 +86,7 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
                 format, pass ``map(read, documents)`` with a function that returns such records.
             document: For a corpus of passages: the field that names the document of a row, or a function of the row.
                 Passages keep their docnos, and the rows of a document must follow one another. See
-                :func:`~pyterrier_graph.graphs.builder.documents_of_rows`.
+                :func:`~pyterrier_graph.documents.records.documents_of_rows`.
             passage_words: Maximum number of words per passage where texts are split.
             overwrite: Whether to replace an existing graph.
 
@@ -101,23 +95,24 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
             TypeError: If ``corpus_iter`` is not an iterable.
             ValueError: If a document is malformed, a docno is repeated, or there are no documents.
         """
-        documents = (made for made, _ in structured_documents(corpus_iter, document, passage_words))
-        replaced = os.path.isfile(self.path / META)
+        documents = structured_documents(corpus_iter, document, passage_words)
+        replaced = (self.path / META).is_file()
         if replaced and not overwrite:
             message = f"exists already: {self!r} opens it, index(..., overwrite=True) replaces it"
             raise FileExistsError(f"{str(self.path)!r} {message}")
         meta = kind_of(self)
         with atomic_folder(self.path, meta, overwrite=replaced) as folder:
-            meta |= build(folder, documents, verbose=self.verbose)
-            if report := getattr(corpus_iter, "report", None):
+            meta |= build(folder, (made for made, _ in documents), verbose=self.verbose)
+            report = getattr(corpus_iter, "report", None)
+            if report:
                 meta["source"] = report
         reopened = type(self)(self.path, verbose=self.verbose)
         reopened.vectors_folder = self.vectors_folder
         self.__dict__ = reopened.__dict__  # forgets a graph that was there before
         return self
 
-    @cached_property
-    def _digest(self) -> str:
+    def fingerprint(self) -> str:
+        """A digest of all files, which is stored with them."""
         return content_sha256(self.meta)
 
     @cached_property
@@ -146,8 +141,10 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
 
     def summary(self) -> dict[str, Any]:
         """Counts, as for any graph, and under ``source`` the report of the reader of the documents."""
-        source = {"source": self.meta["source"]} if "source" in self.meta else {}
-        return super().summary() | source
+        summary = super().summary()
+        if "source" in self.meta:
+            summary["source"] = self.meta["source"]
+        return summary
 
     def passages(self, *, titles: bool = False) -> Passages:
         """A transformer from documents to their passages: :class:`~pyterrier_graph.graphs.passages.Passages`."""
@@ -218,47 +215,9 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
             fields: Whether the context of each relation becomes a field of its own.
 
         Raises:
-            ValueError: If a relation is not in the graphs, needs a query graph, or the query graph has other passages.
+            ValueError: If a relation is not in the graphs, or needs a query graph.
         """
         rows = records(self, kind, context, query_graph, fields)
         total = len(self.passage_nodes) if kind == "passages" else len(self)
-        return iter(
-            pt.tqdm(rows, desc=kind, unit=kind[:-1], total=total, delay=1, disable=not self.verbose)
-        )
-
-
-def structured_documents(
-    corpus_iter: Iterable[Mapping[str, Any] | StructuredDocument] | pd.DataFrame,
-    document: str | DocumentOf | None,
-    passage_words: int,
-) -> Iterator[tuple[StructuredDocument, Any]]:
-    """Documents of a corpus, as in :meth:`DocumentGraph.index`, each with the lines of its nodes or None."""
-    if isinstance(corpus_iter, pd.DataFrame):
-        corpus_iter = corpus_iter.astype(object).where(corpus_iter.notna(), None).to_dict("records")
-    if isinstance(corpus_iter, str | Mapping) or not isinstance(corpus_iter, Iterable):
-        raise TypeError(f"corpus_iter must be {DOCUMENTS}, got {corpus_iter!r:.60}")
-    if document is not None:
-        return ((made, None) for made in documents_of_rows(corpus_iter, document))
-    return (
-        (
-            _structured(record, passage_words),
-            record.get("lines") if isinstance(record, Mapping) else None,
-        )
-        for record in corpus_iter
-    )
-
-
-def _structured(
-    record: Mapping[str, Any] | StructuredDocument, passage_words: int
-) -> StructuredDocument:
-    if isinstance(record, StructuredDocument):
-        return record
-    if not isinstance(record, Mapping):
-        raise ValueError(
-            f"a corpus consists of records with 'docno', or structured documents, not of {record!r:.80}"
-        )
-    if "text" in record and record.keys() <= PLAIN:
-        return StructuredDocument.from_record(record, passage_words=passage_words)
-    from pyterrier_graph.documents.records import read_record
-
-    return read_record(record, passage_words=passage_words)
+        progress = {"desc": kind, "unit": kind[:-1], "delay": 1}
+        return iter(pt.tqdm(rows, total=total, disable=not self.verbose, **progress))

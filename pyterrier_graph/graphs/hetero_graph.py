@@ -1,28 +1,24 @@
-"""The interface of all graphs over passages, and graphs in memory."""
+"""The interface of all graphs over passages."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pyterrier_graph.checks import DataWarning, check_frame
+from pyterrier_graph.checks import DataWarning
 from pyterrier_graph.documents.document import (
     SECTION_SEPARATOR,
-    StructuredDocument,
-    parse_id,
     split_passage_id,
+    split_section_id,
 )
-from pyterrier_graph.graphs.builder import Parts, compress, extract, locate, resolve
-from pyterrier_graph.graphs.csr import CSR
-from pyterrier_graph.graphs.judgments import passage_qrels
+from pyterrier_graph.graphs.csr import CSR, adjacency
 from pyterrier_graph.graphs.relations import (
     INVERSE,
     STEP,
@@ -30,21 +26,17 @@ from pyterrier_graph.graphs.relations import (
     TITLES,
     inverse,
     inverse_path,
-    relation_names,
+    with_inverses,
 )
-from pyterrier_graph.html import HtmlCard, HtmlDisplay
+from pyterrier_graph.html import HtmlCard, HtmlDisplay, in_words
 from pyterrier_graph.storage.arrays import ids_of, numbers_of, some, write_ids
 
 if TYPE_CHECKING:
-    import pandas as pd
     from torch_geometric.data import HeteroData
 
 NODE_TYPES = ("passage", "section")
-PASSAGE_TYPE = NODE_TYPES.index("passage")
-SECTION_TYPE = NODE_TYPES.index("section")
+PASSAGE_TYPE, SECTION_TYPE = 0, 1
 TITLE_SEPARATOR = " - "
-
-Kind = Literal["passages", "documents"]
 
 
 def _stored_array(name: str, meaning: str) -> Any:
@@ -87,6 +79,9 @@ class HeteroGraph(HtmlDisplay, ABC):
     passage_ids: Any
     """Ids of passages by position in ``passage_nodes``, and back, as ``docnos``."""
 
+    vectors_folder: Path | None = None
+    """Where models keep vectors of the nodes; None for a graph in memory."""
+
     node_type = _stored_array("node_type", "0 for each passage and 1 for each section; uint8.")
     parent = _stored_array(
         "parent", "Section that contains each node, -1 for a document's root section; int64."
@@ -110,14 +105,9 @@ class HeteroGraph(HtmlDisplay, ABC):
     def _texts(self, nodes: np.ndarray) -> list[str]:
         """Texts of nodes."""
 
-    @property
     @abstractmethod
-    def _digest(self) -> str:
-        """A digest of all texts, ids and relations, which is computed once."""
-
     def fingerprint(self) -> str:
-        """A digest of all texts, ids and relations. The same graph in memory and on disk has two."""
-        return self._digest
+        """A digest of all texts, ids and relations. It differs between a graph in memory and on disk."""
 
     def __len__(self) -> int:
         return len(self.roots)
@@ -173,28 +163,29 @@ class HeteroGraph(HtmlDisplay, ABC):
         """
         if path == TITLES:
             return self._all_titles(nodes)
-        steps = path.split(STEP)
-        rows, reached = self.edges(steps[0]).select(nodes)
-        for relation in steps[1:]:
+        first, *others = path.split(STEP)
+        rows, reached = self.edges(first).select(nodes)
+        if not others:
+            return rows, reached
+        for relation in others:
             position, reached = self.edges(relation).select(reached)
             rows = rows[position]
-        if len(steps) == 1:
-            return rows, reached
         elsewhere = reached != nodes[rows]
         pairs = CSR.distinct(rows[elsewhere], reached[elsewhere], len(nodes))
         return pairs.row_index, pairs.indices
 
     def _all_titles(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """All titles above nodes, level by level."""
         titles, count = self.edges(TITLE), self.num_nodes
-        rows, reached = np.arange(len(nodes)), nodes
-        seen, levels = rows * count + reached, []
-        while len(rows):
-            position, reached = titles.select(reached)
-            new = np.setdiff1d(rows[position] * count + reached, seen)  # edges may form a cycle
-            seen = np.concatenate([seen, new])
-            rows, reached = np.divmod(new, count)
-            levels.append((rows, reached))
-        rows, reached = map(np.concatenate, zip((rows, rows), *levels, strict=True))
+        pairs = np.arange(len(nodes)) * count + nodes  # a row and a node as one number
+        seen, levels = pairs, [pairs[:0]]
+        while len(pairs):
+            rows, reached = np.divmod(pairs, count)
+            position, above = titles.select(reached)
+            pairs = np.setdiff1d(rows[position] * count + above, seen)  # edges may form a cycle
+            seen = np.concatenate([seen, pairs])
+            levels.append(pairs)
+        rows, reached = np.divmod(np.concatenate(levels), count)
         order = np.argsort(rows, kind="stable")
         return rows[order], reached[order]
 
@@ -210,20 +201,18 @@ class HeteroGraph(HtmlDisplay, ABC):
         back = inverse_path(path)
         document = self.document[nodes]
         rows, reached = self.neighbors(nodes, path)
-        roots = (self.parent[reached] < 0) & (self.document[reached] != document[rows])
-        position, inside = self.document_passages.select(self.document[reached[roots]])
-        from_rows, sources = self.neighbors(self.roots[document], back)
-        elsewhere = self.document[sources] != document[from_rows]
-        pairs = [
-            (rows, reached),
-            (rows[roots][position], inside),
-            self.neighbors(nodes, back),
-            (from_rows[elsewhere], sources[elsewhere]),
-        ]
-        rows, reached = map(np.concatenate, zip(*pairs, strict=True))
+        # a root section that is reached in another document leads to the passages of that document
+        is_root = (self.parent[reached] < 0) & (self.document[reached] != document[rows])
+        position, inside = self.document_passages.select(self.document[reached[is_root]])
+        # references to the document of a node come from other documents to its root section
+        citing_rows, citing = self.neighbors(self.roots[document], back)
+        is_other = self.document[citing] != document[citing_rows]
+        back_rows, back_reached = self.neighbors(nodes, back)
+        rows = np.concatenate([rows, rows[is_root][position], back_rows, citing_rows[is_other]])
+        reached = np.concatenate([reached, inside, back_reached, citing[is_other]])
         is_passage = self.node_type[reached] == PASSAGE_TYPE
-        distinct = CSR.distinct(rows[is_passage], reached[is_passage], len(nodes))
-        return distinct.row_index, distinct.indices
+        pairs = CSR.distinct(rows[is_passage], reached[is_passage], len(nodes))
+        return pairs.row_index, pairs.indices
 
     # --- texts
 
@@ -234,28 +223,22 @@ class HeteroGraph(HtmlDisplay, ABC):
         if not titles:
             return texts
         is_passage = self.node_type[nodes] == PASSAGE_TYPE
-        return [
-            f"{title}: {text}" if passage and title else text
-            for passage, title, text in zip(is_passage, self.titles(nodes), texts, strict=True)
-        ]
+        rows = zip(is_passage, self.titles(nodes), texts, strict=True)
+        return [f"{title}: {text}" if passage and title else text for passage, title, text in rows]
 
     def titles(self, nodes: np.ndarray) -> list[str]:
         """Titles of the sections around each node, outermost first: ``"title - section"``."""
-        levels: list[np.ndarray] = []
-        above: np.ndarray = self.parent[np.asarray(nodes, dtype=np.int64)]
-        while (above >= 0).any():
-            levels.append(above)
-            above = np.where(above >= 0, self.parent[above], -1)
-        if not levels:
-            return [""] * len(above)
-        sections = np.unique(np.concatenate(levels))
-        sections = sections[sections >= 0]
-        title = dict(zip(sections.tolist(), self._texts(sections), strict=True))
-        paths = zip(*(level.tolist() for level in reversed(levels)), strict=True)
-        return [
-            TITLE_SEPARATOR.join(title[section] for section in path if title.get(section))
-            for path in paths
-        ]
+        titles: list[list[str]] = [[] for _ in range(len(nodes))]  # the nearest first
+        rows = np.arange(len(nodes))
+        sections = self.parent[np.asarray(nodes, dtype=np.int64)]
+        while len(rows):
+            inside = sections >= 0
+            rows, sections = rows[inside], sections[inside]
+            for row, title in zip(rows.tolist(), self._texts(sections), strict=True):
+                if title:
+                    titles[row].append(title)
+            sections = self.parent[sections]
+        return [TITLE_SEPARATOR.join(reversed(path)) for path in titles]
 
     # --- ids
 
@@ -264,9 +247,9 @@ class HeteroGraph(HtmlDisplay, ABC):
 
         Raises KeyError, which names up to three ids, if some are not in the graph.
         """
-        identifiers = list(identifiers)
         nodes = self.find(identifiers)
-        if unknown := _unknown(identifiers, nodes):
+        unknown = [identifiers[row] for row in np.flatnonzero(nodes < 0)]
+        if unknown:
             advice = "was the graph built from another corpus, or split in another way?"
             if (self.find_documents(unknown) >= 0).any():
                 advice = "documents are not nodes: put graph.passages() before"
@@ -277,20 +260,24 @@ class HeteroGraph(HtmlDisplay, ABC):
         """Nodes by id, as :meth:`nodes_of`, with -1 for unknown ids."""
         nodes = np.full(len(identifiers), -1, dtype=np.int64)
         position = numbers_of(self.passage_ids, identifiers)
-        nodes[position >= 0] = self.passage_nodes[position[position >= 0]]
-        rest = np.flatnonzero(position < 0)
-        parsed = [parse_id(identifiers[row]) for row in rest.tolist()]
-        is_section = np.array([is_section for _, _, is_section in parsed], dtype=bool)
-        if is_section.any():
-            numbers = np.array([number for _, number, _ in parsed])[is_section]
-            documents = self.find_documents([docno for docno, _, _ in parsed])[is_section]
-            arrays = self.roots, self.node_offsets - self.passage_offsets, self._section_nodes
-            nodes[rest[is_section]] = locate(documents, numbers, arrays)
+        is_passage = position >= 0
+        nodes[is_passage] = self.passage_nodes[position[is_passage]]
+        sections = []
+        for row in np.flatnonzero(~is_passage).tolist():
+            docno, number = split_section_id(identifiers[row])
+            if number is not None:
+                sections.append((row, docno, number))
+        if sections:
+            rows, docnos, numbers = zip(*sections, strict=True)
+            documents = self.find_documents(docnos)
+            nodes[[*rows]] = self._document_sections.element(documents, np.array(numbers))
         return nodes
 
     @cached_property
-    def _section_nodes(self) -> np.ndarray:
-        return np.flatnonzero(self.node_type == SECTION_TYPE)
+    def _document_sections(self) -> CSR:
+        """The sections of every document, in order: a row per document."""
+        first_sections = self.node_offsets - self.passage_offsets
+        return CSR(first_sections, np.flatnonzero(self.node_type == SECTION_TYPE))
 
     def ids_of(self, nodes: np.ndarray) -> list[str]:
         """Ids of nodes: ``docno%pN``, or own ids, for passages, and ``docno%sN`` for sections.
@@ -317,9 +304,9 @@ class HeteroGraph(HtmlDisplay, ABC):
 
     def document_of(self, docnos: Sequence[str]) -> np.ndarray:
         """Document numbers by docno, shape (n,), int64; raises KeyError, which names up to three unknown docnos."""
-        docnos = list(docnos)
         documents = self.find_documents(docnos)
-        if unknown := _unknown(docnos, documents):
+        unknown = [docnos[row] for row in np.flatnonzero(documents < 0)]
+        if unknown:
             advice = "was the graph built from another corpus?"
             if any(split_passage_id(docno)[1] is not None for docno in unknown):
                 advice = "these are ids of passages, documents are needed: pt.text.max_passage() folds them"
@@ -333,18 +320,6 @@ class HeteroGraph(HtmlDisplay, ABC):
     def docnos_of(self, documents: np.ndarray) -> list[str]:
         """Docnos by document number."""
         return ids_of(self.docnos, np.asarray(documents, dtype=np.int64))
-
-    def passages_of_documents(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Passages of documents, in order: the position in ``documents`` and the node of each passage."""
-        return self.document_passages.select(documents)
-
-    def passage_qrels(self, qrels: pd.DataFrame) -> pd.DataFrame:
-        """Judgments of passages. If only documents are judged, a judgment counts for all passages of its document.
-
-        Judgments ``qid, docno, label`` of unknown docnos are left out with a warning. Raises KeyError if the graph has
-        no judged docno.
-        """
-        return passage_qrels(check_frame(qrels, self), self)
 
     # --- the whole graph
 
@@ -390,12 +365,13 @@ class HeteroGraph(HtmlDisplay, ABC):
         from ``<name>``: edge types ``<name>_i`` count only where there are none of ``<name>``. Self-loops and repeated
         edges are dropped.
         """
-        ends: dict[str, list[np.ndarray]] = {}
+        pairs: dict[str, list[np.ndarray]] = {}
         for j_type, name, i_type in data.edge_types:
-            edge_index = data[j_type, name, i_type].edge_index
-            pair = data[i_type].node[edge_index[1]], data[j_type].node[edge_index[0]]
-            ends.setdefault(name, []).append(np.stack([end.numpy() for end in pair]))  # (2, edges)
-        return GraphView(self, {name: np.concatenate(pairs, 1) for name, pairs in ends.items()})
+            source, target = data[j_type, name, i_type].edge_index
+            i, j = data[i_type].node[target], data[j_type].node[source]
+            pairs.setdefault(name, []).append(np.stack([i.numpy(), j.numpy()]))  # (2, edges)
+        edges = {name: np.concatenate(batches, axis=1) for name, batches in pairs.items()}
+        return GraphView(self, edges)
 
     def summary(self) -> dict[str, Any]:
         """Counts of documents, sections, passages, codes, edges per relation, and unresolved references."""
@@ -410,17 +386,17 @@ class HeteroGraph(HtmlDisplay, ABC):
         }
 
     def _view(self) -> HtmlCard:
-        from pyterrier_graph.html import in_words
-
         summary = self.summary()
-        names = ["documents", "sections", "passages"] + ["codes"] * bool(summary["codes"])
-        facts: dict[str, Any] = {name: summary[name] for name in names}
+        facts = {name: summary[name] for name in ("documents", "sections", "passages")}
+        if summary["codes"]:
+            facts["codes"] = summary["codes"]
         for name in self.relations[::2]:  # each is followed by its inverse, which has as many edges
-            lost = summary["unresolved"].get(name, 0)
-            words = "" if in_words(name) == name else f", to the {in_words(name)}"
-            facts[f"{name} edges"] = (
-                f"{summary['edges'][name]:,}{words}{f' ({lost:,} unresolved)' if lost else ''}"
-            )
+            fact = f"{summary['edges'][name]:,}"
+            if in_words(name) != name:
+                fact += f", to the {in_words(name)}"
+            if summary["unresolved"].get(name):
+                fact += f" ({summary['unresolved'][name]:,} unresolved)"
+            facts[f"{name} edges"] = fact
         return HtmlCard(facts)
 
 
@@ -436,9 +412,8 @@ def check_relations(graph: HeteroGraph, relations: Iterable[str] | str) -> list[
         for relation in _steps(path):
             if relation not in graph.relations:
                 within = "" if relation == path else f" of the path {path!r}"
-                raise ValueError(
-                    f"the graph has no relation {relation!r}{within}; it has {', '.join(graph.relations)}"
-                )
+                names = ", ".join(graph.relations)
+                raise ValueError(f"the graph has no relation {relation!r}{within}; it has {names}")
     return paths
 
 
@@ -452,77 +427,8 @@ def warn_of_missing_edges(graph: HeteroGraph, relations: Iterable[str]) -> None:
                 break
 
 
-def _unknown(ids: list[str], numbers: np.ndarray) -> list[str]:
-    return [ids[row] for row in np.flatnonzero(numbers < 0)]
-
-
 def _steps(path: str) -> list[str]:
     return [TITLE] if path == TITLES else path.split(STEP)
-
-
-def vectors_folder(graph: Any) -> Path | None:
-    """The folder where models keep vectors of a graph: ``<path>.vectors`` by default; None for a graph in memory."""
-    path, folder = getattr(graph, "path", None), getattr(graph, "vectors_folder", None)
-    return Path(folder or f"{path}.vectors") if folder or path else None
-
-
-class _MemoryIds:
-    """Ids by number (``fwd``) and back (``inv``), as ``npids.Lookup`` has them on disk."""
-
-    def __init__(self, ids: Sequence[str]) -> None:
-        self.fwd, self.inv = np.array(ids, dtype=object), self
-        self.number_of = {identifier: number for number, identifier in enumerate(ids)}
-
-    def __getitem__(self, ids: Sequence[str]) -> list[int]:
-        return [self.number_of.get(identifier, -1) for identifier in ids]
-
-
-class MemoryGraph(HeteroGraph):
-    """A graph in memory, such as the graph of a query's candidates. References out of it are only counted."""
-
-    def __init__(self, parts: Parts) -> None:
-        self._node_texts = parts.texts
-        if len({*parts.docnos}) < len(parts.docnos):
-            raise ValueError("two documents have the same docno")
-        if len({*parts.passage_ids}) < len(parts.passage_ids):
-            raise ValueError("two passages have the same id")
-        self.docnos = _MemoryIds(parts.docnos)
-        self.passage_ids = _MemoryIds(parts.passage_ids)
-        self._arrays = parts.arrays()
-        for name in ("node_offsets", "passage_offsets"):
-            self._arrays[name] = np.append(0, self._arrays[name])
-        arrays = self.roots, self.passage_offsets, self.passage_nodes
-        edges, self.unresolved = resolve(
-            parts.edges, parts.references, self.docnos.number_of, arrays
-        )
-        self.relations = relation_names(edges)
-        self.code_names = sorted({code for codes in parts.codes for code in codes})
-        for name, rows in compress(edges, self.num_nodes, parts.codes, self.code_names):
-            self._arrays |= {f"{name}.indptr": rows.indptr, f"{name}.indices": rows.indices}
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {len(self)} documents, {len(self.passage_nodes)} passages>"
-
-    @classmethod
-    def from_documents(cls, documents: Sequence[StructuredDocument]) -> MemoryGraph:
-        """The graph of documents; raises ValueError if two have the same docno, or a relation has a bad name."""
-        return cls(extract(documents))
-
-    @cached_property
-    def _digest(self) -> str:
-        nodes = np.arange(self.num_nodes)
-        total = hashlib.sha256(
-            json.dumps([self._node_texts, self.ids_of(nodes), self.code_names]).encode()
-        )
-        for name, array in sorted(self._arrays.items()):
-            total.update(name.encode() + np.ascontiguousarray(array, dtype=np.int64).tobytes())
-        return total.hexdigest()
-
-    def _array(self, name: str) -> np.ndarray:
-        return self._arrays[name]
-
-    def _texts(self, nodes: np.ndarray) -> list[str]:
-        return [self._node_texts[node] for node in nodes.tolist()]
 
 
 class GraphView(HeteroGraph):
@@ -530,33 +436,33 @@ class GraphView(HeteroGraph):
 
     Args:
         graph: The graph.
-        edges: By relation, nodes i and the nodes j that they aggregate from, shape (2, edges).
+        edges: Edges i -> j by relation, shape (2, edges).
     """
 
     def __init__(self, graph: HeteroGraph, edges: Mapping[str, np.ndarray]) -> None:
-        self.graph, self.vectors_folder = graph, vectors_folder(graph)
+        self.graph = graph
+        self.vectors_folder = graph.vectors_folder
         self.code_names, self.unresolved = graph.code_names, graph.unresolved
-        names = dict.fromkeys(name.removesuffix(INVERSE) for name in [*graph.relations, *edges])
-        self.relations = tuple(each for name in names for each in (name, inverse(name)))
+        names = dict.fromkeys(name.removesuffix(INVERSE) for name in (*graph.relations, *edges))
+        self.relations = with_inverses(names)
         self._edges: dict[str, CSR] = {}
         for name in names:
             back = edges.get(inverse(name), np.empty((2, 0), dtype=np.int64))
-            i, j = edges.get(name, back[::-1])
-            i, j = i[i != j], j[i != j]
-            self._edges[name] = CSR.distinct(i, j, self.num_nodes)
-            self._edges[inverse(name)] = CSR.distinct(j, i, self.num_nodes)
+            forward = edges.get(name, back[::-1])
+            rows = adjacency(forward, self.num_nodes)
+            self._edges[name], self._edges[inverse(name)] = rows
 
     def __repr__(self) -> str:
         return f"{self.graph!r}.with_relations(...)"
 
     @property
     def docnos(self) -> Any:
-        """Docnos by document number and back: those of the graph."""
+        """Docnos of the graph."""
         return self.graph.docnos
 
     @property
     def passage_ids(self) -> Any:
-        """Ids of passages: those of the graph."""
+        """Ids of passages of the graph."""
         return self.graph.passage_ids
 
     @cached_property
@@ -566,10 +472,14 @@ class GraphView(HeteroGraph):
             total.update(name.encode() + rows.indptr.tobytes() + rows.indices.tobytes())
         return total.hexdigest()
 
+    def fingerprint(self) -> str:
+        """A digest of the graph and the edges."""
+        return self._digest
+
+    def _rows(self, name: str) -> CSR:
+        return self._edges[name] if name in self._edges else self.graph._rows(name)
+
     def _array(self, name: str) -> np.ndarray:
-        relation, _, array = name.rpartition(".")
-        if relation in self._edges:
-            return getattr(self._edges[relation], array)
         return self.graph._array(name)
 
     def _texts(self, nodes: np.ndarray) -> list[str]:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from npids.lookup import Lookup
 
-from pyterrier_graph.checks import DataWarning
+from pyterrier_graph.checks import DataWarning, check_frame
 from pyterrier_graph.documents.document import PASSAGE_SEPARATOR
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.storage.arrays import IDS_AT_ONCE, blocks, ids_of, numbers_of, some
 
-HeteroGraph = Any  # of graphs.hetero_graph, which imports this module
 PASSAGE_NUMBER = rf"{PASSAGE_SEPARATOR}[0-9]+$"
 
 
@@ -42,16 +41,27 @@ def judged_ids(
 
 
 def passage_qrels(qrels: pd.DataFrame, passages: HeteroGraph | Lookup) -> pd.DataFrame:
-    """Judgments of passages, as :meth:`HeteroGraph.passage_qrels`, given a graph or the ids of all passages."""
-    docnos = qrels["docno"].tolist()
+    """Judgments of passages. If only documents are judged, a judgment counts for all passages of its document.
+
+    Judgments of unknown docnos are left out with a warning.
+
+    Args:
+        qrels: ``qid, docno, label``.
+        passages: A graph, or the ids of all passages of an index.
+
+    Raises:
+        KeyError: If no judged docno is in the graph or index.
+    """
+    qrels = check_frame(qrels, "qrels")
     if isinstance(passages, Lookup):
-        known, row, ids = _in_ids(passages, docnos)
+        known, row, ids = _in_index(passages, qrels["docno"])
     else:
         known, row, ids = _in_graph(passages, qrels)
     if not known.any():
         corpus = "the index" if isinstance(passages, Lookup) else passages
+        some_docnos = qrels["docno"].tolist()[:3]
         raise KeyError(
-            f"nothing judged is in {corpus}, got {docnos[:3]}: are the judgments of another corpus?"
+            f"nothing judged is in {corpus}, got {some_docnos}: are the judgments of another corpus?"
         )
     if not known.all():
         unknown = some(qrels["docno"][~known].tolist(), "judged docno")
@@ -62,32 +72,31 @@ def passage_qrels(qrels: pd.DataFrame, passages: HeteroGraph | Lookup) -> pd.Dat
     return qrels.iloc[row].assign(docno=ids)
 
 
-Passages = tuple[np.ndarray, np.ndarray, list[str]]
+JudgedPassages = tuple[np.ndarray, np.ndarray, list[str]]
 """Whether each judgment is of a known docno, and the row and the id of each judged passage."""
 
 
-def _in_graph(graph: HeteroGraph, qrels: pd.DataFrame) -> Passages:
+def _in_graph(graph: HeteroGraph, qrels: pd.DataFrame) -> JudgedPassages:
     docnos = qrels["docno"].tolist()
     if passages_are_judged(qrels, graph):
         known = graph.find(docnos) >= 0
         return known, np.flatnonzero(known), qrels["docno"][known].tolist()
     documents = graph.find_documents(docnos)
     known = documents >= 0
-    position, nodes = graph.passages_of_documents(documents[known])
+    position, nodes = graph.document_passages.select(documents[known])
     return known, np.flatnonzero(known)[position], graph.ids_of(nodes)
 
 
-def _in_ids(ids: Lookup, docnos: list[str]) -> Passages:
-    known = numbers_of(ids, docnos) >= 0
+def _in_index(ids: Lookup, docnos: pd.Series) -> JudgedPassages:
+    known = numbers_of(ids, docnos.tolist()) >= 0
     if known.any():
-        rows = np.flatnonzero(known)
-        return known, rows, [docnos[row] for row in rows]
-    tables = [pd.DataFrame({"docno": [], "passage": []}, dtype=object)]
+        return known, np.flatnonzero(known), docnos[known].tolist()
+    tables = []
     for numbers in blocks(len(ids), IDS_AT_ONCE):
         passages = pd.Series(ids_of(ids, numbers), dtype=object)
         table = pd.DataFrame({"docno": documents_of(passages), "passage": passages})
         tables.append(table[table["docno"].isin(docnos)])
-    judged = pd.Series(docnos, dtype=object, name="docno").rename_axis("row").reset_index()
+    judged = pd.DataFrame({"docno": docnos.astype(object), "row": np.arange(len(docnos))})
     table = judged.merge(pd.concat(tables), on="docno")
     known[table["row"]] = True
     return known, table["row"].to_numpy(), table["passage"].tolist()

@@ -71,7 +71,7 @@ class Passages(Step):
         known = len(nodes) and (nodes >= 0).all()
         if known and (self.graph.node_type[nodes] == PASSAGE_TYPE).all():
             return np.arange(len(nodes)), nodes
-        return self.graph.passages_of_documents(self.graph.document_of(docnos))
+        return self.graph.document_passages.select(self.graph.document_of(docnos))
 
 
 class GraphTextLoader(Step):
@@ -88,13 +88,12 @@ class GraphTextLoader(Step):
         self, graph: HeteroGraph, fields: Sequence[str] | str | Literal["*"] = "*"
     ) -> None:
         self.graph = graph
-        self.fields = (
-            [*FIELDS] if fields == "*" else [fields] if isinstance(fields, str) else fields
-        )
-        if unknown := [field for field in self.fields if field not in FIELDS]:
-            raise ValueError(
-                f"a graph has no field {unknown[0]!r}, only {', '.join(map(repr, FIELDS))}"
-            )
+        if isinstance(fields, str):
+            fields = FIELDS if fields == "*" else [fields]
+        self.fields = [*fields]
+        for field in self.fields:
+            if field not in FIELDS:
+                raise ValueError(f"a graph has no field {field!r}, only 'text' and 'title'")
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Adds the fields."""
@@ -102,8 +101,9 @@ class GraphTextLoader(Step):
         pt.validate.columns(inp, includes=["docno"], context=self)
         nodes = self.graph.nodes_of(inp["docno"].tolist())
         load = {"text": self.graph.texts, "title": self.graph.titles}
-        columns = {field: pd.array(load[field](nodes), dtype="str") for field in self.fields}
-        return inp.assign(**columns)
+        for field in self.fields:
+            inp[field] = pd.array(load[field](nodes), dtype="str")
+        return inp
 
     def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
         """Loads texts of the first ``k`` passages only."""
@@ -119,8 +119,7 @@ class Fold(Step):
 
     A passage gives its score to each node that it leads to along a relation, and a node keeps the best score. Ties keep
     the order of the ranks, or of the rows without ranks. A passage that leads nowhere stays in the run, for example
-    with ``'title'`` a passage under no title; so does a section. With ``'document'``, sections lead to their documents,
-    and documents stay in the run.
+    with ``'title'`` a passage under no title; so does a section.
 
     Columns in: ``qid, docno, score``, of passages, and any others. Columns out: ``docno`` (the id of the node, such as
     ``docno%sN`` for a section), ``score``, ``rank``, ``passage`` (the ``docno`` of the best passage), and the other
@@ -151,10 +150,9 @@ class Fold(Step):
 
     def _targets(self, ids: list[str]) -> tuple[np.ndarray, list[str]]:
         """The position in ``ids``, ascending, and the id of each node that it leads to."""
-        graph = self.graph
+        graph, nodes = self.graph, self.graph.nodes_of(ids)
         if self.relation == DOCUMENT:
-            return np.arange(len(ids)), graph.docnos_of(self._documents(ids))
-        nodes = graph.nodes_of(ids)
+            return np.arange(len(ids)), graph.docnos_of(graph.document[nodes])
         passages = np.flatnonzero(graph.node_type[nodes] == PASSAGE_TYPE)
         row, reached = graph.neighbors(nodes[passages], self.relation)
         rows = passages[row]
@@ -162,10 +160,3 @@ class Fold(Step):
         rows, reached = np.append(rows, unchanged), np.append(reached, nodes[unchanged])
         order = np.argsort(rows, kind="stable")
         return rows[order], graph.ids_of(reached[order])
-
-    def _documents(self, ids: list[str]) -> np.ndarray:
-        """The documents of passages, sections and documents."""
-        nodes = self.graph.find(ids)
-        documents = np.where(nodes >= 0, self.graph.document[nodes], self.graph.find_documents(ids))
-        self.graph.nodes_of([ids[row] for row in np.flatnonzero(documents < 0)])  # raises KeyError
-        return documents

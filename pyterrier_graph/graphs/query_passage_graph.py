@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property, partial
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -80,10 +80,6 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
     _masked: np.ndarray | None = None  # a boolean per query
     _dropped: np.ndarray | None = None  # pairs without edges: query * num_passages + passage
 
-    def __repr__(self) -> str:
-        masked = "" if self._masked is None else f".without({self._masked.sum()} queries)"
-        return f"{super().__repr__()}{masked}"
-
     def __reduce__(self) -> tuple[Any, ...]:
         kind, arguments, state = super().__reduce__()
         return kind, arguments, state | {"_masked": self._masked, "_dropped": self._dropped}
@@ -92,8 +88,14 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
         if not self.built():
             return HtmlCard({"queries": "not built yet"})
         sizes = {"queries": self.num_queries, "passages": self.num_passages}
-        sizes |= {f"{edge_type} edges": edges for edge_type, edges in self.num_edges.items()}
+        for edge_type, count in self.num_edges.items():
+            sizes[f"{edge_type} edges"] = count
         return HtmlCard(sizes)
+
+    @property
+    def vectors_folder(self) -> Path:
+        """Where models keep vectors of the queries."""
+        return Path(f"{self.path}.vectors")
 
     # --- building
 
@@ -117,7 +119,7 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
             passages: The corpus: a document graph (its passages), an index of passages, or docnos in an index's order.
             retriever: Finds passages for queries: ``qid, query`` to ``qid, docno, score``. Without a retriever, there
                 are no ``'retrieved'`` edges.
-            k: Number of passages per query: those with the highest scores.
+            k: Number of passages per query: those that the retriever ranks first.
             qrels: Judgments ``qid, docno, label`` of passages, or of documents for all their passages. Labels above 0
                 become ``'relevant'`` edges. Judgments of unknown passages are ignored with a warning.
             workers: Number of processes that retrieve, or ``'ray'``: see :mod:`~pyterrier_graph.storage.shards`.
@@ -140,10 +142,15 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
                 if qrels is not None:
                     edges[RELEVANT] = _judged(topics["qid"], qrels, docnos, passages)
             if retriever is not None:
-                inputs = meta | _inputs(folder, topics, retriever, k)
+                inputs = meta | {
+                    "docnos_sha256": file_sha256(folder / DOCNOS),
+                    "topics_sha256": frame_sha256(topics),
+                    "retriever": pipeline_identity(retriever),
+                    "k": k,
+                }
                 shards = ShardWriter(folder.parent, len(topics), BATCH, inputs)
-                options = {"workers": workers, "disable": not self.verbose}
-                retrieved = _retrieved(shards, topics, retriever, k, folder, options)
+                progress = {"workers": workers, "disable": not self.verbose}
+                retrieved = _retrieved(shards, topics, retriever % k, folder / DOCNOS, progress)
                 edges = {RETRIEVED: retrieved} | edges
             _write(folder, topics, edges, count)
             meta |= {"queries": len(topics), "passages": count, "k": k}
@@ -171,24 +178,56 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
                 text, or an interrupted run used another encoder.
         """
         self._check_type(edge_type)
-        if self.features_folder(edge_type).is_dir():
+        if self._features_folder(edge_type).is_dir():
             raise FileExistsError(f"{self!r} has features of {edge_type!r} edges already")
         if not self.num_edges[edge_type]:
             raise ValueError(f"{self!r} has no {edge_type!r} edges")
-        _write_features(self, edge_type, encode, texts)
+        self._write_features(edge_type, encode, texts)
         return self
+
+    def _write_features(self, edge_type: str, encode: PairEncoder, texts: pt.Transformer) -> None:
+        name = array_file(self.path, FEATURES).name
+
+        def encoded(edges: np.ndarray) -> np.ndarray:
+            queries, passages = self._ends(edges, edge_type)
+            passage_texts = _texts_of_passages(texts, self.docnos_of(passages))
+            vectors = np.asarray(encode(self.texts(queries), passage_texts)).astype("<f2")
+            if not np.isfinite(vectors).all():
+                raise ValueError("the encoder gave a vector that is not finite in 16 bits")
+            return vectors.reshape(len(edges), -1)
+
+        def work(edges: np.ndarray) -> dict[str, np.ndarray]:
+            vectors = encoded(edges)
+            if vectors.shape[1] != dimension:
+                lengths = f"{dimension} and of {vectors.shape[1]} numbers"
+                raise ValueError(f"the encoder gave vectors of {lengths}")
+            return {name: vectors}
+
+        total = self.num_edges[edge_type]
+        first = encoded(np.arange(min(COMPARED, total)))
+        dimension = first.shape[1]
+        inputs = {
+            "graph": content_sha256(self.meta),
+            "first vectors (encoder, texts)": sha256(first.tobytes()).hexdigest(),
+        }
+        meta = {"type": "edge_features", "format": "float16", "dimension": dimension}
+        progress: dict[str, Any] = {"desc": "edge features", "unit": "edge", "delay": 1}
+        with atomic_folder(self._features_folder(edge_type), meta) as folder:
+            shards = ShardWriter(folder.parent, total, BATCH, inputs)
+            shards.compute(work, disable=not self.verbose, **progress)
+            shards.concatenate(folder, [name])
 
     def fingerprint(self) -> str:
         """A digest of queries, passages, edges, scores, edge features, and the mask; those of files are stored."""
-        features = {
-            edge_type: content_sha256(read_meta(folder))
-            for edge_type in self.edge_types
-            if (folder := self.features_folder(edge_type)).is_dir()
-        }
-        masked = [] if self._masked is None else np.flatnonzero(self._masked).tolist()
-        about = [content_sha256(self.meta), features, masked]
-        about += [] if self._dropped is None else [self._dropped.tolist()]
-        return sha256(json.dumps(about).encode()).hexdigest()
+        features = {}
+        for edge_type in self.edge_types:
+            folder = self._features_folder(edge_type)
+            if folder.is_dir():
+                features[edge_type] = content_sha256(read_meta(folder))
+        digest = sha256(json.dumps([content_sha256(self.meta), features]).encode())
+        for mask in (self._masked, self._dropped):
+            digest.update(b"none" if mask is None else mask.tobytes())
+        return digest.hexdigest()
 
     # --- reading
 
@@ -242,8 +281,8 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
 
     def without_edges(self, queries: np.ndarray, passages: np.ndarray) -> Self:
         """A view of the graph without the edges, of all types, between ``queries[i]`` and ``passages[i]``."""
-        pairs = np.unique(np.asarray(queries, np.int64) * self.num_passages + passages)
-        return self._view_with(_dropped=pairs)
+        pairs = np.asarray(queries, np.int64) * self.num_passages + passages
+        return self._view_with(_dropped=np.unique(pairs))
 
     def _view_with(self, **attributes: Any) -> Self:
         view = type(self)(self.path)
@@ -264,8 +303,10 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
         queries = np.asarray(queries, dtype=np.int64)
         row, edges = self._rows(edge_type, edge_type).positions(queries)
         passages = self._array(f"{edge_type}.indices")[edges].astype(np.int64)
-        visible = self._visible(queries[row], passages)
-        return self._edges(row[visible], passages[visible], edges[visible], edge_type, len(queries))
+        lengths = np.bincount(row, minlength=len(queries))
+        data = {"scores": self._array(f"{edge_type}.scores")[edges], "edges": edges}
+        rows = CSR(offsets(lengths), passages, data)
+        return rows.filter(self._visible(queries[row], passages))
 
     def edges_of_passages(self, passages: np.ndarray, edge_type: str = RETRIEVED) -> CSR:
         """The queries of passages, without masked ones: query numbers, with data as in :meth:`edges_of_queries`."""
@@ -273,13 +314,15 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
         row, positions = self._rows(edge_type, back).positions(passages)
         queries = self._array(f"{back}.indices")[positions].astype(np.int64)
         edges = self._array(f"{back}.edges")[positions].astype(np.int64)
-        visible = self._visible(queries, passages[row])
-        return self._edges(row[visible], queries[visible], edges[visible], edge_type, len(passages))
+        lengths = np.bincount(row, minlength=len(passages))
+        data = {"scores": self._array(f"{edge_type}.scores")[edges], "edges": edges}
+        rows = CSR(offsets(lengths), queries, data)
+        return rows.filter(self._visible(queries, passages[row]))
 
     def edge_features(self, edge_type: str = RETRIEVED) -> np.ndarray:
         """Vectors of edges, by number: shape (edges, d), float16, memory-mapped; KeyError if there are none."""
         self._check_type(edge_type)
-        folder = self.features_folder(edge_type)
+        folder = self._features_folder(edge_type)
         if not folder.is_dir():
             raise KeyError(
                 f"{self!r} has no features of {edge_type!r} edges: add_edge_features makes them"
@@ -287,7 +330,7 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
         dimension = read_meta(folder)["dimension"]
         return read_array(folder, FEATURES).reshape(-1, dimension)
 
-    def features_folder(self, edge_type: str) -> Path:
+    def _features_folder(self, edge_type: str) -> Path:
         """The folder of the features of edges, an artifact inside the graph."""
         return self.path / f"{edge_type}.{FEATURES}"
 
@@ -310,54 +353,11 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
             visible &= ~np.isin(queries * self.num_passages + passages, self._dropped)
         return visible
 
-    def _edges(
-        self, row: np.ndarray, ends: np.ndarray, edges: np.ndarray, edge_type: str, rows: int
-    ) -> CSR:
-        scores = self._array(f"{edge_type}.scores")[edges]
-        indptr = offsets(np.bincount(row, minlength=rows))
-        return CSR(indptr, ends, {"scores": scores, "edges": edges})
-
     def _check_type(self, edge_type: str) -> None:
         if edge_type not in self.edge_types:
             raise KeyError(
                 f"no edges {edge_type!r}: this graph has {', '.join(map(repr, self.edge_types))}"
             )
-
-
-def _write_features(
-    graph: QueryPassageGraph, edge_type: str, encode: PairEncoder, texts: pt.Transformer
-) -> None:
-    """Writes a vector for each edge of a type into a graph's folder, computed ``BATCH`` edges at a time."""
-
-    def encoded(edges: np.ndarray, dimension: int | None = None) -> dict[str, np.ndarray]:
-        queries, passages = graph._ends(edges, edge_type)
-        docnos = graph.docnos_of(passages)
-        with np.errstate(over="ignore"):
-            texts_of_edges = graph.texts(queries), _texts_of_passages(texts, docnos)
-            vectors = np.asarray(encode(*texts_of_edges)).astype("<f2")
-        if vectors.ndim != 2 or vectors.shape != (len(edges), dimension or vectors.shape[1]):
-            shape = f"({len(edges)}, {dimension or 'd'})"
-            raise ValueError(
-                f"{len(edges)} pairs need vectors of shape {shape}, the encoder gave {vectors.shape}"
-            )
-        if not np.isfinite(vectors).all():
-            raise ValueError("the encoder gave a vector that is not finite in 16 bits")
-        return {name: vectors}
-
-    total, name = graph.num_edges[edge_type], array_file(graph.path, FEATURES).name
-    first = encoded(np.arange(min(COMPARED, total)))[name]
-    inputs = {
-        "graph": content_sha256(graph.meta),
-        "first vectors (encoder, texts)": sha256(first.tobytes()).hexdigest(),
-    }
-    dimension = first.shape[1]
-    meta = {"type": "edge_features", "format": "float16", "dimension": dimension}
-    progress: dict[str, Any] = {"desc": "edge features", "unit": "edge", "delay": 1}
-    with atomic_folder(graph.features_folder(edge_type), meta) as folder:
-        shards = ShardWriter(folder.parent, total, BATCH, inputs)
-        work = partial(encoded, dimension=dimension)
-        shards.compute(work, disable=not graph.verbose, **progress)
-        shards.concatenate(folder, [name])
 
 
 def _texts_of_passages(texts: pt.Transformer, docnos: list[str]) -> list[str]:
@@ -398,28 +398,15 @@ def _judged(qids: pd.Series, qrels: pd.DataFrame, docnos: Lookup, passages: Any)
     return _edges(qids, qrels.rename(columns={"label": "score"}), docnos, "qrels")
 
 
-def _inputs(
-    folder: Path, topics: pd.DataFrame, retriever: pt.Transformer, k: int
-) -> dict[str, Any]:
-    """What the retrieved edges depend on."""
-    return {
-        "docnos_sha256": file_sha256(folder / DOCNOS),
-        "topics_sha256": frame_sha256(topics),
-        "retriever": pipeline_identity(retriever),
-        "k": k,
-    }
-
-
 def _retrieved(
     shards: ShardWriter,
     topics: pd.DataFrame,
     retriever: pt.Transformer,
-    k: int,
-    folder: Path,
-    options: dict[str, Any],
+    docnos_file: Path,
+    progress: Mapping[str, Any],
 ) -> CSR:
-    """The k best passages of each query, retrieved for ``BATCH`` queries at a time."""
-    pipeline = (retriever % k).compile()
+    """The passages of each query, retrieved for ``BATCH`` queries at a time."""
+    pipeline = retriever.compile()
 
     def read(numbers: np.ndarray) -> pd.DataFrame:
         return topics.iloc[numbers].reset_index(drop=True)
@@ -427,38 +414,32 @@ def _retrieved(
     def edges_of(queries: pd.DataFrame) -> dict[str, np.ndarray]:
         results = check_frame(pipeline.transform(queries), pipeline, numbers=("score",))
         pt.validate.result_frame(results, extra_columns=["score"])
-        results = results.sort_values("score", ascending=False, kind="stable")
-        with Lookup(folder / DOCNOS) as docnos:
-            edges = _edges(queries["qid"], results.groupby("qid").head(k), docnos, "results")
+        with Lookup(docnos_file) as docnos:
+            edges = _edges(queries["qid"], results, docnos, "results")
         return {"lengths": edges.lengths, "indices": edges.indices, "scores": edges.data["scores"]}
 
-    shards.compute(edges_of, read=read, desc="retrieving", unit="query", delay=1, **options)
+    shards.compute(edges_of, read=read, desc="retrieving", unit="query", delay=1, **progress)
     batches = [*shards.read()]
-    names = "lengths", "indices", "scores"
-    lengths, indices, scores = (np.concatenate([each[name] for each in batches]) for name in names)
+    lengths = np.concatenate([batch["lengths"] for batch in batches])
+    indices = np.concatenate([batch["indices"] for batch in batches])
+    scores = np.concatenate([batch["scores"] for batch in batches])
     return CSR(offsets(lengths), indices, {"scores": scores})
 
 
 def _edges(qids: pd.Series, rows: pd.DataFrame, docnos: Lookup, source: str) -> CSR:
-    """Passages of each query with their scores, from rows ``qid, docno, score``."""
-    rows = rows[["qid", "docno", "score"]].astype({"qid": str, "docno": str})
-    with np.errstate(over="ignore"):
-        rows["score"] = rows["score"].astype(np.float32)
+    """Passages of each query with their scores, from rows ``qid, docno, score``; other queries are left out."""
+    rows = rows[["qid", "docno", "score"]].astype({"qid": str, "docno": str, "score": np.float32})
     rows["query"] = pd.Index(qids).get_indexer(rows["qid"])
     rows["passage"] = numbers_of(docnos, rows["docno"].tolist())
-    if unknown := rows["docno"][rows["passage"] < 0].unique().tolist():
+    unknown = rows["docno"][rows["passage"] < 0].unique().tolist()
+    if unknown:
         raise KeyError(
             f"{some(unknown, 'docno')} of the {source} not among the passages: "
             "do they belong to another corpus?"
         )
-    mistakes = {
-        "has a query that was not asked": rows["query"] < 0,
-        "has a score that is not a finite 32-bit number": ~np.isfinite(rows["score"]),
-        "comes twice": rows.duplicated(["query", "passage"]),
-    }
-    for mistake, is_wrong in mistakes.items():
-        for qid, docno in rows.loc[is_wrong, ["qid", "docno"]].head(1).itertuples(index=False):
-            raise ValueError(f"query {qid!r}, passage {docno!r} {mistake} in the {source}")
+    if not np.isfinite(rows["score"]).all():
+        raise ValueError(f"a score of the {source} is not a finite 32-bit number")
+    rows = rows[rows["query"] >= 0].drop_duplicates(["query", "passage"])
     rows = rows.sort_values(["query", "passage"])
     query, passage = rows["query"].to_numpy(), rows["passage"].to_numpy()
     return CSR.group(query, passage, len(qids), scores=rows["score"].to_numpy())

@@ -26,18 +26,19 @@ def inverse(relation: str) -> str:
     return relation.removesuffix(INVERSE) if relation.endswith(INVERSE) else relation + INVERSE
 
 
-def _with_inverses(names: Iterable[str]) -> tuple[str, ...]:
+def with_inverses(names: Iterable[str]) -> tuple[str, ...]:
+    """Each name, followed by the name of its inverse."""
     return tuple(name for relation in names for name in (relation, inverse(relation)))
 
 
-PAPER_RELATIONS = _with_inverses((ORDER, STRUCTURAL, "internal", "external"))
+PAPER_RELATIONS = with_inverses((ORDER, STRUCTURAL, "internal", "external"))
 """The eight relations of Albarede et al. 2023, Sect. 3.1."""
 
 
 def relation_names(named: Iterable[str]) -> tuple[str, ...]:
     """All relations of a graph whose documents name some: the paper's eight, ``title``, ``title_i``, others by name."""
     own = sorted({*named} - {*PAPER_RELATIONS, TITLE})
-    return PAPER_RELATIONS + _with_inverses([TITLE, *own])
+    return PAPER_RELATIONS + with_inverses([TITLE, *own])
 
 
 def check_relation_name(relation: str) -> None:

@@ -18,10 +18,11 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_graph.checks import QualityWarning
+from pyterrier_graph.documents.records import structured_documents
 from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name
 from pyterrier_graph.encoders.stored_vectors import encoder_name
 from pyterrier_graph.graph_mean.contextual_index import ContextualIndex
-from pyterrier_graph.graphs.document_graph import DocumentGraph, structured_documents
+from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.graphs.relations import TITLE
 from pyterrier_graph.search import versions
@@ -155,7 +156,7 @@ class IndexBuilder:
         self.reused = np.full(len(graph.passage_nodes), -1)
         if self.previous is not None and changes.unchanged.any():
             before = self.previous.graph
-            _, nodes = before.passages_of_documents(np.flatnonzero(changes.unchanged))
+            _, nodes = before.document_passages.select(np.flatnonzero(changes.unchanged))
             self.reused[: len(nodes)] = np.searchsorted(before.passage_nodes, nodes)
         return graph
 
@@ -250,7 +251,8 @@ class IndexBuilder:
         self, graph: DocumentGraph, topics: pd.DataFrame, qrels: pd.DataFrame
     ) -> dict[str, Any]:
         """Chooses settings using the answered queries, each ranked by an index whose context lacks it."""
-        index, start = self.index, default_settings(self.meta["mean_cosine"])
+        index = self.index
+        start = default_settings(self.meta["mean_cosine"])
 
         def hybrid(known: pd.DataFrame) -> Hybrid:
             folder = Path(mkdtemp(dir=root))

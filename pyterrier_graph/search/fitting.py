@@ -11,6 +11,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
+from pyterrier_graph.graphs.judgments import passage_qrels
 from pyterrier_graph.graphs.relations import DOCUMENT, ORDER
 from pyterrier_graph.search.document_evidence import DocumentEvidence
 from pyterrier_graph.search.hybrid import ALPHA, ALPHAS, SIDES, Hybrid, weighted
@@ -99,7 +100,7 @@ def answered_settings(
 
     ``make`` makes the hybrid with some of the topics as context. With fewer than five queries, there are no settings.
     """
-    qrels = graph.passage_qrels(qrels)
+    qrels = passage_qrels(qrels, graph)
     relevant = qrels.loc[qrels["label"] > 0, "qid"]
     topics = topics[topics["qid"].isin(relevant)].reset_index(drop=True)
     if len(topics) < FOLDS:

@@ -11,9 +11,10 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_graph.documents.document import StructuredDocument
+from pyterrier_graph.documents.records import DocumentOf
 from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, ContextualRetriever
-from pyterrier_graph.graphs.builder import DocumentOf
 from pyterrier_graph.graphs.document_graph import DocumentGraph
+from pyterrier_graph.graphs.judgments import passage_qrels
 from pyterrier_graph.html import HtmlCard, HtmlDisplay
 from pyterrier_graph.search.builder import IndexBuilder
 from pyterrier_graph.search.document_evidence import DocumentEvidence
@@ -173,7 +174,7 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
         Raises:
             ValueError: If none of the queries is judged.
         """
-        qrels = self.graph.passage_qrels(qrels)
+        qrels = passage_qrels(qrels, self.graph)
         results = measured_results(self._fusion(), checked_topics(topics, self), qrels)
         former = self.meta["settings"]
         fitted = best_settings(

@@ -198,7 +198,7 @@ def _passages(docno: str, graph: HeteroGraph) -> Sequence[str]:
     document = graph.find_documents([docno])
     if document[0] < 0:
         raise KeyError(f"{docno!r} is neither a passage nor a document of {graph!r}")
-    _, nodes = graph.passages_of_documents(document)
+    _, nodes = graph.document_passages.select(document)
     if not len(nodes):
         raise KeyError(f"the document {docno!r} has no passage")
     return graph.ids_of(nodes)

@@ -91,19 +91,18 @@ class Block:
 
     def pieces(self, max_words: int) -> Iterator[Piece]:
         """Yields the text in pieces of at most ``max_words`` words, preferably of whole sentences."""
-        text = self.text
+        text, marks = self.text, self.marks
         words = [match.span() for match in _WORD.finditer(text)]
-        offsets = [mark.offset for mark in self.marks]
-        start = first_mark = left = 0
-        line = self.line
+        start, left, line = 0, 0, self.line
         while start < len(words):
             end = _cut(text, words, start, max_words)
             before, left, right = left, words[start][0], words[end - 1][1]
             line += text.count("\n", before, left)
-            last_mark = bisect_left(offsets, right) if end < len(words) else len(offsets)
-            marks = self.marks[first_mark:last_mark]
-            yield Piece(" ".join(text[left:right].split()), end - start, line, marks)
-            start, first_mark = end, last_mark
+            count = len(marks)
+            if end < len(words):
+                count = bisect_left(marks, right, key=lambda mark: mark.offset)
+            yield Piece(" ".join(text[left:right].split()), end - start, line, marks[:count])
+            start, marks = end, marks[count:]
 
 
 def _cut(text: str, words: list[tuple[int, int]], start: int, max_words: int) -> int:

@@ -1,0 +1,90 @@
+"""Graphs in memory."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from pyterrier_graph.documents.document import StructuredDocument
+from pyterrier_graph.graphs.builder import GraphBuilder, passage_ids_of, sparse_rows
+from pyterrier_graph.graphs.hetero_graph import HeteroGraph
+from pyterrier_graph.graphs.relations import relation_names
+
+
+class MemoryGraph(HeteroGraph):
+    """A graph in memory, such as the graph of a query's candidates. References out of it are only counted.
+
+    Args:
+        documents: The documents.
+        docnos: Other ids for them, in the same order; ids that look like a passage's are allowed here.
+        passage_ids: Other ids for their passages, in the same order.
+
+    Raises:
+        ValueError: If two documents or passages have the same id, or a relation has a bad name.
+    """
+
+    def __init__(
+        self,
+        documents: Sequence[StructuredDocument],
+        *,
+        docnos: Sequence[str] | None = None,
+        passage_ids: Sequence[str] | None = None,
+    ) -> None:
+        builder = GraphBuilder()
+        for document in documents:
+            builder.add(document)
+        if docnos is None:
+            docnos = [document.docno for document in documents]
+        if passage_ids is None:
+            passage_ids = [name for document in documents for name in passage_ids_of(document)]
+        if len(set(passage_ids)) < len(passage_ids):
+            raise ValueError("two passages have the same id")
+        self.docnos = _Ids(docnos)
+        self.passage_ids = _Ids(passage_ids)
+        self._node_texts = [node.text for document in documents for node in document.nodes]
+        self._arrays = builder.nodes()
+        edges = builder.edges(self._arrays)
+        self.relations = relation_names(edges)
+        self.unresolved = builder.unresolved
+        self.code_names, document_codes = builder.codes()
+        rows = sparse_rows(edges, self.num_nodes, document_codes, len(self.code_names))
+        for name, csr in rows:
+            self._arrays[f"{name}.indptr"] = csr.indptr
+            self._arrays[f"{name}.indices"] = csr.indices
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {len(self)} documents, {len(self.passage_nodes)} passages>"
+
+    @cached_property
+    def _digest(self) -> str:
+        ids = self.ids_of(np.arange(self.num_nodes))
+        total = hashlib.sha256(json.dumps([self._node_texts, ids, self.code_names]).encode())
+        for name, array in sorted(self._arrays.items()):
+            total.update(name.encode() + np.ascontiguousarray(array, dtype=np.int64).tobytes())
+        return total.hexdigest()
+
+    def fingerprint(self) -> str:
+        """A digest of all texts, ids and relations."""
+        return self._digest
+
+    def _array(self, name: str) -> np.ndarray:
+        return self._arrays[name]
+
+    def _texts(self, nodes: np.ndarray) -> list[str]:
+        return [self._node_texts[node] for node in nodes.tolist()]
+
+
+class _Ids:
+    """Ids by number (``fwd``) and back (``inv``), as ``npids.Lookup`` has them on disk."""
+
+    def __init__(self, ids: Sequence[str]) -> None:
+        self.fwd = np.array(ids, dtype=object)
+        self.inv = self
+        self._numbers = {identifier: number for number, identifier in enumerate(ids)}
+
+    def __getitem__(self, ids: Sequence[str]) -> list[int]:
+        return [self._numbers.get(identifier, -1) for identifier in ids]
