@@ -349,6 +349,7 @@ class HGATReranker(GraphReranker):
         meta = self._origin() | {
             "encoder": self.encoder.name,
             "model": self.config.name,
+            "batch_size": self.batch_size,
             "dtype": dtype_name(self.dtype, self._device),
         }
         graph = cast(HeteroGraph, self.graph)
@@ -357,7 +358,6 @@ class HGATReranker(GraphReranker):
             graph.num_nodes,
             self.network.dimension,
             meta,
-            identity={"batch_size": self.batch_size},
             task="contextualizing",
             workers=workers,
         )
