@@ -165,7 +165,8 @@ class PAIRLoss(CachedLossMixin, nn.Module):
             vectors = [all_gather_with_grad(each) for each in vectors]
             first = get_rank() * len(queries)
             rows = slice(first, first + len(queries))
-        loss = pair_loss(*vectors, self.alpha, scale=self.scale, rows=rows)
+        q, positive, negative = vectors
+        loss = pair_loss(q, positive, negative, self.alpha, scale=self.scale, rows=rows)
         if with_backward:
             loss.backward()
             loss = loss.detach()

@@ -306,7 +306,7 @@ def relevant_documents(topics: pd.DataFrame, qrels: pd.DataFrame | None) -> pd.D
 
 
 def frame_from(
-    stage: pt.Transformer, inp: pd.DataFrame, columns: list[str], name: str
+    stage: pt.Transformer, inp: pd.DataFrame, columns: list[str], name: Any
 ) -> pd.DataFrame:
     """The result of a pipeline, which must have these columns."""
     frame = stage(inp)

@@ -288,6 +288,10 @@ def _keep_best(
 def trainer_arguments(options: TrainerOptions, run: Run) -> dict[str, Any]:
     """Fields of ``TrainingArguments``: steps, precision, and when to evaluate and to write a checkpoint."""
     half = dtype_of(run.dtype, run.device)
+    if half == torch.float16 and run.device.type == "cpu":  # where gradients are not scaled
+        raise ValueError(
+            "training in dtype='float16' needs a GPU: on a CPU use 'auto', 'bfloat16' or 'float32'"
+        )
     if options.output_dir is not None:
         schedule: dict[str, Any] = {"save_strategy": "epoch", "save_total_limit": 2}
     else:  # no later call can continue, so only the best weights are saved
@@ -361,7 +365,8 @@ def _checkpoint_of(folder: Path, options: TrainerOptions, run: Run) -> Path | No
 
 def _ran_out_of_patience(state: TrainerState) -> bool:
     """Whether early stopping has ended a training."""
-    stopping = state.stateful_callbacks.get(EarlyStoppingCallback.__name__)
+    callbacks: Any = state.stateful_callbacks
+    stopping = callbacks.get(EarlyStoppingCallback.__name__)
     if stopping is None:
         return False
     evaluations = stopping["attributes"]["early_stopping_patience_counter"]
