@@ -199,10 +199,10 @@ def plan_propagation(
     target = np.arange(len(unique)) if depends else np.full(len(unique), ALL_TARGETS)
     hops: list[Hop] = []
     for layer in range(layers, 0, -1):
-        # The message of the target is missing (No out), or its state differs (No self). The difference spreads by one
-        # hop per layer, and the encoded texts are the same for all targets.
-        distance = layer - 1 if depends else 0
-        hop, node, target = states.hop(node, target, distance)
+        # What the states of the layer before depend on: the message of the target is missing (No out), or the state
+        # of the target differs (No self). The difference spreads by one hop per layer.
+        radius = (layer - 1 if no_out else layer - 2) if layer > 1 and depends else -1
+        hop, node, target = states.hop(node, target, radius)
         hops.insert(0, hop)
     inputs = np.searchsorted(node, unique)[position]
     return Propagation(node, tuple(hops), torch.from_numpy(position), torch.from_numpy(inputs))
@@ -241,22 +241,22 @@ class _States:
             self.within.append(np.unique(np.concatenate(reached)))
 
     def hop(
-        self, node: np.ndarray, target: np.ndarray, distance: int
+        self, node: np.ndarray, target: np.ndarray, radius: int
     ) -> tuple[Hop, np.ndarray, np.ndarray]:
         """The layer that computes states, and the nodes and targets of the states that it reads."""
         target_node = np.where(target == ALL_TARGETS, -1, self.targets[target])
         without_self = (node == target_node) & self.no_self
         with_self = np.flatnonzero(~without_self)
         rows = {SELF: with_self}
-        read = {SELF: self.number(node[with_self], target[with_self], distance)}
+        read = {SELF: self.number(node[with_self], target[with_self], radius)}
         for relation in self.relations:
             row, neighbor = self.graph.neighbors(node, relation)
             if self.no_out:  # Eq. 2: j != tgt
                 allowed = neighbor != target_node[row]
                 row, neighbor = row[allowed], neighbor[allowed]
             rows[relation] = row
-            read[relation] = self.number(neighbor, target[row], distance)
-        own = self.number(node, target, distance)
+            read[relation] = self.number(neighbor, target[row], radius)
+        own = self.number(node, target, radius)
         numbers = np.unique(np.concatenate([own, *read.values()]))
         edges = {
             name: Edges.of(row, np.searchsorted(numbers, read[name]))
@@ -267,14 +267,14 @@ class _States:
         hop = Hop(previous, edges, torch.from_numpy(without_self))
         return hop, numbers % self.num_nodes, numbers // self.num_nodes - 1
 
-    def number(self, node: np.ndarray, target: np.ndarray, distance: int) -> np.ndarray:
+    def number(self, node: np.ndarray, target: np.ndarray, radius: int) -> np.ndarray:
         """The number of each node's state for its target (a position in the targets, or ``ALL_TARGETS``).
 
-        Targets that are farther away share one state; with a distance of 0, all targets do.
+        Targets more than ``radius`` hops away share one state; with -1, all targets do.
         """
-        if not distance:
+        if radius < 0:
             return node.astype(np.int64)
-        within = self.within[distance]
+        within = self.within[radius]
         key = target * self.num_nodes + node
         near = within[np.minimum(np.searchsorted(within, key), len(within) - 1)] == key
         return np.where(near, key + self.num_nodes, node)
