@@ -60,10 +60,10 @@ def data(folder: Path) -> systems.Data:
 
 @pytest.mark.slow
 def test_results_are_numbers(output: Path) -> None:
-    table = pd.read_csv(output / "results.csv", index_col="system")
+    table = pd.read_csv(output / "results.csv", index_col="system", dtype=str)
     assert [*table.index] == SYSTEMS
     assert table["nDCG@10"].str.fullmatch(r"0\.\d{3}[+ -]").all()
-    assert (table["ms per query"] > 0).all()
+    assert (table["ms per query"].astype(float) >= 0).all()
 
 
 @pytest.mark.slow
