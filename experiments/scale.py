@@ -19,9 +19,11 @@ import pandas as pd
 import pyterrier_graph as ptg
 from experiments.harness.cost import in_process, peak_without_files
 from experiments.harness.synthetic import NumberEncoder, documents
+from pyterrier_graph.documents.document import PASSAGE
+from pyterrier_graph.search.bm25 import BM25Index
 
 GRAPH_INDEX = "GraphIndex"
-STEPS = ("documents", "document graph", GRAPH_INDEX, "GraphIndex: update of one document")
+STEPS = ("documents", "document graph", "BM25", GRAPH_INDEX, "GraphIndex: update of one document")
 COLUMNS = ["s", "CPU us a passage", "peak MiB", "MiB written"]
 
 
@@ -29,8 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
     """Prints time, processor time, memory and size of each step, which runs in a process of its own.
 
     Memory is that without mapped files, which the system can take back at any time. Steps: make the ``documents`` and
-    do nothing; the ``document graph`` of them, which includes making them; a whole ``GraphIndex``, whose encoder takes
-    no time; and then a change of one of its documents.
+    do nothing; make their ``document graph``; make an index of ``BM25``; make a whole ``GraphIndex``, whose encoder
+    takes no time; and then change one of its documents. The first three include making the documents.
     """
     command = argparse.ArgumentParser(prog="python -m experiments.scale", description=main.__doc__)
     command.add_argument("--passages", type=int, nargs="+", default=[100_000])
@@ -78,6 +80,10 @@ def _action(step: str, passages: int, folder: Path) -> Callable[[], Any]:
         return lambda: ptg.DocumentGraph(folder / "documents.graph", verbose=False).index(
             documents(passages)
         )
+    if step == "BM25":
+        nodes = (node for document in documents(passages) for node in document.nodes)
+        texts = (node.text for node in nodes if node.kind == PASSAGE)
+        return lambda: BM25Index.build(folder / "bm25", texts)
     whole = ptg.GraphIndex(folder / "whole", encoder=NumberEncoder(), verbose=False)
     return lambda: (
         whole.index(documents(passages)) if step == GRAPH_INDEX else whole.update(documents(9))

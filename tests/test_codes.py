@@ -37,7 +37,7 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def written(base: FlexIndex, path: Path, vectors: np.ndarray = VECTORS, **options: Any) -> Path:
-    identity = {"encoder": encoder_name(encoder_of(tiny.checkpoint())), "relations": []}
+    identity = {"model": "GraphMean", "encoder": encoder_name(encoder_of(tiny.checkpoint()))}
     options |= {"identity": identity, "verbose": False, "chunk_size": 1000}
     write_index(base, path, vectors.__getitem__, **options)
     return path

@@ -18,8 +18,6 @@ from test_fuzz import is_allowed
 from tiny import cross_encoder
 
 import pyterrier_graph as ptg
-from pyterrier_graph.documents.records import read_record
-from pyterrier_graph.encoders.checkpoints import loading
 from pyterrier_graph.graphs.passages import Fold, Passages
 from pyterrier_graph.pair.dual_encoder import DualEncoder
 
@@ -33,10 +31,9 @@ def test_a_checkpoint_cannot_name_code(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "evil.py").write_text("raise SystemExit('code of a checkpoint was run')", "utf-8")
     modules = [{"idx": 0, "name": "0", "path": "", "type": "evil.Evil"}]
-    for content in (json.dumps(modules), "[" * 100_000, "[1]", "\0", json.dumps([{"type": None}])):
-        (tmp_path / "modules.json").write_text(content, "utf-8")
-        with pytest.raises(ValueError, match="evil.Evil|is damaged"):
-            ptg.TokenEncoder(str(tmp_path), device="cpu")
+    (tmp_path / "modules.json").write_text(json.dumps(modules), "utf-8")
+    with pytest.raises(ValueError, match="evil.Evil"):
+        ptg.TokenEncoder(str(tmp_path), device="cpu")
 
 
 def pickled(checkpoint: str, folder: Path, part: str = "") -> str:
@@ -67,45 +64,6 @@ def test_pickled_weights_are_refused(tmp_path: Path) -> None:
     (tmp_path / "projected" / "modules.json").write_text(json.dumps(listed), "utf-8")
     with pytest.raises(ValueError, match=f"2_Dense.{message}"):
         DualEncoder(projected, device="cpu")
-    hub = OSError(
-        "x does not appear to have a file named y. Please do not set `use_safetensors=True`."
-    )
-    with (
-        pytest.raises(ValueError, match="'x' has no model.*safetensors, and pickled weights"),
-        loading("x"),
-    ):
-        raise hub
-
-
-def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
-    for error in (
-        KeyError("x"),
-        json.JSONDecodeError("x", "", 0),
-        TypeError("x"),
-        RuntimeError("x"),
-    ):
-        with (
-            pytest.raises(ValueError, match="cannot be loaded, its files are damaged"),
-            loading(str(tmp_path)),
-        ):
-            raise error
-
-
-# --- records
-
-
-@pytest.mark.parametrize(
-    "record, message",
-    [
-        ({"docno": "d", "text": "a", "codes": 5}, "document 'd': .*codes.*a valid tuple"),
-        ({"docno": "d", "text": "a", "codes": [[1]]}, "codes.0.*a valid string"),
-        ({"docno": "d", "nodes": [["section", "a", "x"]]}, "nodes.0.*a valid integer"),
-        ({"docno": "d", "nodes": [["section", "a", -1]], "links": [["x", 0]]}, "links.0.*required"),
-    ],
-)
-def test_records_with_other_types(record: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=f"(?s){message}"):
-        read_record(record)
 
 
 # --- frames
@@ -115,11 +73,6 @@ def test_records_with_other_types(record: Any, message: str) -> None:
     "change, error, message",
     [
         (lambda run: run.to_dict("records"), TypeError, "a DataFrame is needed, got"),
-        (
-            lambda run: run.assign(qid=pd.Series(["\ud800"] * 12, dtype=object)),
-            ValueError,
-            "ud800' has two texts",
-        ),
         (
             lambda run: pd.concat([run, run[["qid"]]], axis=1),
             ValueError,

@@ -129,6 +129,15 @@ def test_first_results_do_not_depend_on_how_many_are_wanted() -> None:
     assert {*ptg.Hybrid(lexical, dense, depth=1)(TOPICS)["docno"]} == {"a", "f"}
 
 
+def test_labels_of_rows_do_not_matter() -> None:
+    """Pipelines return frames with any index, as after a sort or a filter."""
+    ranking = pipeline({"1": {"a": 1.0, "b": 2.0, "c": 3.0}})
+    labeled = ranking >> pt.apply.generic(lambda run: run.set_axis([7, 0, 5]))
+    plain, other = (ptg.Hybrid(one, one, depth=2)(TOPICS) for one in (ranking, labeled))
+    pd.testing.assert_frame_equal(plain, other)
+    assert [*other["docno"]] == ["c", "b"]
+
+
 def test_a_frozen_pipeline_is_not_trained() -> None:
     hybrid = ptg.Hybrid(pipeline({"1": {"a": 1.0}}), pipeline({"1": {"a": 1.0}}))
     qrels = pd.DataFrame({"qid": ["1"], "docno": ["a"], "label": [1]})

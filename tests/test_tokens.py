@@ -135,20 +135,16 @@ def test_reduced_vectors_keep_the_cosines_as_far_as_they_can() -> None:
         f"{a} {b} {c}" for a, b, c in zip(tiny.WORDS, tiny.WORDS[1:], tiny.WORDS[2:], strict=False)
     ]
     full = encoder.encode_passages(sample).values
-    worst = []
-    for dimension in (4, 15):
-        reduced = encoder.reduced(sample, dimension)
-        vectors = reduced.encode_passages(sample).values
-        assert reduced.dimension == vectors.shape[1] == dimension
-        assert any(isinstance(module, Normalize) for module in reduced.network)
-        # onto the leading right singular vectors: no other projection of that rank keeps more of the matrix
-        directions = np.linalg.svd(full.numpy(), full_matrices=False)[2][:dimension]
-        projected = full.numpy() @ directions.T
-        projected /= np.linalg.norm(projected, axis=1, keepdims=True)
-        np.testing.assert_allclose(vectors @ vectors.T, projected @ projected.T, atol=1e-4)
-        worst.append((vectors @ vectors.T - full @ full.T).abs().max().item())
-    assert worst[1] < worst[0]
-    assert worst[1] < 0.05
+    reduced = encoder.reduced(sample, 15)
+    vectors = reduced.encode_passages(sample).values
+    assert reduced.dimension == vectors.shape[1] == 15
+    assert any(isinstance(module, Normalize) for module in reduced.network)
+    # onto the leading right singular vectors: no other projection of that rank keeps more of the matrix
+    directions = np.linalg.svd(full.numpy(), full_matrices=False)[2][:15]
+    projected = full.numpy() @ directions.T
+    projected /= np.linalg.norm(projected, axis=1, keepdims=True)
+    np.testing.assert_allclose(vectors @ vectors.T, projected @ projected.T, atol=1e-4)
+    assert (vectors @ vectors.T - full @ full.T).abs().max() < 0.05
 
 
 @pytest.fixture(scope="module")
@@ -205,12 +201,7 @@ def new(**options: Any) -> TokenEncoder:
     [
         (lambda: tiny.encoder().encode_queries(["a", " "]), "a query is empty"),
         (lambda: tiny.encoder().encode_queries(["a", None]), "text 1 of 2 is not a string: None"),
-        (
-            lambda: new(max_passage_tokens=65),
-            "the encoder reads 3 to 64 tokens, max_passage_tokens is 65",
-        ),
         (lambda: tiny.encoder().reduced([" ".join(tiny.WORDS)], 16), "cannot reduce 16 dimensions"),
-        (lambda: tiny.encoder().reduced(["alpha"], 8), "larger sample than one of 3 tokens"),
     ],
 )
 def test_wrong_arguments_are_named(call: Callable[[], Any], message: str) -> None:

@@ -32,13 +32,11 @@ def checkpoint_state(encoder: str | os.PathLike[str]) -> str:
         (str(file), file.stat().st_size, file.stat().st_mtime_ns)
         for file in sorted(folder.rglob("*"))
     ]
-    return hashlib.sha256(repr((checkpoint_name(str(encoder)), files)).encode()).hexdigest()[:16]
+    state = repr((checkpoint_name(str(encoder)), files))
+    return hashlib.sha256(state.encode()).hexdigest()[:16]
 
 
 def checkpoint_name(checkpoint: str) -> str:
     """The name of a checkpoint: itself, or ``'all-MiniLM-L6-v2'`` for the folder of the packaged one."""
-    return (
-        DEFAULT
-        if Path(checkpoint).parts[-2:] == (PACKAGE, FOLDER) or checkpoint in NAMES
-        else checkpoint
-    )
+    is_packaged = Path(checkpoint).parts[-2:] == (PACKAGE, FOLDER)
+    return DEFAULT if is_packaged or checkpoint in NAMES else checkpoint

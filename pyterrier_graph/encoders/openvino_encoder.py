@@ -123,12 +123,13 @@ class OpenVINOEncoder(WithSignature, pt.Transformer):
             tokens = self._tokenizer.encode_batch([self._prompts[task] + text for text in texts])
             order = sorted(range(len(texts)), key=lambda number: len(tokens[number]), reverse=True)
             for start in range(0, len(order), BATCH):
-                batch = order[start : start + BATCH]
-                ids, mask = np.zeros((2, len(batch), len(tokens[batch[0]])), np.int64)
-                for row, number in enumerate(batch):
-                    length = len(tokens[number])
-                    ids[row, :length], mask[row, :length] = tokens[number].ids, 1
-                vectors[batch] = self._network(precision)([ids, mask])[0]
+                rows = order[start : start + BATCH]
+                batch = [tokens[row] for row in rows]
+                for padded in batch:
+                    padded.pad(len(batch[0]))
+                ids = np.array([padded.ids for padded in batch])
+                mask = np.array([padded.attention_mask for padded in batch])
+                vectors[rows] = self._network(precision)([ids, mask])[0]
         return vectors
 
 
@@ -139,15 +140,15 @@ def _converted(encoder: Any) -> Path | None:
     """The folder with the conversion of a ``SentenceEncoder``; None if its vectors would be others."""
     folder = _folder(encoder.model_name)
     failed = folder.with_name(f"{folder.name}-{version('openvino')}")  # by this version
-    if folder.is_dir() or failed.exists():
-        return folder if folder.is_dir() else None
-    try:
-        with _quiet_tracing(), atomic_folder(folder, meta := _meta(encoder)) as new:
-            _write(encoder, new)
-            _compare(OpenVINOEncoder(encoder.encoder, new, meta), encoder.network)
-    except Exception as error:  # of many kinds, for networks that OpenVINO cannot convert
-        logger.info("torch runs %r, since OpenVINO cannot", encoder, exc_info=True)
-        if not isinstance(error, OSError):  # a full disk, or another process converts it
+    if not folder.is_dir() and not failed.exists():
+        try:
+            with _quiet_tracing(), atomic_folder(folder, meta := _meta(encoder)) as new:
+                _write(encoder, new)
+                _compare(OpenVINOEncoder(encoder.encoder, new, meta), encoder.network)
+        except OSError:  # a full disk, or another process converts it
+            logger.info("%r was not converted", encoder, exc_info=True)
+        except Exception:  # of many kinds, for networks that OpenVINO cannot convert
+            logger.info("torch runs %r, since OpenVINO cannot", encoder, exc_info=True)
             failed.touch()
     return folder if folder.is_dir() else None
 
@@ -188,11 +189,11 @@ def _meta(encoder: Any) -> dict[str, Any]:
 
 def _compare(converted: OpenVINOEncoder, network: Any) -> None:
     """Raises ValueError unless the vectors agree with those of a network of sentence-transformers."""
+    from sentence_transformers.util import pairwise_cos_sim
+
     queries, passages = network.encode_query(EXAMPLES), network.encode_document(EXAMPLES)
-    vectors = converted.encode_docs(EXAMPLES)
-    lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(passages, axis=1)
-    cosines = (vectors * passages).sum(axis=1) / lengths
     difference = np.abs(converted.encode_queries(EXAMPLES) - queries).max()
+    cosines = pairwise_cos_sim(converted.encode_docs(EXAMPLES), passages)
     if not (difference < 1e-3 and cosines.min() > 0.9999):
         raise ValueError("its vectors differ")
 

@@ -22,8 +22,6 @@ from pyterrier_graph.checks import (
     warn_of_rewritten,
 )
 from pyterrier_graph.encoders.checkpoints import (
-    MAX_PASSAGE_TOKENS,
-    MAX_QUERY_TOKENS,
     SAFE_WEIGHTS,
     DType,
     device_of,
@@ -31,8 +29,8 @@ from pyterrier_graph.encoders.checkpoints import (
     loading,
     positions_of,
     precision,
+    set_lengths,
     share,
-    token_limit,
 )
 from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name, resolve
 from pyterrier_graph.html import HtmlCard, HtmlDisplay
@@ -58,10 +56,10 @@ class SentenceEncoder(HtmlDisplay, WithSignature, BiEncoder):
     Args:
         encoder: The name or folder of a SentenceTransformer, or of any Hugging Face encoder, whose token states are
             then averaged.
-        max_query_tokens: Queries are cut after this many tokens, special tokens included; by default 120, or as many
-            as the checkpoint reads if these are fewer.
-        max_passage_tokens: Passages are cut after this many tokens, special tokens included; by default 180, or as many
-            as the checkpoint reads if these are fewer.
+        max_query_tokens: Queries are cut after this many tokens, special tokens included, by default 120, or after as
+            many as the checkpoint can read if these are fewer.
+        max_passage_tokens: Passages are cut after this many tokens, special tokens included, by default 180, or after
+            as many as the checkpoint can read if these are fewer.
         batch_size: Number of texts that are encoded at once.
         device: A device as torch names it; by default a GPU where there is one.
         dtype: The precision of encoding; see :mod:`~pyterrier_graph.encoders.checkpoints`.
@@ -70,9 +68,6 @@ class SentenceEncoder(HtmlDisplay, WithSignature, BiEncoder):
     Attributes:
         network: The SentenceTransformer.
         similarity: ``'cosine'`` if the checkpoint normalizes its vectors, else ``'dot'``.
-
-    Raises:
-        ValueError: If the checkpoint cannot read so many tokens.
     """
 
     schematic = {
@@ -101,24 +96,13 @@ class SentenceEncoder(HtmlDisplay, WithSignature, BiEncoder):
         self._limit()
 
     def _limit(self) -> None:
-        """Checks the numbers of tokens, which become those of the network."""
+        """Sets the numbers of tokens that the network reads."""
         modules = share(self.network)
-        longest = [
-            limit
-            for module in modules
-            for limit in (module.max_seq_length, positions_of(module.model.config))
-        ]
-        self.max_query_tokens = token_limit(
-            "max_query_tokens", self.max_query_tokens, MAX_QUERY_TOKENS, longest
+        longest = [module.max_seq_length for module in modules]
+        longest += [positions_of(module.model.config) for module in modules]
+        self.max_query_tokens, self.max_passage_tokens = set_lengths(
+            modules, longest, self.max_query_tokens, self.max_passage_tokens
         )
-        self.max_passage_tokens = token_limit(
-            "max_passage_tokens", self.max_passage_tokens, MAX_PASSAGE_TOKENS, longest
-        )
-        for module in modules:
-            module.query_length, module.document_length = (
-                self.max_query_tokens,
-                self.max_passage_tokens,
-            )
 
     @property
     def similarity(self) -> Literal["dot", "cosine"]:
@@ -142,9 +126,8 @@ class SentenceEncoder(HtmlDisplay, WithSignature, BiEncoder):
 
         pyterrier_dr distinguishes encoders by this name, and files of vectors are found by it.
         """
-        pooling = [
-            module.pooling_mode for module in self.network.modules() if isinstance(module, Pooling)
-        ]
+        modules = self.network.modules()
+        pooling = [module.pooling_mode for module in modules if isinstance(module, Pooling)]
         lengths = self.max_query_tokens, self.max_passage_tokens, self.network.truncate_dim
         about = lengths, self.similarity, prompts_of(self.network), pooling
         digest = weights_sha256(self.network, after=repr(about))
@@ -168,32 +151,30 @@ class SentenceEncoder(HtmlDisplay, WithSignature, BiEncoder):
 
     def encode_queries(self, texts: Sequence[str], batch_size: int | None = None) -> np.ndarray:
         """Vectors of queries, float32 of shape (queries, dimensions)."""
-        return self._encode(self.network.encode_query, texts, batch_size, "queries")
+        texts = check_texts(texts)
+        warn_of_rewritten(texts)
+        return self._encode(self.network.encode_query, texts, batch_size)
 
     def encode_docs(self, texts: Sequence[str], batch_size: int | None = None) -> np.ndarray:
         """Vectors of passages, float32 of shape (passages, dimensions)."""
-        return self._encode(self.network.encode_document, texts, batch_size, "passages")
+        return self._encode(self.network.encode_document, check_texts(texts), batch_size)
 
     @property
     def _dimension(self) -> int:
         return cast(int, self.network.get_embedding_dimension())
 
     def _encode(
-        self, encode: Callable[..., Any], texts: Any, batch_size: int | None, what: str
+        self, encode: Callable[..., Any], texts: list[str], batch_size: int | None
     ) -> np.ndarray:
-        texts = check_texts(texts)
-        warn_of_rewritten(texts if what == "queries" else [])
-        self._limit()
-        options = {
-            "batch_size": batch_size or self.batch_size,
-            "show_progress_bar": self.verbose and len(texts) > SHOWN,
-        }
+        truncated = self.network.truncate_dim is not None  # then shorter than 1
         with precision(self.dtype, self.network.device):
-            vectors = np.asarray(encode(texts, **options), dtype=np.float32)
-        if self.network.truncate_dim and self.similarity == "cosine":  # shorter than 1
-            lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-            vectors /= np.maximum(lengths, np.finfo(np.float32).tiny)
-        return vectors.reshape(len(texts), self._dimension)
+            vectors = encode(
+                texts,
+                batch_size=batch_size or self.batch_size,
+                show_progress_bar=self.verbose and len(texts) > SHOWN,
+                normalize_embeddings=truncated and self.similarity == "cosine",
+            )
+        return np.asarray(vectors, dtype=np.float32).reshape(len(texts), self._dimension)
 
 
 def load_sentence_transformer(checkpoint: str, device: str | None) -> SentenceTransformer:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from hashlib import blake2b, sha256
@@ -34,26 +34,26 @@ FLOAT, DIGEST = np.dtype("<f4"), np.dtype("<u8")  # the digest of a text is two 
 TEXTS_PER_SHARD, TEXTS_AT_ONCE = 256, 8192
 FLEX = {"type": "dense_index", "format": "flex"}
 HINT = {"package_hint": "pyterrier_dr"}
-# in the identity of vectors, what only tells which texts they are of
-TEXTS = {"texts": None, "graph": None, "titles": None}
+# entries of the identity of vectors that only tell which texts they are of
+WHICH_TEXTS = {"texts": None, "graph": None, "titles": None}
 
-VectorsOf = Callable[[np.ndarray], np.ndarray]
+Texts = Callable[[np.ndarray], list[str]]  # of numbers
+Encode = Callable[[list[str]], Any]  # vectors, shape (texts, d)
+VectorsOf = Callable[[np.ndarray], np.ndarray]  # of numbers, shape (numbers, d)
 
 
-def checked_vectors(vectors: Any, numbers: np.ndarray, dimension: int | None) -> np.ndarray:
-    """The output of an encoder for some texts, as ``FLOAT``; without a dimension, any is allowed.
+def checked_vectors(vectors: Any, count: int, dimension: int | None = None) -> np.ndarray:
+    """The output of an encoder for ``count`` texts, as ``FLOAT``; without a dimension, any is allowed.
 
     Raises:
-        ValueError: If the vectors are not finite, or not of shape (numbers, dimension).
+        ValueError: If the vectors are not finite, or not of shape (count, dimension).
     """
-    with np.errstate(over="ignore"):
-        vectors = np.asarray(vectors, dtype=FLOAT)
-    if vectors.ndim != 2 or vectors.shape != (len(numbers), dimension or vectors.shape[1]):
-        shape = f"({len(numbers)}, {dimension or 'd'})"
+    vectors = np.asarray(vectors, dtype=FLOAT)
+    if vectors.ndim != 2 or vectors.shape != (count, dimension or vectors.shape[1]):
+        shape = f"({count}, {dimension or 'd'})"
         raise ValueError(f"an encoder must return vectors of shape {shape}, got {vectors.shape}")
-    finite = np.isfinite(vectors).all(axis=1)
-    if not finite.all():
-        raise ValueError(f"vector {numbers[finite.argmin()]} is not finite")
+    if not np.isfinite(vectors).all():
+        raise ValueError("an encoder returned a vector that is not finite")
     return vectors
 
 
@@ -75,8 +75,8 @@ def encode_once(
     name: str,
     identity: dict[str, Any],
     count: int,
-    texts: Callable[[np.ndarray], list[str]],
-    encode: Callable[[list[str]], Any],
+    texts: Texts,
+    encode: Encode,
     *,
     workers: Workers = 1,
     verbose: bool = True,
@@ -99,8 +99,6 @@ def encode_once(
     path = folder / f"{name}-{json_sha256(about)[:16]}"
     _write(path, about, texts, encode, desc=name, workers=workers, verbose=verbose)
     shape = (count, read_meta(path, about)["vec_size"])
-    if not count:  # an empty file cannot be mapped
-        return np.broadcast_to(FLOAT.type(0), shape)
     return np.asarray(np.memmap(path / VECTORS, dtype=FLOAT, mode="c", shape=shape))
 
 
@@ -118,8 +116,11 @@ def base_vectors(
     It is written into a folder with those of other graphs and encoders, unless it is there already. A call that was
     killed continues when it is repeated. With ``titles``, the titles above a passage precede its text.
     """
-    identity: dict[str, Any] = {"encoder": encoder_name(encoder), "graph": graph.fingerprint()}
-    identity |= {"titles": True} if titles else {}
+    identity = {
+        "encoder": encoder_name(encoder),
+        "graph": graph.fingerprint(),
+        "titles": titles,
+    }
     path = folder / f"passages-{json_sha256(identity)[:16]}.flex"
     nodes = graph.passage_nodes
     if not len(nodes):
@@ -134,7 +135,7 @@ def base_vectors(
         about,
         texts,
         without_bars(encoder).encode_docs,
-        desc=f"encoding passages{' with titles' * titles}",
+        desc="encoding passages",
         workers=workers,
         verbose=verbose,
         write_more=lambda files: graph.write_passage_ids(files / DOCNOS),
@@ -142,126 +143,103 @@ def base_vectors(
     return Flex(path)
 
 
-def digests_of(texts: Iterable[str]) -> np.ndarray:
-    """Digests of texts, shape (texts, 2)."""
-    joined = b"".join([blake2b(text.encode(), digest_size=16).digest() for text in texts])
-    return np.frombuffer(joined, dtype=DIGEST).reshape(-1, 2)
-
-
 def _write(
     path: Path,
     about: dict[str, Any],
-    texts: Callable[[np.ndarray], list[str]],
-    encode: Callable[[list[str]], Any],
+    texts: Texts,
+    encode: Encode,
     *,
     desc: str,
     workers: Workers,
     verbose: bool,
-    write_more: Callable[[Path], None] = lambda files: None,
+    write_more: Callable[[Path], None] = lambda folder: None,
 ) -> None:
-    """Writes vectors of what is read for each number, and the digests of their texts, unless they are there.
+    """Writes vectors of the text of each number, and the digests of the texts, unless they are there.
 
     Vectors are copied from folders with the same prefix whose vectors depend on the same, the texts aside.
     """
     if os.path.isfile(path / META):
         return
-    count, one = about["doc_count"], np.arange(min(1, about["doc_count"]))
-    dimension = checked_vectors(encode(texts(one)), one, None).shape[1]
+    count = about["doc_count"]
+    dimension = checked_vectors(encode(texts(np.arange(1))), 1).shape[1]
     meta = about | {"vec_size": dimension}
     with atomic_folder(path, meta) as folder:
         write_more(folder)
-        with open(folder / DIGESTS, "wb") as out:
-            for numbers in blocks(count, TEXTS_AT_ONCE):
-                digests_of(texts(numbers)).tofile(out)
-        digests, vectors = _read_digests(folder), _new_vectors(folder / VECTORS, count, dimension)
-        new = _copy(vectors, digests, _copyable(path, meta))
-        first = np.sort(new[np.unique(digests[new], axis=0, return_index=True)[1]])
+        digests = _write_digests(folder / DIGESTS, texts, count)
+        vectors = np.memmap(folder / VECTORS, FLOAT, "w+", shape=(count, dimension))
+        new = np.arange(count)
+        for other in _similar_folders(path, meta):
+            known = _mapped(other / DIGESTS, DIGEST, 2), _mapped(other / VECTORS, FLOAT, dimension)
+            new = _copy(vectors, digests, new, *known)
+        first = np.unique(digests[new], axis=0, return_index=True)[1]
+        first = new[np.sort(first)]  # texts that are encoded: each once
         identity = meta | {"new texts": sha256(digests[first].tobytes()).hexdigest()}
         shards = ShardWriter(folder.parent, len(first), TEXTS_PER_SHARD, identity)
         shards.compute(
             partial(_encoded, encode, dimension),
-            read=lambda numbers: (first[numbers], texts(first[numbers])),
+            read=lambda rows: texts(first[rows]),
             workers=workers,
             desc=desc,
             unit="text",
             delay=1,
             disable=not verbose,
         )
-        end = 0
-        for arrays in shards.read():
-            start, end = end, end + len(arrays[VECTORS])
-            vectors[first[start:end]] = arrays[VECTORS]
-        rows_of = _finder(digests[first])
+        start = 0
+        for shard in shards.read():
+            numbers = first[start : start + TEXTS_PER_SHARD]
+            vectors[numbers] = shard[VECTORS]
+            start += TEXTS_PER_SHARD
         repeated = np.setdiff1d(new, first)
-        for block in blocks(len(repeated), TEXTS_AT_ONCE):
-            numbers = repeated[block]
-            vectors[numbers] = vectors[first[rows_of(digests[numbers])]]
+        _copy(vectors, digests, repeated, digests, vectors)
         del vectors  # Windows does not rename folders of files that are mapped
 
 
-def _encoded(
-    encode: Callable[[list[str]], Any], dimension: int, rows: tuple[np.ndarray, list[str]]
-) -> dict[str, np.ndarray]:
-    """Vectors of numbered texts, shape (texts, d)."""
-    numbers, texts = rows
-    return {VECTORS: checked_vectors(encode(texts), numbers, dimension)}
+def _encoded(encode: Encode, dimension: int, texts: list[str]) -> dict[str, np.ndarray]:
+    """Vectors of texts, shape (texts, d)."""
+    return {VECTORS: checked_vectors(encode(texts), len(texts), dimension)}
 
 
-def _copy(vectors: np.ndarray, digests: np.ndarray, folders: list[Path]) -> np.ndarray:
-    """Copies the vectors of equal texts from other folders; returns the numbers of texts that none of them has."""
-    new = np.ones(len(digests), dtype=bool)
-    for folder in folders:
-        rows_of = _finder(_read_digests(folder))
-        stored = _read_vectors(folder / VECTORS, vectors.shape[1])
-        for block in blocks(len(digests), TEXTS_AT_ONCE):
-            numbers = block[new[block]]
-            rows = rows_of(digests[numbers])
-            numbers, rows = numbers[rows >= 0], rows[rows >= 0]
-            vectors[numbers], new[numbers] = stored[rows], False
-    return np.flatnonzero(new)
+def _write_digests(file: Path, texts: Texts, count: int) -> np.ndarray:
+    """Writes the digest of each text; returns them memory-mapped, shape (count, 2)."""
+    with open(file, "wb") as out:
+        for numbers in blocks(count, TEXTS_AT_ONCE):
+            for text in texts(numbers):
+                out.write(blake2b(text.encode(), digest_size=16).digest())
+    return _mapped(file, DIGEST, 2)
 
 
-def _finder(stored: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """A function from digests, shape (texts, 2), to their rows in ``stored``, -1 for unknown ones."""
-    order = np.argsort(stored[:, 0], kind="stable")
-    keys = stored[order, 0]
-
-    def rows_of(digests: np.ndarray) -> np.ndarray:
-        rows = order[np.minimum(np.searchsorted(keys, digests[:, 0]), len(keys) - 1)]
-        return np.where((stored[rows] == digests).all(axis=1), rows, -1)
-
-    return rows_of
+def _mapped(file: Path, dtype: np.dtype[Any], width: int) -> np.ndarray:
+    """Memory-maps an array of shape (texts, width)."""
+    return np.memmap(file, dtype, "r").reshape(-1, width)
 
 
-def _new_vectors(file: Path, count: int, dimension: int) -> np.ndarray:
-    """Creates a file of vectors, memory-mapped, shape (count, dimension)."""
-    file.touch()
-    if not count:  # an empty file cannot be mapped
-        return np.empty((0, dimension), dtype=FLOAT)
-    return np.memmap(file, FLOAT, "w+", shape=(count, dimension))
+def _copy(
+    vectors: np.ndarray,
+    digests: np.ndarray,
+    numbers: np.ndarray,
+    stored_digests: np.ndarray,
+    stored: np.ndarray,
+) -> np.ndarray:
+    """Copies stored vectors of the texts with these numbers; returns the numbers of texts that are not stored."""
+    order = np.argsort(stored_digests[:, 0], kind="stable")
+    keys = stored_digests[order, 0]
+    missing = [numbers[:0]]
+    for block in blocks(len(numbers), TEXTS_AT_ONCE):
+        batch = numbers[block]
+        position = np.searchsorted(keys, digests[batch, 0])
+        row = order[np.minimum(position, len(keys) - 1)]  # the first text with this key, or any
+        known = (stored_digests[row] == digests[batch]).all(axis=1)
+        vectors[batch[known]] = stored[row[known]]
+        missing.append(batch[~known])
+    return np.concatenate(missing)
 
 
-def _read_digests(folder: Path) -> np.ndarray:
-    """The digests of a file's texts, memory-mapped, shape (texts, 2)."""
-    return _read_vectors(folder / DIGESTS, 2, DIGEST)
-
-
-def _read_vectors(file: Path, dimension: int, dtype: np.dtype[Any] = FLOAT) -> np.ndarray:
-    """Memory-maps an array of shape (texts, dimension)."""
-    if not file.stat().st_size:  # an empty file cannot be mapped
-        return np.empty((0, dimension), dtype=dtype)
-    return np.memmap(file, dtype=dtype, mode="r").reshape(-1, dimension)
-
-
-def _copyable(path: Path, meta: dict[str, Any]) -> list[Path]:
+def _similar_folders(path: Path, meta: dict[str, Any]) -> Iterator[Path]:
     """Folders of complete files with vectors that depend on the same, the texts aside; the newest first."""
     prefix = path.name.partition("-")[0]
-    metas = [file for file in path.parent.glob(f"{prefix}-*/{META}") if file.is_file()]
-    metas.sort(key=lambda file: (-file.stat().st_mtime_ns, file.parent.name))
-    copyable = []
-    for file in metas:
+    files = path.parent.glob(f"{prefix}-*/{META}")
+    for file in sorted(files, key=lambda file: file.stat().st_mtime_ns, reverse=True):
         with suppress(ValueError):  # damaged, or of other dimensions
             other = read_meta(file.parent, {"vec_size": meta["vec_size"]})
-            if other["base"] | TEXTS == meta["base"] | TEXTS and other["doc_count"]:
-                copyable.append(file.parent)
-    return copyable
+            if other["base"] | WHICH_TEXTS == meta["base"] | WHICH_TEXTS:
+                yield file.parent

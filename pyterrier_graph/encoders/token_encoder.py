@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -21,8 +21,6 @@ from torch.nn import functional
 
 from pyterrier_graph.checks import check_texts
 from pyterrier_graph.encoders.checkpoints import (
-    MAX_PASSAGE_TOKENS,
-    MAX_QUERY_TOKENS,
     SAFE_WEIGHTS,
     DType,
     device_of,
@@ -30,15 +28,14 @@ from pyterrier_graph.encoders.checkpoints import (
     loading,
     positions_of,
     precision,
+    set_lengths,
     share,
-    token_limit,
 )
 from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name, resolve
 from pyterrier_graph.graphs.csr import offsets, ranges
 from pyterrier_graph.storage.artifact import weights_sha256
 
 LENGTHS = ("max_passage_tokens", "max_query_tokens", "expanded_query_tokens")
-EXPECTED = "the name or folder of a checkpoint, or a MultiVectorEncoder"
 
 
 @dataclass(frozen=True)
@@ -81,16 +78,13 @@ class TokenStates:
     @property
     def position(self) -> Tensor:
         """The position of each token in its node, shape (tokens,)."""
-        return (
-            torch.arange(len(self.values), device=self.values.device)
-            - self.offsets[:-1][self.row_index]
-        )
+        first = self.offsets[:-1][self.row_index]
+        return torch.arange(len(self.values), device=self.values.device) - first
 
     def select(self, nodes: Tensor) -> TokenStates:
         """The matrices of some nodes, in the order given; a node may be given several times."""
-        if len(nodes) == len(self) and torch.equal(
-            nodes, torch.arange(len(self), device=nodes.device)
-        ):
+        everything = torch.arange(len(self), device=nodes.device)
+        if torch.equal(nodes, everything):
             return self  # without a copy
         bounds, rows = ranges(self.offsets[nodes], self.lengths[nodes])
         return TokenStates(self.values[rows], bounds)
@@ -112,10 +106,10 @@ class TokenEncoder:
         encoder: The name or folder of a checkpoint: a late-interaction model (Stanford ColBERT, PyLate,
             sentence-transformers), or a ``SentenceTransformer`` or any Hugging Face encoder, whose hidden states are
             used without a projection. Or a ``MultiVectorEncoder``, whose lengths are changed to the ones given here.
-        max_passage_tokens: Passages are cut after this many tokens; by default 180, as in the paper, or as many as the
-            checkpoint reads if these are fewer.
-        max_query_tokens: Queries are cut after this many tokens; by default 120, as in the paper, or as many as the
-            checkpoint reads if these are fewer. A ColBERT checkpoint does not cut them at its own length.
+        max_passage_tokens: Passages are cut after this many tokens, by default 180, as in the paper, or after as many
+            as the checkpoint can read if these are fewer.
+        max_query_tokens: Queries are cut after this many tokens, by default 120, as in the paper, or after as many as
+            the checkpoint can read if these are fewer. A ColBERT checkpoint does not cut them at its own length.
         expanded_query_tokens: A ColBERT checkpoint fills up shorter queries to this length with mask tokens, which is
             its query augmentation; by default to its own length, which is 32 in most checkpoints.
         batch_size: Number of texts per forward pass.
@@ -126,9 +120,6 @@ class TokenEncoder:
     Attributes:
         name: The checkpoint's name.
         network: The ``MultiVectorEncoder``.
-
-    Raises:
-        ValueError: If a length that is given is more than the checkpoint can read.
     """
 
     def __init__(
@@ -156,14 +147,9 @@ class TokenEncoder:
         self.name = Path(name).resolve().name if os.path.isdir(name) else name
         transformer, *_ = share(self.network)
         longest = [positions_of(transformer.model.config)]
-        self.max_passage_tokens = token_limit(
-            "max_passage_tokens", max_passage_tokens, MAX_PASSAGE_TOKENS, longest
+        self.max_query_tokens, self.max_passage_tokens = set_lengths(
+            [transformer], longest, max_query_tokens, max_passage_tokens
         )
-        self.max_query_tokens = token_limit(
-            "max_query_tokens", max_query_tokens, MAX_QUERY_TOKENS, longest
-        )
-        transformer.document_length = self.max_passage_tokens
-        transformer.query_length = self.max_query_tokens
         if (expansion := transformer.query_expansion) is not None:
             # "fixed" would cut all queries at its length, whatever query_length is
             length = min(expanded_query_tokens or expansion["length"], self.max_query_tokens)
@@ -201,54 +187,40 @@ class TokenEncoder:
         """As :meth:`encode_queries`, with gradients."""
         return self._forward(texts, "query")
 
-    def token_ids(self, text: str, *, query: bool = False) -> np.ndarray:
-        """Returns the numbers of the word pieces whose token vectors a text has, shape (tokens,)."""
-        if not text.strip():
-            return np.zeros(0, dtype=np.int64)
-        with torch.inference_mode():
-            output, mask = self._output([text], "query" if query else "document")
-        return output["input_ids"][mask].cpu().numpy()
-
     def tokens(self, text: str, *, query: bool = False) -> list[str]:
         """Returns the word pieces whose token vectors a text has."""
-        return self.network.tokenizer.convert_ids_to_tokens(
-            self.token_ids(text, query=query).tolist()
-        )
+        if not text.strip():
+            return []
+        with torch.inference_mode():
+            output, mask = self._output([text], "query" if query else "document")
+        return self.network.tokenizer.convert_ids_to_tokens(output["input_ids"][mask].tolist())
 
     def _encode(self, texts: Sequence[str], task: str) -> TokenStates:
         texts = check_texts(texts)
-        distinct = {
-            text: number
-            for number, text in enumerate(dict.fromkeys(text for text in texts if text.strip()))
-        }
-        encoded: Any = []  # token vectors of each text
-        if distinct:
-            with torch.inference_mode(), precision(self.dtype, self.network.device):
-                if len(distinct) > self.batch_size:
-                    encode: Any = (
-                        self.network.encode_query
-                        if task == "query"
-                        else self.network.encode_document
-                    )
-                    encoded = encode(
-                        list(distinct), batch_size=self.batch_size, show_progress_bar=False
-                    )
-                else:  # without the preparations for many texts, which take 1 ms
-                    if self.network.training:
-                        self.network.eval()
-                    encoded = self._matrices(list(distinct), task)
+        distinct = [text for text in dict.fromkeys(texts) if text.strip()]
+        order = np.argsort([-len(text) for text in distinct])  # for little padding
+        matrices: dict[str, Tensor] = {}  # token vectors of each text
+        if self.network.training:
+            self.network.eval()
+        with torch.inference_mode(), precision(self.dtype, self.network.device):
+            for start in range(0, len(order), self.batch_size):
+                batch = [distinct[number] for number in order[start : start + self.batch_size]]
+                matrices |= zip(batch, self._matrices(batch, task), strict=True)
         # clone: tensors made in inference mode cannot take part in training
-        matrices = [matrix.clone().float() for matrix in encoded]
-        return self._pack(texts, (matrices[distinct[text]] for text in texts if text.strip()))
+        return self._pack(
+            [matrices[text].clone() if text.strip() else self.empty for text in texts]
+        )
 
     def _forward(self, texts: Sequence[str], task: str) -> TokenStates:
         filled = [text for text in texts if text.strip()]
-        return self._pack(texts, self._matrices(filled, task) if filled else ())
+        matrices = iter(self._matrices(filled, task) if filled else ())
+        return self._pack([next(matrices) if text.strip() else self.empty for text in texts])
 
     def _matrices(self, texts: list[str], task: str) -> list[Tensor]:
         """The token vectors of a batch of texts, of which none is empty."""
         output, masks = self._output(texts, task)
-        return [m[mask].float() for m, mask in zip(output["token_embeddings"], masks, strict=True)]
+        vectors = output["token_embeddings"].float()  # (texts, tokens, d)
+        return [states[mask] for states, mask in zip(vectors, masks, strict=True)]
 
     def _output(self, texts: list[str], task: str) -> tuple[dict[str, Tensor], Tensor]:
         """The network's output for texts, and a mask of the tokens that have vectors, shape (texts, tokens)."""
@@ -256,12 +228,9 @@ class TokenEncoder:
         output = self.network(batch_to_device(features, self.empty.device), task=task)
         return output, output["attention_mask"].bool()
 
-    def _pack(self, texts: Sequence[str], matrices: Iterable[Tensor]) -> TokenStates:
-        """Packs the matrices of the texts that are not empty, at unit length, which not every model gives them."""
-        matrices = iter(matrices)
-        states = TokenStates.pack(
-            [next(matrices) if text.strip() else self.empty for text in texts], self.empty
-        )
+    def _pack(self, matrices: list[Tensor]) -> TokenStates:
+        """Packs the matrices of texts, at unit length, which not every model gives them."""
+        states = TokenStates.pack(matrices, self.empty)
         return states.with_values(functional.normalize(states.values, dim=-1))
 
     def reduced(self, texts: Sequence[str], dimension: int = 128) -> TokenEncoder:
@@ -275,18 +244,14 @@ class TokenEncoder:
             dimension: The new length d of a token vector.
 
         Raises:
-            ValueError: If the sample has fewer tokens than ``dimension``, or the vectors are not longer than that.
+            ValueError: If the vectors are not longer than ``dimension``.
         """
         if not 1 <= dimension < self.dimension:
             raise ValueError(f"cannot reduce {self.dimension} dimensions to {dimension}")
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
-            sample = self.encode_passages(texts).values
-            if len(sample) < dimension:
-                advice = f"a larger sample than one of {len(sample)} tokens"
-                raise ValueError(f"{dimension} dimensions need {advice}")
-            directions = principal_directions(sample, dimension)
+            directions = principal_directions(self.encode_passages(texts).values, dimension)
         finally:
             torch.set_num_threads(threads)
         head = Dense(
@@ -298,9 +263,8 @@ class TokenEncoder:
             module_input_name="token_embeddings",
         )
         modules = [module for module in self.network if not isinstance(module, Normalize)]
-        options = {
-            name: getattr(self, name) for name in (*LENGTHS, "batch_size", "device", "dtype")
-        }
+        names = (*LENGTHS, "batch_size", "device", "dtype")
+        options: dict[str, Any] = {name: getattr(self, name) for name in names}
         encoder = TokenEncoder(_multi_vector_encoder([*modules, head], self.network), **options)
         encoder.name = f"{self.name} ({dimension} principal directions)"
         return encoder
@@ -324,9 +288,10 @@ def principal_directions(vectors: Tensor, dimension: int) -> Tensor:
     Vectors are not centered, so that cosines change as little as possible. A direction's largest entry is positive.
     """
     vectors = vectors.double()
-    directions = torch.linalg.eigh(vectors.T @ vectors).eigenvectors.T.flip(0)[
-        :dimension
-    ]  # (dimension, d)
+    eigenvectors = torch.linalg.eigh(
+        vectors.T @ vectors
+    ).eigenvectors  # in columns, the longest last
+    directions = eigenvectors.T.flip(0)[:dimension]  # (dimension, d)
     largest = directions.gather(1, directions.abs().argmax(1, keepdim=True))
     return (directions * largest.sign()).float()
 
@@ -359,18 +324,13 @@ def _multi_vector_encoder(modules: list[nn.Module], like: Any) -> MultiVectorEnc
 
 def _is_late_interaction(name: str) -> bool:
     """Whether the checkpoint is a late-interaction model, or has a projection that can be one of token vectors."""
-    modules = [
-        module["type"].rpartition(".")[2] for module in _read_json(name, "modules.json") or []
-    ]
-    architectures = (_read_json(name, "config.json") or {}).get("architectures") or []
-    if not {Dense.__name__, MultiVectorMask.__name__}.isdisjoint(modules):
+    modules = [module["type"].rpartition(".")[2] for module in _read_json(name, "modules.json", [])]
+    if Dense.__name__ in modules or MultiVectorMask.__name__ in modules:
         return True
-    return any(
-        architecture == "HF_ColBERT" or architecture.endswith("ForRetrieval")
-        for architecture in architectures
-    )
+    architectures = _read_json(name, "config.json", {}).get("architectures") or []
+    return any(name == "HF_ColBERT" or name.endswith("ForRetrieval") for name in architectures)
 
 
-def _read_json(name: str, file: str) -> Any:
+def _read_json(name: str, file: str, default: Any) -> Any:
     path = load_file_path(name, file)
-    return None if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
+    return default if path is None else json.loads(Path(path).read_text(encoding="utf-8"))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, lru_cache
+from collections.abc import Callable, Sequence
+from functools import cached_property, lru_cache, partial
 from typing import Any, Self
 
 import numpy as np
@@ -64,20 +64,20 @@ class TokenStore(WithSignature, BuiltArtifact):
             FileExistsError: If there is something at the path.
         """
         encoder = open_encoder(encoder)
-        origin = {"encoder": encoder.name, "encoder_sha256": encoder.fingerprint()}
-        origin |= {"graph_sha256": graph.fingerprint(), "titles": titles}
-        origin["dtype"] = dtype_name(encoder.dtype, encoder.network.device)
-
-        def texts(nodes: np.ndarray) -> list[str]:
-            return graph.texts(nodes, titles=titles)
-
+        origin = {
+            "encoder": encoder.name,
+            "encoder_sha256": encoder.fingerprint(),
+            "graph_sha256": graph.fingerprint(),
+            "titles": titles,
+            "batch_size": encoder.batch_size,
+            "dtype": dtype_name(encoder.dtype, encoder.network.device),
+        }
         return self.write(
             encoder.encode_passages,
             graph.num_nodes,
             encoder.dimension,
             origin,
-            read=texts,
-            identity={"batch_size": encoder.batch_size},
+            read=partial(graph.texts, titles=titles),
             workers=workers,
         )
 
@@ -89,7 +89,6 @@ class TokenStore(WithSignature, BuiltArtifact):
         origin: dict[str, Any],
         *,
         read: Callable[[np.ndarray], Any] = lambda nodes: nodes,
-        identity: Mapping[str, Any] | None = None,
         task: str = "encoding",
         workers: Workers = 1,
     ) -> Self:
@@ -99,26 +98,30 @@ class TokenStore(WithSignature, BuiltArtifact):
             states: Computes the vectors of some nodes, from what ``read`` returns.
             nodes: Number of nodes.
             dimension: Length of a vector.
-            origin: What the vectors depend on, for ``pt_meta.json``.
+            origin: What the vectors depend on, for ``pt_meta.json``; a repeated call must have the same.
             read: Nodes to the input of ``states``; called in this process. By default the nodes.
-            identity: What else the vectors depend on, which an interrupted call compares when it is repeated.
             task: Name of the progress bar.
             workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.storage.shards`.
         """
         meta = kind_of(self) | {"nodes": nodes, "dimension": dimension} | origin
-        inputs = meta | dict(identity or {})
 
         def arrays(batch: Any) -> dict[str, np.ndarray]:
             packed = states(batch)
             values = packed.values.detach().to("cpu", torch.float16).numpy()
             return {TOKENS: values, OFFSETS: packed.lengths.cpu().numpy()}
 
-        progress: dict[str, Any] = {"desc": task, "unit": "node", "delay": 1}
         with atomic_folder(self.path, meta) as folder:
-            shards = ShardWriter(folder.parent, nodes, NODES_AT_ONCE, inputs)
-            shards.compute(arrays, read=read, workers=workers, disable=not self.verbose, **progress)
+            shards = ShardWriter(folder.parent, nodes, NODES_AT_ONCE, meta)
+            shards.compute(
+                arrays,
+                read=read,
+                workers=workers,
+                desc=task,
+                unit="node",
+                delay=1,
+                disable=not self.verbose,
+            )
             shards.concatenate(folder, [TOKENS], lengths=[OFFSETS])
-            meta["tokens"] = int(np.fromfile(folder / OFFSETS, "<i8", offset=8 * nodes)[0])
         return self
 
     @property
@@ -141,28 +144,25 @@ class TokenStore(WithSignature, BuiltArtifact):
                 f"{self!r} holds vectors of other texts than those of {graph!r}: build it again"
             )
 
-    def states(self, nodes: np.ndarray, device: torch.device | str = "cpu") -> TokenStates:
-        """Token vectors of some nodes, in float32."""
-        return self.stored_states(nodes, device).to(torch.float32)
-
-    def stored_states(self, nodes: np.ndarray, device: torch.device | str) -> TokenStates:
-        """As :meth:`states`, in float16."""
+    def states(
+        self,
+        nodes: np.ndarray,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> TokenStates:
+        """Token vectors of some nodes."""
         starts = self._offsets[nodes]
-        bounds, rows = ranges(starts, self._offsets[np.asarray(nodes) + 1] - starts)
-        values = torch.from_numpy(np.take(self._tokens, rows, axis=0)).to(device)
-        return TokenStates(values, torch.from_numpy(bounds).to(device))
+        lengths = self._offsets[nodes + 1] - starts
+        bounds, rows = ranges(starts, lengths)
+        values = np.take(self._tokens, rows, axis=0)
+        states = TokenStates(torch.from_numpy(values), torch.from_numpy(bounds))
+        return states.to(device).to(dtype)  # moved before they become larger
 
     @cached_property
     def _tokens(self) -> np.ndarray:
         """Stored vectors: shape (tokens, d), memory-mapped."""
-        shape = self.meta["tokens"], self.dimension
-        if not shape[0]:  # an empty file cannot be mapped
-            return np.zeros(shape, dtype="<f2")
-        return np.asarray(
-            self._open(
-                lambda folder: np.memmap(folder / TOKENS, dtype="<f2", mode="r", shape=shape)
-            )
-        )
+        tokens = self._open(lambda folder: read_array(folder, "tokens"))
+        return tokens.reshape(-1, self.dimension)
 
     @cached_property
     def _offsets(self) -> np.ndarray:
@@ -201,18 +201,20 @@ class GraphTokens:
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"_matrices": {}}  # worker processes encode what they need
 
-    def states(self, nodes: np.ndarray, device: torch.device | str = "cpu") -> TokenStates:
-        """Token vectors of some nodes, in float32."""
-        return self.stored_states(nodes, device).to(torch.float32)
-
-    def stored_states(self, nodes: np.ndarray, device: torch.device | str) -> TokenStates:
-        """As :meth:`states`, in float16."""
+    def states(
+        self,
+        nodes: np.ndarray,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> TokenStates:
+        """Token vectors of some nodes."""
         texts = self.texts(nodes)
         self._encode([text for text in dict.fromkeys(texts) if text not in self._matrices])
         matrices = [self._matrices[text] for text in texts]
         values = np.concatenate([np.empty((0, self.encoder.dimension), np.float16), *matrices])
-        bounds = offsets(torch.tensor([*map(len, matrices)], dtype=torch.long))
-        return TokenStates(torch.from_numpy(values), bounds).to(device)
+        bounds = offsets(np.array([len(matrix) for matrix in matrices], dtype=np.int64))
+        states = TokenStates(torch.from_numpy(values), torch.from_numpy(bounds))
+        return states.to(device).to(dtype)  # moved before they become larger
 
     def texts(self, nodes: np.ndarray) -> list[str]:
         """The texts that are encoded."""
@@ -221,13 +223,21 @@ class GraphTokens:
     def _encode(self, texts: Sequence[str]) -> None:
         """Adds the token vectors of texts; warns if there are many."""
         if len(texts) > MANY_TEXTS:
-            advice = "TokenStore(path).build(graph, encoder, workers=2) stores those of a corpus"
-            message = (
-                f"encoding {len(texts):,} texts, which takes long; their vectors stay in memory"
+            warnings.warn(
+                f"encoding {len(texts):,} texts, which takes long; their vectors stay in memory. "
+                "TokenStore(path).build(graph, encoder, workers=2) stores those of a corpus",
+                SpeedWarning,
+                stacklevel=4,
             )
-            warnings.warn(f"{message}. {advice}", SpeedWarning, stacklevel=4)
-        progress = {"desc": "encoding", "unit": "text", "delay": 1, "leave": None}
-        with pt.tqdm(total=len(texts), disable=not self.verbose, **progress) as bar:
+        bar = pt.tqdm(
+            total=len(texts),
+            desc="encoding",
+            unit="text",
+            delay=1,
+            leave=None,
+            disable=not self.verbose,
+        )
+        with bar:
             for numbers in blocks(len(texts), NODES_AT_ONCE):
                 batch = [texts[number] for number in numbers]
                 states = self.encoder.encode_passages(batch).to("cpu", torch.float16)

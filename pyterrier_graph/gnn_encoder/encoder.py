@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -120,7 +120,8 @@ class GNNEncoder(ContextualEncoder):
         with torch.random.fork_rng():
             torch.manual_seed(config.seed)
             self.network = self._new_network().to(self._device).eval()
-        self.random_start = bool([*self.network.parameters()]) and not self.network.starts_at_mean
+        learns = any(True for _ in self.network.parameters())
+        self.random_start = learns and not self.network.starts_at_mean
         self._check()
 
     def _new_network(self) -> PassageNetwork:
@@ -141,7 +142,7 @@ class GNNEncoder(ContextualEncoder):
         return self.network.relations if self.config.edges else ()
 
     def __repr__(self) -> str:
-        relations = ", ".join(self.relations) if self.config.edges else "without edges"
+        relations = ", ".join(self.relations) or "without edges"
         return f"GNNEncoder({self.graph!r}, {self.encoder!r}, {relations})"
 
     def fit(
@@ -210,7 +211,8 @@ class GNNEncoder(ContextualEncoder):
         model = MaskedGraphModel(self.network, options.scale, encoder_network)
         kind = MaskedPassages if options.batches == "passages" else MaskedGraph
         examples = kind(queries, sampler, options)
-        run = self._run(validate, self._identity(sampler) | {"training queries": queries.digest()})
+        identity = self._identity(sampler) | {"training queries": queries.digest()}
+        run = self._run(validate, identity)
         return train(model, examples, examples, options, run, rates=self._rates(encoder))
 
     def _learning_encoder(self) -> DualEncoder | None:
@@ -223,11 +225,12 @@ class GNNEncoder(ContextualEncoder):
 
     def _rates(self, encoder: DualEncoder | None) -> list[tuple[list[torch.nn.Parameter], float]]:
         """The parameters of the network, and of an encoder that learns, with their learning rates."""
-        rates = [([*self.network.parameters()], self.training.learning_rate)]
+        rates: list[tuple[list[torch.nn.Parameter], float]] = []
+        if parameters := [*self.network.parameters()]:
+            rates.append((parameters, self.training.learning_rate))
         if encoder is not None:
-            rate = cast(float, self.training.encoder_learning_rate)
-            rates.append(([*encoder.network.parameters()], rate))
-        rates = [(parameters, rate) for parameters, rate in rates if parameters]
+            parameters = [*encoder.network.parameters()]
+            rates.append((parameters, self.training.encoder_learning_rate))
         if not rates:
             raise ValueError(
                 f"{self!r} has nothing to learn: its network has no weights, and the encoder is frozen"
@@ -255,13 +258,17 @@ class GNNEncoder(ContextualEncoder):
 
     def _write(self, folder: Path) -> dict[str, Any]:
         save_model(self.network, str(folder / WEIGHTS))
-        about = {"kind": type(self.config).__name__, "config": dataclasses.asdict(self.config)}
-        return super()._write(folder) | about | {"layer": self.network.layer_meta}
+        return super()._write(folder) | {
+            "kind": type(self.config).__name__,
+            "config": dataclasses.asdict(self.config),
+            "layer": self.network.layer_meta,
+        }
 
     @classmethod
     def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
         encoder = cls._read_encoder(folder, about, options)
-        saved: dict[str, Any] = {"config": CONFIGS[about["kind"]](**about["config"])}
+        config = CONFIGS[about["kind"]]
+        saved: dict[str, Any] = {"config": config(**about["config"])}
         if about["layer"] is not None and "network" not in options:
             saved["network"] = saved_layers(about["layer"], "network")
         model = cls(**saved | options | {"encoder": encoder})

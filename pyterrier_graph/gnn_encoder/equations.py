@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import pydantic
 import torch
@@ -87,8 +87,8 @@ class BipartiteAttention(nn.Module):
         edge_features: d_e, length of the features of edges; None for none.
         shared: Whether W_t is W_s.
         own: Whether a target is one more source for itself.
-        identity: Whether W_s starts as the identity and a as 0, so that the untrained layer is the mean of the sources;
-            else both are drawn as in ``GATConv`` (Glorot).
+
+    Weights are drawn as in ``GATConv`` (Glorot).
     """
 
     def __init__(
@@ -99,13 +99,10 @@ class BipartiteAttention(nn.Module):
         edge_features: int | None = None,
         shared: bool = False,
         own: bool = True,
-        identity: bool = False,
     ) -> None:
         super().__init__()
-        if heads < 1 or dimension < 1 or dimension % heads:
-            raise ValueError(
-                f"heads must divide the dimensions, got {heads} heads and {dimension} dimensions"
-            )
+        if dimension % heads:
+            raise ValueError(f"heads must divide the dimensions, got {heads} and {dimension}")
         self.dimension, self.heads, self.own = dimension, heads, own
         linear = partial(nn.Linear, out_features=dimension, bias=False)
         self.source = linear(dimension)  # W_s
@@ -116,39 +113,38 @@ class BipartiteAttention(nn.Module):
         self.attention = nn.Parameter(torch.zeros(parts, heads, dimension // heads))
         for layer in filter(None, (self.source, self.target, self.edge)):
             nn.init.xavier_uniform_(layer.weight)
-        if identity:
-            nn.init.eye_(self.source.weight)
-        else:
-            for vectors in self.attention:
-                nn.init.xavier_uniform_(vectors)
+        for vectors in self.attention:
+            nn.init.xavier_uniform_(vectors)
 
     def weights(self, x: Pair, edges: CSR) -> Weights:
         """Eq. 3 and 4 of the edges of each target (:func:`~pyterrier_graph.graph_mean.equations.rows_of`)."""
-        sources, targets = self._converted(x)
-        with full_precision(targets):
-            by_target = self._logits(targets, 0, self.target or self.source)
-            by_source = self._logits(sources, 1, self.source)
-            logits = by_target.index_select(0, edges.row_index)
-            logits = logits + by_source.index_select(0, edges.indices)  # Eq. 3
-            if self.edge is not None and FEATURES in edges.data:
-                logits = logits + self._logits(edges.data[FEATURES].to(logits.dtype), 2, self.edge)
-            own = by_target + self._logits(targets, 1, self.source) if self.own else None
-            return _softmax(logits, own, edges)
+        sources, targets = x
+        by_target = self._logits(targets, 0, self.target or self.source)  # (targets, heads)
+        by_source = self._logits(sources, 1, self.source)  # (sources, heads)
+        logits = by_target.index_select(0, edges.row_index)
+        logits = logits + by_source.index_select(0, edges.indices)  # Eq. 3: (edges, heads)
+        if self.edge is not None and FEATURES in edges.data:
+            features = edges.data[FEATURES].to(logits.dtype)
+            logits = logits + self._logits(features, 2, self.edge)
+        own = by_target + self._logits(targets, 1, self.source) if self.own else None
+        return _softmax(logits, own, edges)
 
     def forward(self, x: Pair, edge_index: Tensor, edge_attr: Tensor | None = None) -> Tensor:
         """Eq. 3-5 of ``x``: h_s, shape (sources, d), and h_t, shape (targets, d).
 
         The output has shape (targets, d); it is 0 for a target without sources in a layer without ``own``.
         """
+        # attention over many sources needs full precision
+        sources, targets = (side.to(self.source.weight.dtype) for side in x)
         edges = _rows(x, edge_index, edge_attr)
-        weights = self.weights(x, edges)
-        sources, targets = self._converted(x)
         with full_precision(targets):
+            weights = self.weights((sources, targets), edges)
             heads = []
             for head, projection in enumerate(self.source.weight.chunk(self.heads)):
                 total = weighted_sum(weights.edges[:, head], sources @ projection.T, edges)
                 if self.own:
-                    total = torch.addcmul(total, weights.own[:, head, None], targets @ projection.T)
+                    own = weights.own[:, head, None]
+                    total = torch.addcmul(total, own, targets @ projection.T)
                 heads.append(total)  # (targets, d / heads)
             return torch.cat(heads, 1)  # Eq. 5
 
@@ -161,16 +157,11 @@ class BipartiteAttention(nn.Module):
         (edges, d), and of each target itself, shape (targets, d).
         """
         weights = self.weights(x, _rows(x, edge_index, edge_attr))
+        # (sources, heads, d / heads), (targets, heads, d / heads)
         sources, targets = (self.source(side).unflatten(1, (self.heads, -1)) for side in x)
-        # (edges, heads, d / heads)
         from_sources = weights.edges[:, :, None] * sources[edge_index[0]]
         to_itself = weights.own[:, :, None] * targets
         return weights.edges.mean(1), from_sources.flatten(1), to_itself.flatten(1)
-
-    def _converted(self, x: Pair) -> Pair:
-        """Both inputs in the type of the weights; attention over many sources needs full precision."""
-        dtype = self.source.weight.dtype
-        return x[0].to(dtype), x[1].to(dtype)
 
     def _logits(self, vectors: Tensor, side: int, linear: nn.Linear) -> Tensor:
         """``a W h``, with a and W multiplied first, shape (rows, heads)."""
@@ -246,25 +237,33 @@ class PaperGNNEncoderNetwork(PassageNetwork):
 
     def __init__(self, config: PaperGNNEncoderConfig, dimension: int) -> None:
         super().__init__()
-        self.config, self.dimension = config, dimension
-        network = config.average is None
-        options: dict[str, Any] = {
-            "edge_features": config.edge_features,
-            "shared": config.shared_weights,
-        }
-        layer = partial(BipartiteAttention, dimension, config.heads, **options)
-        two = network and config.layers == 2
-        self.query_layer = layer() if two else None
-        self.fusion = nn.Linear(2 * dimension, dimension) if two else None  # W_pq, b_pq
-        self.two_hops, self.edge_features = two, bool(config.edge_features)
-        self.passage_layer = layer() if network else None
-        filters = network and config.gate == "filter"
-        self.gate = nn.Linear(2 * dimension, dimension) if filters else None  # W_qp, b_qp
+        self.config: Any = config
+        self.dimension = dimension
+        self.two_hops = config.average is None and config.layers == 2
+        self.edge_features = bool(config.edge_features)
+        layer = partial(
+            BipartiteAttention,
+            dimension,
+            config.heads,
+            edge_features=config.edge_features,
+            shared=config.shared_weights,
+        )
+        self.query_layer: Any = None
+        self.fusion: Any = None
+        self.passage_layer: Any = None
+        self.gate: Any = None
+        if self.two_hops:
+            self.query_layer = layer()
+            self.fusion = nn.Linear(2 * dimension, dimension)  # W_pq, b_pq
+        if config.average is None:
+            self.passage_layer = layer()
+            if config.gate == "filter":
+                self.gate = nn.Linear(2 * dimension, dimension)  # W_qp, b_qp
 
     def query_states(self, batch: HeteroData) -> Tensor:
         """Eq. 6 and 7; with one layer or none, the queries unchanged."""
         queries = batch[QUERY].x
-        if self.query_layer is None or self.fusion is None or CANDIDATE not in batch.node_types:
+        if not self.two_hops or CANDIDATE not in batch.node_types:
             return queries
         edges = batch[SECOND_HOP]
         x = batch[CANDIDATE].x, queries
@@ -273,7 +272,7 @@ class PaperGNNEncoderNetwork(PassageNetwork):
 
     def about(self) -> dict[str, Any]:
         """The configuration."""
-        return {name: value for name, value in asdict(self.config).items() if name != "seed"}
+        return asdict(self.config)
 
     def inputs(self, batch: HeteroData) -> tuple[Pair, Tensor, Tensor | None]:
         """The input of Eq. 8: queries, after they have aggregated, and passages; edges and their features."""
@@ -289,14 +288,14 @@ class PaperGNNEncoderNetwork(PassageNetwork):
         x, edge_index, edge_attr = self.inputs(batch)
         passages = x[1]
         if self.passage_layer is None:
-            return passages + cast(float, self.config.average) * mean_of_sources(x, edge_index)
+            return passages + self.config.average * mean_of_sources(x, edge_index)
         aggregated = self.passage_layer(x, edge_index, edge_attr)  # Eq. 8
         return passages + self._gate(aggregated, passages) * aggregated  # Eq. 10
 
-    def _gate(self, aggregated: Tensor, passages: Tensor) -> Tensor:
+    def _gate(self, aggregated: Tensor, passages: Tensor) -> Tensor | float:
         """Eq. 9, or alpha."""
         if self.gate is None:
-            return passages.new_full((1, 1), cast(float, self.config.gate))
+            return self.config.gate
         return self.gate(torch.cat([aggregated, passages], 1)).sigmoid()
 
     def parts(self, batch: HeteroData) -> Parts:
@@ -304,12 +303,14 @@ class PaperGNNEncoderNetwork(PassageNetwork):
         x, edge_index, edge_attr = self.inputs(batch)
         queries, passages = x
         if self.passage_layer is None:
-            attention = equal_shares(rows_of(edge_index, 1))
-            average = cast(float, self.config.average)
-            terms, own = average * attention[:, None] * queries[edge_index[0]], passages
+            own = passages
+            attention = equal_shares(rows_of(edge_index, 1))  # (edges,)
+            terms = self.config.average * attention[:, None] * queries[edge_index[0]]
         else:
             gate = self._gate(self.passage_layer(x, edge_index, edge_attr), passages)
             attention, terms, to_itself = self.passage_layer.terms(x, edge_index, edge_attr)
-            terms, own = gate * terms, passages + gate * to_itself  # (edges, d), (1, d)
-        relations = [RETRIEVED] * (QUERY in batch.node_types)
-        return Parts(own[0], dict.fromkeys(relations, terms), dict.fromkeys(relations, attention))
+            terms = gate * terms  # (edges, d)
+            own = passages + gate * to_itself  # (1, d)
+        if QUERY not in batch.node_types:
+            return Parts(own[0], {}, {})
+        return Parts(own[0], {RETRIEVED: terms}, {RETRIEVED: attention})

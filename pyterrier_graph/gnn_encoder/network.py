@@ -90,20 +90,23 @@ class GNNEncoderNetwork(RelationNetwork):
     def __init__(
         self, config: GNNEncoderConfig, dimension: int, layers: Layers | None = None
     ) -> None:
+        weights = config.weights or {}
         layer = None if layers is None else make_layer(layers, dimension)
-        joint = layer is not None and is_heterogeneous(layer)
+        # one layer over all relations
+        joint = layer if layer is not None and is_heterogeneous(layer) else None
 
         def message(weight: float) -> Message:
             if layers is None:
                 return AttentionMessage(weight, dimension, config.heads)
-            if joint:
+            if joint is not None:
                 return MeanMessage(weight)
             return LayerMessage(weight, dimension, make_layer(layers, dimension))
 
-        weights = config.weights or {}
-        super().__init__(dimension, {name: message(weight) for name, weight in weights.items()})
+        messages = {name: message(weight) for name, weight in weights.items()}
+        super().__init__(dimension, messages)
         self.heads = config.heads
-        self.joint = HeterogeneousLayer(layer, dimension, [*weights]) if layer and joint else None
+        self.joint = None if joint is None else HeterogeneousLayer(joint, dimension, [*weights])
+        # after lazy layers have got their parameters
         self.layer_meta = None if layer is None else layer_meta(layer, dimension)
         self.own = nn.Linear(dimension, dimension, bias=False)  # W_0
         nn.init.zeros_(self.own.weight)
@@ -131,7 +134,9 @@ class AttentionMessage(Message):
 
     def __init__(self, weight: float, dimension: int, heads: int) -> None:
         super().__init__(weight)
-        self.attention = BipartiteAttention(dimension, heads, shared=True, own=False, identity=True)
+        self.attention = BipartiteAttention(dimension, heads, shared=True, own=False)
+        nn.init.eye_(self.attention.source.weight)
+        nn.init.zeros_(self.attention.attention)
         self.gate = Gate(2 * dimension, dimension)
 
     def forward(self, x: Pair, edge_index: Tensor) -> Tensor:
@@ -155,8 +160,8 @@ class LayerMessage(Message):
 
     def forward(self, x: Pair, edge_index: Tensor) -> Tensor:
         """``m``, shape (targets, d)."""
-        added = self.gate * self.layer(x, edge_index) * has_sources(edge_index, len(x[1]))
-        return mean_of_sources(x, edge_index) + added
+        added = self.gate * self.layer(x, edge_index)
+        return mean_of_sources(x, edge_index) + added * has_sources(edge_index, len(x[1]))
 
     def terms(self, x: Pair, edge_index: Tensor) -> tuple[Tensor, Tensor]:
         """The attention of the layer, NaN where it returns none, and terms of one target, shape (edges, d).
@@ -188,12 +193,15 @@ class HeterogeneousLayer(nn.Module):
     @torch.no_grad()
     def _check(self, dimension: int, kinds: list[tuple[str, str, str]]) -> None:
         """Raises ValueError if the layer does not return vectors of passages; lazy layers get their parameters."""
+        if not kinds:
+            return
         batch = HeteroData()
         for kind in kinds:
-            batch[PASSAGE].x = batch[kind[0]].x = torch.zeros(2, dimension)
+            batch[kind[0]].x = torch.zeros(2, dimension)
+            batch[PASSAGE].x = torch.zeros(2, dimension)
             batch[kind].edge_index = torch.tensor([[0, 1], [0, 1]])
         out = self.layer.eval()(batch.x_dict, batch.edge_index_dict).get(PASSAGE)
-        if kinds and (out is None or out.shape != (2, dimension)):
+        if out is None or out.shape != (2, dimension):
             raise ValueError(
                 f"{self.layer!r} must return {dimension} dimensions for 'passage'; the edge types are {kinds}"
             )

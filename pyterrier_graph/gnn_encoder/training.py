@@ -51,14 +51,19 @@ from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
 from pyterrier_graph.pair.dual_encoder import DualEncoder
 from pyterrier_graph.pair.losses import in_batch_loss
 from pyterrier_graph.pair.mining import example_ids
-from pyterrier_graph.storage.arrays import numbers_of
+from pyterrier_graph.storage.arrays import ids_of, known_numbers_of, numbers_of
 from pyterrier_graph.storage.artifact import json_sha256
 from pyterrier_graph.training.trainer import HeadOptions
 from pyterrier_graph.training.validation import checked_qrels, checked_topics
 
 # what both papers state, and the epochs of 001
-PAPERS: dict[str, Any] = {"epochs": 5, "learning_rate": 5e-5, "masked": 0.05}
-PAPERS |= {"scale": 1.0, "patience": None}
+PAPERS: dict[str, Any] = {
+    "epochs": 5,
+    "learning_rate": 5e-5,
+    "masked": 0.05,
+    "scale": 1.0,
+    "patience": None,
+}
 RETRIEVED_PER_QUERY = 25  # for hard negatives, if there is no graph, which stores this number
 
 
@@ -119,8 +124,8 @@ class LossQueries:
 
     def digest(self) -> str:
         """SHA-256 of the queries and their relevant passages."""
-        rows = [self.labeled.indptr.tolist(), self.labeled.indices.tolist()]
-        return json_sha256({"texts": self.texts, "relevant": rows})
+        relevant = [self.labeled.indptr.tolist(), self.labeled.indices.tolist()]
+        return json_sha256({"texts": self.texts, "relevant": relevant})
 
 
 def loss_queries(
@@ -135,26 +140,30 @@ def loss_queries(
     passage. Hard negatives, if there are any, are the passages retrieved for the query: those of the query graph, else
     those that a search finds. ``examples`` replace both.
     """
-    topics, qrels = checked_topics(topics, model), checked_qrels(qrels, model)
+    topics = checked_topics(topics, model)
+    qrels = checked_qrels(qrels, model)
     sampler = model.sampler()
     qrels = qrels[qrels["qid"].isin(topics["qid"])]
     relevant, by_document = relevant_passages(sampler, qrels)
-    topics = topics[topics["qid"].isin(relevant["qid"])].reset_index(drop=True)
+    topics = topics[topics["qid"].isin(relevant["qid"])]
     texts, qids = topics["query"].tolist(), topics["qid"].tolist()
-    graph = sampler.query_graph
-    number = np.full(len(qids), -1) if graph is None else numbers_of(graph.qids, qids)
-    vectors = torch.from_numpy(np.asarray(sampler.encoder.encode_queries(texts), dtype=np.float32))
-    row = pd.Series(np.arange(len(qids)), index=qids).loc[relevant["qid"]].to_numpy()
-    labeled = CSR.group(row, sampler.numbers_of(relevant["docno"].tolist()), len(qids))
+    vectors = np.asarray(sampler.encoder.encode_queries(texts), dtype=np.float32)
+    number = np.full(len(qids), -1)
+    if sampler.query_graph is not None:
+        number = numbers_of(sampler.query_graph.qids, qids)
+    row = pd.Index(qids).get_indexer(relevant["qid"])
+    passages = numbers_of(sampler.docnos, relevant["docno"].tolist())
+    labeled = CSR.group(row, passages, len(qids))
     if examples is not None:
-        return LossQueries(texts, vectors, number, *_mined(sampler, qids, examples), labeled)
-    negatives = CSR.group(number[:0], number[:0], len(qids))
-    if model.training.negatives:
-        negatives = _retrieved(sampler, vectors.numpy(), number)
-        negatives = _without(negatives, labeled, len(sampler))
-    positives = _most_similar(sampler, vectors.numpy(), labeled) if by_document else labeled
-    positives = _answerable(sampler, number, positives)
-    return LossQueries(texts, vectors, number, positives, negatives, labeled)
+        positives, negatives = _mined(sampler, qids, examples)
+    else:
+        positives = _most_similar(sampler, vectors, labeled) if by_document else labeled
+        positives = _answerable(sampler, number, positives)
+        negatives = CSR.group(number[:0], number[:0], len(qids))
+        if model.training.negatives:
+            negatives = _retrieved(sampler, vectors, number)
+            negatives = _without(negatives, labeled, len(sampler))
+    return LossQueries(texts, torch.from_numpy(vectors), number, positives, negatives, labeled)
 
 
 def _mined(sampler: NeighborSampler, qids: list[str], examples: Examples) -> tuple[CSR, CSR]:
@@ -162,26 +171,33 @@ def _mined(sampler: NeighborSampler, qids: list[str], examples: Examples) -> tup
     of_queries, docnos = example_ids(examples)
     row = pd.Index(qids).get_indexer(of_queries)  # (examples,)
     row, docnos = row[row >= 0], docnos[row >= 0]
-    passages = sampler.known_numbers_of(docnos)  # (examples, 1 + negatives)
-    negatives = np.repeat(row, docnos.shape[1] - 1), passages[:, 1:].ravel()
-    return CSR.group(row, passages[:, 0], len(qids)), CSR.group(*negatives, len(qids))
+    passages = known_numbers_of(sampler.docnos, docnos)  # (examples, 1 + negatives)
+    positives, negatives = passages[:, 0], passages[:, 1:]
+    rows = np.repeat(row, negatives.shape[1])
+    return (
+        CSR.group(row, positives, len(qids)),
+        CSR.group(rows, negatives.ravel(), len(qids)),
+    )
 
 
 def _retrieved(sampler: NeighborSampler, vectors: np.ndarray, number: np.ndarray) -> CSR:
     """The passages retrieved for each query: those of the query graph, else those that a search finds."""
     graph = sampler.query_graph
-    stored = (number >= 0) & (graph is not None and RETRIEVED in graph.edge_types)
+    stored = number >= 0
+    if graph is None or RETRIEVED not in graph.edge_types:
+        stored[:] = False
     inside, outside = np.flatnonzero(stored), np.flatnonzero(~stored)
-    row, passage = inside[:0], inside[:0]
+    rows, passages = [inside[:0]], [inside[:0]]
     if len(inside):
         edges = graph.edges_of_queries(number[inside])
-        row, passage = inside[edges.row_index], edges.indices
+        rows.append(inside[edges.row_index])
+        passages.append(edges.indices)
     if len(outside):
         depth = RETRIEVED_PER_QUERY if graph is None else graph.meta["k"]
-        best = nearest(vectors[outside], sampler.index.payload()[1], depth)[1]  # (queries, depth)
-        row = np.append(row, np.repeat(outside, best.shape[1]))
-        passage = np.append(passage, best)
-    return CSR.group(row, passage, len(number))
+        _, best = nearest(vectors[outside], sampler.vectors, depth)  # (queries, depth)
+        rows.append(np.repeat(outside, best.shape[1]))
+        passages.append(best.ravel())
+    return CSR.group(np.concatenate(rows), np.concatenate(passages), len(number))
 
 
 def _without(rows: CSR, excluded: CSR, count: int) -> CSR:
@@ -225,9 +241,8 @@ def _answerable(sampler: NeighborSampler, number: np.ndarray, positives: CSR) ->
 
 
 class Texts(NamedTuple):
-    """Texts of a batch: of the queries that give the loss, of the passages, and of the passages' queries."""
+    """Texts of the passages of a batch, and of the queries that they aggregate from."""
 
-    queries: list[str]
     passages: list[str]
     sources: list[str]
 
@@ -239,6 +254,7 @@ class Batch:
     queries: Tensor  # vectors of the queries that give the loss, shape (queries, d)
     positives: Tensor  # row of each query's positive among the passages, shape (queries,)
     neighborhood: HeteroData  # all positives and negatives with their neighbors
+    query_texts: list[str]
     texts: Texts | None  # None if the encoder does not learn
 
 
@@ -260,8 +276,8 @@ class MaskedGraph(Dataset):
         self._inside, self._outside = usable[in_graph], usable[~in_graph]
         self._drawn = len(self._inside)  # per epoch
         if options.masked is not None and sampler.query_graph is not None:
-            masked = max(1, round(options.masked * sampler.query_graph.num_queries))
-            self._drawn = min(self._drawn, masked)
+            masked = round(options.masked * sampler.query_graph.num_queries)
+            self._drawn = min(self._drawn, max(1, masked))
         self.draw(0)
 
     def __len__(self) -> int:
@@ -278,13 +294,13 @@ class MaskedGraph(Dataset):
         random = np.random.default_rng((self.options.seed, epoch))
         drawn = random.permutation(self._inside)[: self._drawn]
         self._rows = np.concatenate([drawn, self._outside])  # Q_t
-        graph, labeled = self.sampler.query_graph, self.queries.labeled
+        graph = self.sampler.query_graph
         if graph is not None and self.options.masked is not None:
             graph = graph.without(self.queries.number[drawn])
         elif graph is not None:
+            labeled = self.queries.labeled
             query = self.queries.number[labeled.row_index]
-            inside = query >= 0
-            graph = graph.without_edges(query[inside], labeled.indices[inside])
+            graph = graph.without_edges(query[query >= 0], labeled.indices[query >= 0])
         self.query_graph = graph
         self.positives = _sample(self.queries.positives, 1, random)[:, 0]
         self.negatives = _sample(self.queries.negatives, self.options.negatives, random)
@@ -299,12 +315,16 @@ class MaskedGraph(Dataset):
     def _batch(self, queries: np.ndarray, passages: np.ndarray) -> dict[str, Batch]:
         """The batch of some queries and of passages, in ascending order, that include their positives."""
         neighborhood = self.sampler.sample(passages, self.query_graph)
-        texts = None
-        if self.options.encoder_learning_rate is not None:
-            texts = texts_of(self.sampler, passages, neighborhood)
-            texts = texts._replace(queries=[self.queries.texts[row] for row in queries])
-        places = torch.from_numpy(np.searchsorted(passages, self.positives[queries]))
-        return {"batch": Batch(self.queries.vectors[queries], places, neighborhood, texts)}
+        positives = np.searchsorted(passages, self.positives[queries])
+        learns = self.options.encoder_learning_rate is not None
+        batch = Batch(
+            self.queries.vectors[queries],
+            torch.from_numpy(positives),
+            neighborhood,
+            [self.queries.texts[row] for row in queries],
+            texts_of(self.sampler, passages, neighborhood) if learns else None,
+        )
+        return {"batch": batch}
 
 
 class MaskedPassages(MaskedGraph):
@@ -329,10 +349,10 @@ class MaskedPassages(MaskedGraph):
 def _sample(rows: CSR, count: int, random: np.random.Generator) -> np.ndarray:
     """Elements of each row, drawn with replacement, shape (rows, count); -1 for empty rows."""
     lengths = rows.lengths[:, None]
-    places = (random.random((len(lengths), count)) * lengths).astype(np.int64)
-    padded = np.append(rows.indices, -1)
-    drawn = padded[np.minimum(places + rows.indptr[:-1, None], len(padded) - 1)]
-    return np.where(lengths > 0, drawn, -1)
+    position = (random.random((len(lengths), count)) * lengths).astype(np.int64)
+    position += rows.indptr[:-1, None]
+    elements = np.append(rows.indices, -1)  # the end of the last row is read if it is empty
+    return np.where(lengths > 0, elements[position], -1)
 
 
 class MaskedGraphModel(nn.Module):
@@ -353,11 +373,11 @@ class MaskedGraphModel(nn.Module):
         device = next(self.parameters()).device
         queries, neighborhood = batch.queries.to(device), batch.neighborhood.to(device)
         if self.encoder is not None and batch.texts is not None:
-            queries = encoded(self.encoder, batch.texts.queries, "query")
-            passages = encoded(self.encoder, batch.texts.passages, "document")
-            sources = batch.texts.sources
-            fresh = encoded(self.encoder, sources, "query") if sources else None
-            neighborhood = with_vectors(neighborhood, passages, fresh)
+            passages, sources = batch.texts
+            queries = encoded(self.encoder, batch.query_texts, "query")
+            own = encoded(self.encoder, passages, "document")
+            of_sources = encoded(self.encoder, sources, "query") if sources else None
+            neighborhood = with_vectors(neighborhood, own, of_sources)
         if self.network.normalizes:
             queries = functional.normalize(queries, dim=1)  # (queries, d)
         states = self.network(neighborhood)  # lines 8, 9: (passages, d)
@@ -370,25 +390,25 @@ def texts_of(sampler: NeighborSampler, passages: np.ndarray, batch: HeteroData) 
     graph, query_graph = sampler.graph, sampler.query_graph
     if graph is None:
         raise ValueError("training the encoder needs the passages' texts: give graph=")
-    nodes = graph.nodes_of(sampler.docnos_of(passages))
-    sources = query_graph.texts(batch[QUERY].n_id.numpy()) if QUERY in batch.node_types else []
-    return Texts([], graph.texts(nodes, titles=True), sources)
+    nodes = graph.nodes_of(ids_of(sampler.docnos, passages))
+    sources = []
+    if QUERY in batch.node_types:
+        sources = query_graph.texts(batch[QUERY].n_id.numpy())
+    return Texts(graph.texts(nodes, titles=True), sources)
 
 
+@torch.inference_mode()
 def joint_measure(
     validation: PassageValidation, network: PassageNetwork, encoder: DualEncoder
 ) -> np.ndarray:
     """The measure of each validation query, with a network and an encoder in their present state."""
     encoder.network.eval()
-    network, device = network.eval(), encoder.network.device
-    sampler = validation.sampler
-
-    @torch.inference_mode()
-    def vectors_of(passages: np.ndarray) -> np.ndarray:
-        batch = sampler.sample(passages)
-        texts = texts_of(sampler, passages, batch)
-        own = torch.from_numpy(encoder.encode_docs(texts.passages))
-        fresh = torch.from_numpy(encoder.encode_queries(texts.sources)) if texts.sources else None
-        return network(with_vectors(batch, own, fresh).to(device)).cpu().numpy()
-
-    return validation(vectors_of, encoder.encode_queries(validation.queries))
+    network.eval()
+    sampler, passages = validation.sampler, validation.candidates
+    batch = sampler.sample(passages)
+    texts = texts_of(sampler, passages, batch)
+    own = torch.from_numpy(encoder.encode_docs(texts.passages))
+    sources = torch.from_numpy(encoder.encode_queries(texts.sources)) if texts.sources else None
+    states = network(with_vectors(batch, own, sources).to(encoder.network.device))
+    queries = encoder.encode_queries(validation.queries)
+    return validation.measured(states.cpu().numpy(), queries)

@@ -63,19 +63,10 @@ def normalized(states: TokenStates, *, linear: bool = False) -> TokenStates:
 
     With ``linear``, gradients take the lengths for constants.
     """
-    lengths = (states.values.detach() if linear else states.values).norm(dim=-1, keepdim=True)
+    lengths = states.values.norm(dim=-1, keepdim=True)
+    if linear:
+        lengths = lengths.detach()
     return states.with_values(states.values / lengths.clamp(min=1e-12))
-
-
-def best_of_neighbors(maxima: Tensor, targets: Tensor, neighbors: Tensor, count: int) -> Tensor:
-    """The best match among the neighbors of each target, shape (targets, query tokens); minus infinity without any.
-
-    Edge e leads from ``targets[e]`` to row ``neighbors[e]`` of ``maxima``: :func:`token_maxima`, (nodes, query tokens).
-    """
-    best = maxima.new_full((count, maxima.shape[1]), -torch.inf)
-    return best.scatter_reduce(
-        0, targets[:, None].expand(-1, maxima.shape[1]), maxima[neighbors], "amax"
-    )
 
 
 def neighbor_maxima(
@@ -83,19 +74,25 @@ def neighbor_maxima(
 ) -> Tensor:
     """Per target and relation the best match among its neighbors, shape (targets, relations, query tokens).
 
-    A neighbor without tokens, such as a section without a title, does not match, instead of matching with 0.
-    ``lengths`` are numbers of tokens of the nodes of ``maxima``, ``edges`` the edges of each relation, as in
-    :func:`best_of_neighbors`.
+    It is minus infinity without any. A neighbor without tokens, such as a section without a title, does not match,
+    instead of matching with 0.
+
+    Args:
+        maxima: :func:`token_maxima` of some nodes, shape (nodes, query tokens).
+        lengths: Numbers of tokens of these nodes, shape (nodes,).
+        edges: For each relation, targets and rows of their neighbors in ``maxima``, shape (edges,) each.
+        count: Number of targets.
     """
-    maxima = maxima.masked_fill(lengths[:, None] == 0, -torch.inf)
-    if not edges:
-        return maxima.new_empty(count, 0, maxima.shape[1])
-    # number each pair of a target and a relation
-    targets = [target * len(edges) + number for number, (target, _) in enumerate(edges)]
-    neighbors = [neighbor for _, neighbor in edges]
-    pairs = torch.cat(targets), torch.cat(neighbors)
-    best = best_of_neighbors(maxima, *pairs, count * len(edges))
-    return best.view(count, len(edges), maxima.shape[1])
+    query_tokens = maxima.shape[1]
+    best = maxima.new_full((count * len(edges), query_tokens), -torch.inf)
+    matches = maxima.masked_fill(lengths[:, None] == 0, -torch.inf)
+    if edges:
+        # number each pair of a target and a relation
+        pairs = [target * len(edges) + number for number, (target, _) in enumerate(edges)]
+        neighbors = torch.cat([neighbor for _, neighbor in edges])
+        rows = torch.cat(pairs)[:, None].expand(-1, query_tokens)
+        best = best.scatter_reduce(0, rows, matches[neighbors], "amax")
+    return best.view(count, len(edges), query_tokens)
 
 
 def graph_maxima(own: Tensor, context: Tensor, weights: Tensor) -> Tensor:
@@ -117,7 +114,8 @@ def graph_maxima(own: Tensor, context: Tensor, weights: Tensor) -> Tensor:
     """
     off = (weights == 0) | context.isneginf()
     # (..., relations, query tokens); filled before multiplying, too: infinity would make the gradient of the weight NaN
-    weighted = (context.masked_fill(off, 0.0) * weights).masked_fill(off, -torch.inf)
+    weighted = context.masked_fill(off, 0.0) * weights
+    weighted = weighted.masked_fill(off, -torch.inf)
     return torch.cat([own.unsqueeze(-2), weighted], dim=-2).amax(-2)
 
 
@@ -147,11 +145,12 @@ def best_matches(
     ``own``, and (passages, relations, query tokens).
     """
     edges = [work.graph.neighbors(passages, relation) for relation in relations]
-    groups = [passages if own else passages[:0], *(neighbor for _, neighbor in edges)]
+    groups = [passages if own else passages[:0]]
+    groups += [neighbor for _, neighbor in edges]
     nodes, rows = np.unique(np.concatenate(groups), return_inverse=True)
     index = torch.from_numpy(rows).to(vectors.device)
     own_rows, *neighbors = index.split([*map(len, groups)])
-    states = work.tokens.stored_states(nodes, vectors.device)
+    states = work.tokens.states(nodes, vectors.device, torch.float16)
     maxima = token_maxima(vectors, states)  # (nodes, query tokens)
     targets = [torch.from_numpy(target).to(vectors.device) for target, _ in edges]
     pairs = [*zip(targets, neighbors, strict=True)]
@@ -161,7 +160,8 @@ def best_matches(
 def rows_of_each(values: np.ndarray) -> list[np.ndarray]:
     """The rows of each value of an array, by ascending values."""
     order = np.argsort(values, kind="stable")
-    return np.split(order, np.flatnonzero(np.diff(values[order])) + 1)
+    last = np.flatnonzero(np.diff(values[order]))  # row of each value but the largest
+    return np.split(order, last + 1)
 
 
 class GraphReranker(Reranker):
@@ -217,7 +217,7 @@ class GraphReranker(Reranker):
         self, docno: str, graph: HeteroGraph | None
     ) -> tuple[HeteroGraph, np.ndarray, GraphTokens]:
         """Returns the graph of a passage whose score is explained, its node, and the token vectors."""
-        graph = graph if graph is not None else self.graph
+        graph = self.graph if graph is None else graph
         if graph is None:
             raise ValueError(
                 "explain needs the graph that the passage is in: explain(query, docno, graph=graph)"
@@ -233,8 +233,13 @@ class GraphReranker(Reranker):
         return self._graph_tokens(graph) if self.tokens is None else self.tokens
 
     def _graph_tokens(self, graph: HeteroGraph) -> GraphTokens:
-        options = {"shared": self._keep_tokens, "verbose": self.verbose}
-        return GraphTokens(graph, self.encoder, titles=self._with_titles, **options)
+        return GraphTokens(
+            graph,
+            self.encoder,
+            titles=self._with_titles,
+            shared=self._keep_tokens,
+            verbose=self.verbose,
+        )
 
     def _checked(self, run: pd.DataFrame) -> pd.DataFrame:
         run = check_frame(run, self)
@@ -257,8 +262,10 @@ class GraphReranker(Reranker):
         texts = query_texts(run)
         queries = self.encoder.encode_queries(texts.tolist())
         query = texts.index.get_indexer(run["qid"])
-        single = self.graph is not None
-        groups = [np.arange(len(run))] if single else run.groupby(query).indices.values()
+        if self.graph is None:  # a graph per query
+            groups = [*run.groupby(query).indices.values()]
+        else:
+            groups = [np.arange(len(run))]
         for rows in progress(groups, len(groups), "query", verbose=self.verbose):
             batch = run.iloc[rows]
             graph = batch["graph"].iloc[0] if self.graph is None else self.graph
@@ -268,18 +275,20 @@ class GraphReranker(Reranker):
 
     def _write(self, folder: Path) -> dict[str, Any]:
         self.encoder.network.save(str(folder / "encoder"), create_model_card=False)
-        about = {"name": self.encoder.name, "sha256": self.encoder.fingerprint()}
-        return {"encoder": about | {name: getattr(self.encoder, name) for name in LENGTHS}}
+        encoder: Any = {name: getattr(self.encoder, name) for name in LENGTHS}
+        encoder |= {"name": self.encoder.name, "sha256": self.encoder.fingerprint()}
+        return {"encoder": encoder}
 
     @classmethod
     def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
         """Makes a model with the saved encoder, or with an equal one among the options."""
-        saved, device, dtype = about["encoder"], options.get("device"), options.get("dtype", "auto")
+        saved = about["encoder"]
+        hardware = {"device": options.get("device"), "dtype": options.get("dtype", "auto")}
         if "encoder" in options:
-            encoder = open_encoder(options["encoder"], device, dtype)
+            encoder = open_encoder(options["encoder"], **hardware)
         else:
             lengths = {name: saved[name] for name in LENGTHS}
-            encoder = TokenEncoder(str(folder / "encoder"), device=device, dtype=dtype, **lengths)
+            encoder = TokenEncoder(str(folder / "encoder"), **hardware, **lengths)
             encoder.name = saved["name"]
         if encoder.fingerprint() != saved["sha256"]:
             raise ValueError(

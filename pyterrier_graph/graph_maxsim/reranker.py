@@ -112,10 +112,7 @@ class GraphMaxSim(GraphReranker):
             warn_of_missing_edges(graph, weights)
 
     def __repr__(self) -> str:
-        weights = ", ".join(
-            f"{relation!r}: {weight:g}" for relation, weight in self.weights.items()
-        )
-        return f"GraphMaxSim({self.graph!r}, {self.encoder!r}, {{{weights}}})"
+        return f"GraphMaxSim({self.graph!r}, {self.encoder!r}, {self.weights})"
 
     def _check(self) -> None:
         super()._check()
@@ -177,23 +174,27 @@ class GraphMaxSim(GraphReranker):
         """
         graph, passage, tokens = self._explained(docno, graph)
         vectors = self.encoder.encode_queries([query])[0]  # (query tokens, d)
-        weights = {OWN: 1.0} | {name: weight for name, weight in self.weights.items() if weight}
+        weights = {name: weight for name, weight in self.weights.items() if weight}
         groups = [passage]
-        groups += [np.unique(graph.neighbors(passage, name)[1]) for name in [*weights][1:]]
-        nodes, counts = np.concatenate(groups), [*map(len, groups)]
+        groups += [np.unique(graph.neighbors(passage, name)[1]) for name in weights]
+        counts = [len(group) for group in groups]
+        nodes = np.concatenate(groups)
         states = tokens.states(nodes, vectors.device)
-        row, position = states.row_index.cpu().numpy(), states.position.cpu().numpy()  # per token
         similarity = (vectors @ states.values.T).cpu().numpy()  # (query tokens, tokens)
+        row = states.row_index.cpu().numpy()  # of each token's node
+        position = states.position.cpu().numpy()  # of each token in its node
         if not len(states[0]):  # a passage without tokens matches with 0
-            row, position = np.insert(row, 0, 0), np.insert(position, 0, -1)
+            row = np.insert(row, 0, 0)
+            position = np.insert(position, 0, -1)
             similarity = np.insert(similarity, 0, 0, axis=1)
-        weight = np.repeat([*weights.values()], counts)[row]
+        weight = np.repeat([1.0, *weights.values()], counts)[row]
+        relation = np.repeat([OWN, *weights], counts)[row].astype(object)
         scores = weight.astype(np.float32) * similarity
         best = scores.argmax(1)  # (query tokens,)
         words = [["", *self.encoder.tokens(text)] for text in tokens.texts(nodes)]
         return pd.DataFrame(
             {
-                "relation": np.repeat([*weights], counts)[row[best]].astype(object),
+                "relation": relation[best],
                 "source": graph.ids_of(nodes[row[best]]),
                 "text": [words[row[token]][position[token] + 1] for token in best],
                 "weight": weight[best],
@@ -207,5 +208,6 @@ class GraphMaxSim(GraphReranker):
 
 def _scores(own: torch.Tensor, context: torch.Tensor, weights: Mapping[str, float]) -> np.ndarray:
     """The scores of some rows, given a weight per relation."""
-    factors = torch.tensor([*weights.values()], device=own.device)[:, None]
-    return graph_maxima(own, context, factors).sum(1).cpu().numpy()
+    factors = torch.tensor([*weights.values()], device=own.device)
+    terms = graph_maxima(own, context, factors[:, None])  # (rows, query tokens)
+    return terms.sum(1).cpu().numpy()

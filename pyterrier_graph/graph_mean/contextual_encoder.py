@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -28,8 +28,8 @@ from pyterrier_graph.graphs.context import check_graphs
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.graphs.relations import OWN, QUERY_RELATIONS
-from pyterrier_graph.storage.arrays import blocks
-from pyterrier_graph.storage.artifact import META, stored_sha256, weights_sha256
+from pyterrier_graph.storage.arrays import blocks, known_numbers_of
+from pyterrier_graph.storage.artifact import stored_sha256, weights_sha256
 from pyterrier_graph.storage.shards import Workers, check_workers
 from pyterrier_graph.training.model import LearnedModel
 
@@ -59,7 +59,8 @@ class ContextualVectorizer:
         states = sampler.query_vectors.copy()
         for queries in blocks(len(states), QUERIES_AT_ONCE):
             batch = sampler.sample_queries(queries).to(self.device)
-            states[queries] = self.network.query_states(batch).float().cpu().numpy()
+            new = self.network.query_states(batch)
+            states[queries] = new.float().cpu().numpy()
         return states
 
     @torch.inference_mode()
@@ -71,7 +72,8 @@ class ContextualVectorizer:
 
     def __call__(self, passages: np.ndarray) -> np.ndarray:
         """Contextual vectors, float32 of shape (passages, d)."""
-        return self.apply(self.network.forward, passages).float().cpu().numpy()
+        vectors = self.apply(self.network.forward, passages)
+        return vectors.float().cpu().numpy()
 
 
 class ContextualEncoder(LearnedModel):
@@ -95,7 +97,6 @@ class ContextualEncoder(LearnedModel):
     initial_encoder: BiEncoder | None = None
     _cached_sampler: tuple[tuple[Any, ...], NeighborSampler] | None = None
     _temporary: tempfile.TemporaryDirectory[str] | None = None
-    _of_this_process: ClassVar[frozenset[str]] = frozenset({"_cached_sampler", "_temporary"})
 
     def __init__(
         self,
@@ -116,17 +117,14 @@ class ContextualEncoder(LearnedModel):
             raise TypeError(
                 f"graph must be a DocumentGraph, such as ptg.DocumentGraph(path), got {graph!r:.60}"
             )
-        self._checkpoint = os.fspath(encoder) if isinstance(encoder, (str, os.PathLike)) else None
+        is_name = isinstance(encoder, (str, os.PathLike))
+        self._checkpoint = os.fspath(encoder) if is_name else None
         self.encoder: BiEncoder = encoder_of(encoder, device=device, dtype=dtype)
-        self._dimension = int(np.asarray(self.encoder.encode_queries(["dimension"])).shape[1])  # d
+        self._dimension: int = np.shape(self.encoder.encode_queries(["dimension"]))[1]  # d
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {
-            name: value for name, value in vars(self).items() if name not in self._of_this_process
-        }
-        if self.vectors is not None:  # else pickled with the vectors that it has read
-            state["vectors"] = FlexIndex(str(self.vectors.index_path), verbose=False)
-        return state
+        # workers open the files again, and have temporary folders of their own
+        return vars(self) | {"_cached_sampler": None, "_temporary": None}
 
     def _check(self) -> None:
         super()._check()
@@ -138,13 +136,14 @@ class ContextualEncoder(LearnedModel):
 
     def _check_vectors(self, index: FlexIndex) -> None:
         """Raises ValueError if an index does not have the encoder's own vectors of the graph's passages."""
-        meta = json.loads((index.index_path / META).read_text(encoding="utf-8"))
+        (meta,) = index.payload(return_docnos=False, return_dvecs=False)
         if "contextual" in meta:
             raise ValueError(
                 f"{index!r} is a contextual index: give the encoder's own vectors, or none"
             )
         name = encoder_name(self.encoder)
-        if meta.get("base", {}).get("encoder", name) != name or meta["vec_size"] != self._dimension:
+        base = meta.get("base", {"encoder": name})  # pyterrier_dr does not name the encoder
+        if base["encoder"] != name or meta["vec_size"] != self._dimension:
             raise ValueError(f"{index!r} has vectors of another encoder than {self.encoder!r}")
         self.sampler()
 
@@ -182,18 +181,13 @@ class ContextualEncoder(LearnedModel):
         sampler = self.sampler(workers)
         sampler.encode(workers)  # before the progress bar of the index
         identity = self._identity(sampler) | {"dtype": dtype_name(self.dtype, self._device)}
-        write_index(
-            sampler.index,
-            Path(path),
-            self.vectorizer(),
-            identity=identity,
-            verbose=self.verbose,
-        )
+        vectorizer = self.vectorizer()
+        write_index(sampler.index, Path(path), vectorizer, identity=identity, verbose=self.verbose)
         return ContextualIndex(path, self.graph, self)
 
     def vectors_of(self, docnos: Sequence[str]) -> np.ndarray:
         """The contextual vectors of passages, float32 of shape (passages, d)."""
-        return self.vectorizer()(self.sampler().known_numbers_of(docnos))
+        return self.vectorizer()(known_numbers_of(self.sampler().docnos, docnos))
 
     def explain(self, query: str, docno: str, *, graph: HeteroGraph | None = None) -> pd.DataFrame:
         """Each source's share of the inner product of the query's and the passage's vectors.
@@ -213,17 +207,16 @@ class ContextualEncoder(LearnedModel):
             KeyError: If the passage is not in the index of vectors.
         """
         sampler, network = self.sampler(), self.vectorizer().network
-        batch = sampler.sample(sampler.known_numbers_of([docno])).to(self._device)
+        batch = sampler.sample(known_numbers_of(sampler.docnos, [docno])).to(self._device)
         with torch.inference_mode():
             own, terms, attention = network.parts(batch)
         vector = torch.as_tensor(self.encoder.encode_queries([query])[0]).to(own)  # (d,)
         rows: list[tuple[Any, ...]] = []
-        for name, each in terms.items():
+        for name in terms:
             ids, texts = sampler.texts_of_sources(batch, name)
-            scores = (each @ vector).tolist()
-            rows += zip(
-                [name] * len(ids), ids, texts, attention[name].tolist(), scores, strict=True
-            )
+            weights = attention[name].tolist()
+            scores = (terms[name] @ vector).tolist()
+            rows += [(name, *row) for row in zip(ids, texts, weights, scores, strict=True)]
         rows.sort(key=lambda row: -row[-1])
         graph = self.graph if graph is None else graph
         text = "" if graph is None else graph.texts(graph.nodes_of([docno]))[0]
@@ -233,18 +226,17 @@ class ContextualEncoder(LearnedModel):
     def sampler(self, workers: Workers = 1) -> NeighborSampler:
         """Looks up neighborhoods for the model as it is; the last sampler is kept, with its vectors of queries."""
         inputs = self.vectors, self.query_graph, self.graph, self.initial_encoder
-        key = encoder_name(self.encoder), *self.relations, str(self.folder), *map(id, inputs)
+        names = encoder_name(self.encoder), *self.relations, str(self.folder)
+        key = *names, *map(id, inputs)
         if self._cached_sampler is None or key != self._cached_sampler[0]:
             initial = None
-            if self.initial_encoder is not None and self._keeps_vectors():
+            # joint training keeps the vectors of passages that something aggregates from
+            aggregates = self.network.two_hops or not QUERY_RELATIONS.keys() >= {*self.relations}
+            if self.initial_encoder is not None and aggregates:
                 initial = self._new_sampler(self.initial_encoder, None, workers)
             sampler = self._new_sampler(self.encoder, self.vectors, workers, initial)
             self._cached_sampler = key, sampler
         return self._cached_sampler[1]
-
-    def _keeps_vectors(self) -> bool:
-        """Whether something aggregates from passages, whose vectors joint training keeps."""
-        return self.network.two_hops or not {*self.relations} <= {*QUERY_RELATIONS}
 
     def _new_sampler(
         self,
@@ -253,14 +245,19 @@ class ContextualEncoder(LearnedModel):
         workers: Workers,
         initial: NeighborSampler | None = None,
     ) -> NeighborSampler:
-        folder, verbose = self._vectors_folder, self.verbose
+        folder = self._vectors_folder
         if vectors is None:
             if self.graph is None:
                 raise ValueError(
                     "passages need vectors: give graph=DocumentGraph(path) or vectors=FlexIndex(path)"
                 )
             vectors = base_vectors(
-                folder, self.graph, encoder, titles=True, workers=workers, verbose=verbose
+                folder,
+                self.graph,
+                encoder,
+                titles=True,
+                workers=workers,
+                verbose=self.verbose,
             )
         return NeighborSampler(
             vectors,
@@ -272,7 +269,7 @@ class ContextualEncoder(LearnedModel):
             edge_features=self.network.edge_features,
             initial=initial,
             folder=folder,
-            verbose=verbose,
+            verbose=self.verbose,
         )
 
     @property
@@ -296,7 +293,8 @@ class ContextualEncoder(LearnedModel):
 
     def _digest(self) -> str:
         """SHA-256 of the network: its architecture and parameters."""
-        return weights_sha256(self.network, before=json.dumps(self.network.about(), sort_keys=True))
+        about = json.dumps(self.network.about(), sort_keys=True)
+        return weights_sha256(self.network, before=about)
 
     def _identity(self, sampler: NeighborSampler) -> dict[str, Any]:
         """Digests of everything that contextual vectors depend on."""
@@ -344,7 +342,8 @@ def saved_encoder(folder: Path, options: dict[str, Any]) -> Any:
     """The encoder that was saved to a folder, with the hardware options of the model; None if there is none."""
     if not folder.exists():
         return None
-    return cast(LearnedModel, pt.Artifact.load(str(folder))).apply_attributes(**_hardware(options))
+    encoder: Any = pt.Artifact.load(str(folder))
+    return encoder.apply_attributes(**_hardware(options))
 
 
 def _hardware(options: dict[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.checks import WithSignature, check_frame
+from pyterrier_graph.checks import WithSignature, check_frame, positions
 from pyterrier_graph.encoders.flex import Flex
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.openvino_encoder import load_encoder
@@ -33,13 +33,7 @@ from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.relations import OWN
 from pyterrier_graph.html import HtmlCard, HtmlDisplay
 from pyterrier_graph.storage.arrays import DOCNOS, blocks, ids_of
-from pyterrier_graph.storage.artifact import (
-    META,
-    atomic_folder,
-    read_meta,
-    stored_sha256,
-    verify,
-)
+from pyterrier_graph.storage.artifact import META, atomic_folder, read_meta, verify
 
 if TYPE_CHECKING:
     from pyterrier_dr import BiEncoder, FlexIndex
@@ -48,14 +42,8 @@ if TYPE_CHECKING:
 
 CODES = "codes.faiss"
 LARGE = 1_000_000  # passages from which on an index has codes
-REPLACED = {
-    "query_vec",
-    "docno",
-    "docid",
-    "score",
-    "rank",
-    "text",
-}  # columns of topics that results lack
+# columns of topics that results lack
+REPLACED = {"query_vec", "docno", "docid", "score", "rank", "text"}
 
 
 class ContextualIndex(HtmlDisplay, WithSignature):
@@ -92,17 +80,18 @@ class ContextualIndex(HtmlDisplay, WithSignature):
             raise FileNotFoundError(f"no index at {str(path)!r:.200}")
         self.files = Flex(self.path)
         identity = contextual_meta(self.path)["identity"]
-        self.model_name: str = identity.get("model", "GraphMean")
+        self.model_name: str = identity["model"]
         self.model = encoder if hasattr(encoder, "vectorizer") else None
         if encoder is None:
             encoder = identity["encoder"].rpartition("@")[0] or DEFAULT
         self.encoder = encoder_of(encoder if self.model is None else self.model.encoder)
         if identity["encoder"] != (name := encoder_name(self.encoder)):
             raise ValueError(f"{self!r} needs encoder={identity['encoder']}, got {name}")
-        if graph is not None and identity.get("graph", graph.fingerprint()) != graph.fingerprint():
-            raise ValueError(
-                f"{self!r} was made of another graph than {graph!r}: index(path) again"
-            )
+        if graph is not None and "graph" in identity:
+            if identity["graph"] != graph.fingerprint():
+                raise ValueError(
+                    f"{self!r} was made of another graph than {graph!r}: index(path) again"
+                )
 
     def __repr__(self) -> str:
         return f"ContextualIndex({str(self.path)!r})"
@@ -115,10 +104,14 @@ class ContextualIndex(HtmlDisplay, WithSignature):
         return int(self.files.payload(False, False)[0]["doc_count"])
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_codes"}
+        return {name: value for name, value in vars(self).items() if name != "codes"}
 
     def _view(self) -> HtmlCard:
-        sizes = {"passages": len(self), "encoder": repr(self.encoder), "texts": repr(self.graph)}
+        sizes = {
+            "passages": len(self),
+            "encoder": repr(self.encoder),
+            "texts": repr(self.graph),
+        }
         return HtmlCard(sizes, title=repr(self))
 
     @property
@@ -127,7 +120,7 @@ class ContextualIndex(HtmlDisplay, WithSignature):
         return self.files.flex
 
     @cached_property
-    def _codes(self) -> Any:
+    def codes(self) -> Any:
         """Finds candidates in a large index; None in a small one."""
         if not (self.path / CODES).is_file():
             return None
@@ -166,23 +159,15 @@ class ContextualIndex(HtmlDisplay, WithSignature):
         if self.model is not None:
             return self.model.explain(query, docno, graph=graph)
         docnos, vectors, _ = self.files.payload()
-        score = vectors[docnos.inv[docno]] @ self.encoder.encode_queries([query])[0]
-        text = "" if graph is None else graph.texts(graph.nodes_of([docno]))[0]
-        row = {"relation": OWN, "source": docno, "text": text, "weight": np.nan}
-        return pd.DataFrame([row | {"score": float(score)}])
-
-    def search(
-        self,
-        queries: np.ndarray,
-        num_results: int,
-        *,
-        exact: bool = False,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Scores and numbers of the best passages for vectors of queries, shape (queries, results) each."""
-        vectors, _ = self.files.payload(return_docnos=False)
-        if exact or self._codes is None:
-            return nearest(queries, vectors, num_results)
-        return best_of_candidates(queries, vectors, self._codes, num_results)
+        (query_vector,) = self.encoder.encode_queries([query])
+        row = {
+            "relation": OWN,
+            "source": docno,
+            "text": "" if graph is None else graph.texts(graph.nodes_of([docno]))[0],
+            "weight": np.nan,
+            "score": float(vectors[docnos.inv[docno]] @ query_vector),
+        }
+        return pd.DataFrame([row])
 
 
 class ContextualRetriever(WithSignature, pt.Transformer):
@@ -212,9 +197,7 @@ class ContextualRetriever(WithSignature, pt.Transformer):
         self.exact, self.texts = exact, texts
 
     def __repr__(self) -> str:
-        options = [str(self.num_results)] * (self.num_results != 1000)
-        options += ["exact=True"] * self.exact
-        return f"{self.index!r}.retriever({', '.join(options)})"
+        return f"{self.index!r}.retriever({self.num_results}, exact={self.exact})"
 
     def __str__(self) -> str:
         return str(self.index)
@@ -223,12 +206,14 @@ class ContextualRetriever(WithSignature, pt.Transformer):
         """Finds passages."""
         topics = check_frame(inp, self, texts=("query",))
         pt.validate.query_frame(topics, extra_columns=["query"], context=self)
-        vectors = self._vectors(topics)
-        scores, passages = self.index.search(vectors, self.num_results, exact=self.exact)
-        docnos = ids_of(self.index.files.payload(return_dvecs=False)[0], passages.ravel())
+        scores, passages = self._nearest(self._vectors(topics))  # (queries, results) each
+        lookup, _ = self.index.files.payload(return_dvecs=False)
+        docnos = ids_of(lookup, passages.ravel())
         columns = {"docno": pd.array(docnos, dtype="str"), "score": scores.ravel()}
-        if self.texts and (graph := self.index.graph) is not None:
-            columns["text"] = pd.array(graph.texts(graph.nodes_of(docnos)), dtype="str")
+        graph = self.index.graph
+        if self.texts and graph is not None:
+            texts = graph.texts(graph.nodes_of(docnos))
+            columns["text"] = pd.array(texts, dtype="str")
         return ranking(topics, [scores.shape[1]] * len(topics), columns)
 
     def fuse_rank_cutoff(self, k: int) -> Self:
@@ -236,6 +221,14 @@ class ContextualRetriever(WithSignature, pt.Transformer):
         other = copy.copy(self)
         other.num_results = min(k, self.num_results)
         return other
+
+    def _nearest(self, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Scores and numbers of the best passages for vectors of queries, shape (queries, results) each."""
+        vectors, _ = self.index.files.payload(return_docnos=False)
+        codes = None if self.exact else self.index.codes
+        if codes is None:
+            return nearest(queries, vectors, self.num_results)
+        return best_of_candidates(queries, vectors, codes, self.num_results)
 
     def _vectors(self, topics: pd.DataFrame) -> np.ndarray:
         """Vectors of queries, shape (queries, d)."""
@@ -251,9 +244,9 @@ def ranking(
 ) -> pd.DataFrame:
     """A ranking with ``counts`` results per topic and these columns, which list the best result first."""
     rows = np.repeat(np.arange(len(topics)), counts)
-    about = {name: topics[name].array.take(rows) for name in topics if name not in REPLACED}
-    rank = np.arange(len(rows)) - np.searchsorted(rows, rows)
-    return pd.DataFrame(about | dict(columns) | {"rank": rank})
+    names = [name for name in topics if name not in REPLACED]
+    about = {name: topics[name].array.take(rows) for name in names}
+    return pd.DataFrame(about | dict(columns) | {"rank": positions(rows)})
 
 
 def write_index(
@@ -277,16 +270,24 @@ def write_index(
         chunk_size: Passages per chunk. Memory grows with it.
         verbose: Whether to show progress.
     """
-    docnos, about = base.index_path / DOCNOS, base.payload(False, False)[0]
+    (about,) = base.payload(return_docnos=False, return_dvecs=False)
     count, dimension = about["doc_count"], about["vec_size"]
-    contextual = {"identity": identity, "docnos_sha256": stored_sha256(docnos)}
-    meta = FLEX | HINT | {"doc_count": count, "vec_size": dimension, "contextual": contextual}
+    meta = (
+        FLEX
+        | HINT
+        | {
+            "doc_count": count,
+            "vec_size": dimension,
+            "contextual": {"identity": identity},
+        }
+    )
     progress = {"desc": "indexing", "unit": "passage", "delay": 1, "disable": not verbose}
     with atomic_folder(path, meta) as folder, pt.tqdm(total=count, **progress) as bar:
-        shutil.copyfile(docnos, folder / DOCNOS)
+        shutil.copyfile(base.index_path / DOCNOS, folder / DOCNOS)
         with open(folder / VECTORS, "wb") as out:
             for numbers in blocks(count, chunk_size):
-                checked_vectors(vectors_of(numbers), numbers, dimension).tofile(out)
+                vectors = checked_vectors(vectors_of(numbers), len(numbers), dimension)
+                vectors.tofile(out)
                 bar.update(len(numbers))
         if count >= LARGE:
             vectors = np.memmap(folder / VECTORS, FLOAT, "r").reshape(-1, dimension)
@@ -294,7 +295,7 @@ def write_index(
 
 
 def contextual_meta(path: Path) -> dict[str, Any]:
-    """The origin of a contextual index: ``'identity'`` and ``'docnos_sha256'``; ValueError if it has none."""
+    """The origin of a contextual index: ``'identity'``; ValueError if it has none."""
     if "contextual" not in json.loads((path / META).read_text(encoding="utf-8")):
         raise ValueError(f"{str(path)!r} is not a contextual index")
     return read_meta(path)["contextual"]

@@ -54,9 +54,7 @@ class PassageNetwork(nn.Module, ABC):
     edge_features = False  # whether attention depends on features of the query graph's edges
     normalizes = False  # whether similarities of the contextual vectors are (nearly) cosines
     starts_at_mean = False  # whether the untrained network ranks well, instead of at random
-    layer_meta: dict[str, Any] | None = (
-        None  # class and arguments of layers that were given, as JSON
-    )
+    layer_meta: dict[str, Any] | None = None  # class and arguments of given layers, as JSON
 
     @abstractmethod
     def forward(self, batch: HeteroData) -> Tensor:
@@ -188,7 +186,8 @@ class RelationNetwork(PassageNetwork):
 def inputs_of(batch: HeteroData, relation: str) -> tuple[Pair, Tensor]:
     """The vectors of a relation's sources and of the passages, and the edges: the input of a bipartite layer."""
     kind = edge_type(relation)
-    return (batch[kind[0]].x, batch[PASSAGE].x), batch[kind].edge_index
+    x = batch[kind[0]].x, batch[PASSAGE].x
+    return x, batch[kind].edge_index
 
 
 def rows_of(edge_index: Tensor, targets: int, **data: Tensor) -> CSR:
@@ -201,21 +200,22 @@ def rows_of(edge_index: Tensor, targets: int, **data: Tensor) -> CSR:
 
 def graph_mean(weights: Mapping[str, float], dimension: int) -> RelationNetwork:
     """The network of GraphMean, which has no parameters."""
-    return RelationNetwork(
-        dimension, {name: MeanMessage(weight) for name, weight in weights.items()}
-    )
+    messages = {name: MeanMessage(weight) for name, weight in weights.items()}
+    return RelationNetwork(dimension, messages)
 
 
 def lacking(own: Tensor, message: Tensor) -> Tensor:
     """``(|x| - x.m) m`` with m of length 1, shape (passages, d)."""
     direction = functional.normalize(message, dim=1)
-    share = own.norm(dim=1, keepdim=True) - (own * direction).sum(1, keepdim=True)
-    return share * direction  # (passages, 1) * (passages, d)
+    length = own.norm(dim=1, keepdim=True)
+    similarity = (own * direction).sum(1, keepdim=True)
+    return (length - similarity) * direction  # (passages, 1) * (passages, d)
 
 
 def equal_shares(edges: CSR, dtype: torch.dtype = torch.float32) -> Tensor:
     """1 divided by the number of sources of the same target, by edge, shape (edges,)."""
-    return (1 / edges.lengths.clamp(min=1).to(dtype))[edges.row_index]
+    shares = 1 / edges.lengths.clamp(min=1).to(dtype)
+    return shares[edges.row_index]
 
 
 def mean_of_sources(x: Pair, edge_index: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from typing import Any, Self
 import pandas as pd
 from pyterrier_dr import BiEncoder, FlexIndex
 
-from pyterrier_graph.checks import QualityWarning, check_training
+from pyterrier_graph.checks import QualityWarning
 from pyterrier_graph.configuration import checked_weights
 from pyterrier_graph.encoders.checkpoints import DType
 from pyterrier_graph.encoders.names import DEFAULT
@@ -34,14 +34,18 @@ def default_weights(
     """The default weights of the relations that the graphs have: titles, and relevant (else retrieved) queries."""
     weights = {}
     if graph is not None and TITLE in graph.relations:
-        if len(graph.neighbors(graph.passage_nodes, TITLE)[1]):
+        _, titles = graph.neighbors(graph.passage_nodes, TITLE)
+        if len(titles):
             weights[TITLES] = WEIGHT
     if query_graph is not None:
         names = [name for name in query_graph.edge_types if name != RETRIEVED] or [RETRIEVED]
         weights |= dict.fromkeys(names, WEIGHT)
     if graph is not None and not weights:
-        problem = f"{graph!r} has no titles: passages aggregate from nothing; give weights="
-        warnings.warn(problem, QualityWarning, stacklevel=4)
+        warnings.warn(
+            f"{graph!r} has no titles: passages aggregate from nothing; give weights=",
+            QualityWarning,
+            stacklevel=4,
+        )
     return weights
 
 
@@ -81,12 +85,13 @@ class GraphMean(ContextualEncoder):
     schematic = {"label": "GraphMean", "help_url": "https://pypi.org/project/pyterrier-graph/"}
     ARTIFACT_TYPE = "graph_mean"
     ARTIFACT_FORMAT = "json"
-    WRITTEN = ()
+    TRAINING = Tuning
+    WRITTEN = ("weights",)
     KEEP_WEIGHTS = ContextualEncoder.KEEP_WEIGHTS | {"weights"}
 
     def __init__(
         self,
-        graph: HeteroGraph | None,
+        graph: HeteroGraph | None = None,
         encoder: str | os.PathLike[str] | BiEncoder = DEFAULT,
         weights: Mapping[str, float] | None = None,
         *,
@@ -99,7 +104,7 @@ class GraphMean(ContextualEncoder):
         verbose: bool = True,
     ) -> None:
         super().__init__(graph, encoder, query_graph, vectors, folder, device, dtype, verbose)
-        self.training = training
+        self.training = Tuning() if training is None else training
         self.weights = default_weights(graph, query_graph) if weights is None else weights
 
     @property
@@ -116,10 +121,6 @@ class GraphMean(ContextualEncoder):
     def network(self) -> RelationNetwork:
         """The function that computes the vectors, with the present weights."""
         return graph_mean(self.weights, self._dimension)
-
-    def _check(self) -> None:
-        check_training(self.training, Tuning)
-        super()._check()
 
     def __repr__(self) -> str:
         weights = {name: round(weight, 6) for name, weight in self.weights.items()}
@@ -149,14 +150,10 @@ class GraphMean(ContextualEncoder):
             qrels_va: Judgments for them.
         """
         topics, qrels = tuning_set(topics_or_res_tr, qrels_tr, topics_or_res_va, qrels_va)
-        options = check_training(self.training, Tuning)
-        self.weights = tuned_weights(self, topics, qrels, options.measure)
+        self.weights = tuned_weights(self, topics, qrels, self.training.measure)
         return self
-
-    def _write(self, folder: Path) -> dict[str, Any]:
-        return super()._write(folder) | {"weights": self.weights}
 
     @classmethod
     def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
         encoder = cls._read_encoder(folder, about, options)
-        return cls(**{"graph": None, "weights": about["weights"]} | options | {"encoder": encoder})
+        return cls(**options | {"encoder": encoder})

@@ -31,8 +31,10 @@ Candidates = Callable[[np.ndarray, int], Iterator[np.ndarray]]
 def nearest(queries: np.ndarray, vectors: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Scores and rows of the ``k`` best vectors per query (or of all, if there are fewer), shape (queries, k) each."""
     k = min(k, len(vectors))
-    scores, rows = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)
-    for some in blocks(len(queries), max(1, SCORES_AT_ONCE // max(1, len(vectors)))):
+    scores = np.empty((len(queries), k), np.float32)
+    rows = np.empty((len(queries), k), np.int64)
+    queries_at_once = max(1, SCORES_AT_ONCE // max(1, len(vectors)))
+    for some in blocks(len(queries), queries_at_once):
         products = np.empty((len(some), len(vectors)), np.float32)
         for block in blocks(len(vectors), VECTORS_AT_ONCE):
             rows_of_block = slice(block[0], block[-1] + 1)
@@ -47,10 +49,12 @@ def largest(values: np.ndarray, k: int) -> np.ndarray:
     """Positions of the ``k`` largest of at least ``k`` values, in descending order; equal ones ascend."""
     if not k:
         return np.empty(0, np.int64)
-    maxima = np.maximum.reduceat(values, np.arange(0, len(values), BLOCK))
+    starts = np.arange(0, len(values), BLOCK)
+    maxima = np.maximum.reduceat(values, starts)
     bound = maxima if len(maxima) >= k else values  # at least k values reach its k-th largest
     candidates = np.flatnonzero(values >= np.partition(bound, -k)[-k])
-    return candidates[np.argsort(-values[candidates], kind="stable")[:k]]
+    order = np.argsort(-values[candidates], kind="stable")
+    return candidates[order[:k]]
 
 
 # --- codes
@@ -67,7 +71,8 @@ def write_codes(file: Path, vectors: np.ndarray) -> None:
     kind = f"IVF{lists},PQ{pairs}x4fs"
     codes = faiss.index_factory(dimension, kind, faiss.METRIC_INNER_PRODUCT)
     codes.nprobe = -(-lists * SEARCHED // LISTS)
-    codes.train(vectors[np.linspace(0, count - 1, SAMPLE_PER_LIST * lists).astype(np.int64)])
+    sample = np.linspace(0, count - 1, SAMPLE_PER_LIST * lists).astype(np.int64)
+    codes.train(vectors[sample])
     for rows in blocks(count, ROWS_AT_ONCE):
         codes.add(vectors[rows])
     faiss.write_index(codes, str(file))
@@ -80,10 +85,7 @@ def read_codes(file: Path) -> Candidates | None:
     whose codes are most similar, more than results as far as the searched lists have them.
     """
     faiss = _load_faiss(repr(str(file.parent)))
-    try:
-        return None if faiss is None else partial(_candidates, faiss.read_index(str(file)))
-    except RuntimeError as error:
-        raise ValueError(f"{str(file)!r} is damaged: {error}") from error
+    return None if faiss is None else partial(_candidates, faiss.read_index(str(file)))
 
 
 def best_of_candidates(
@@ -91,7 +93,8 @@ def best_of_candidates(
 ) -> tuple[np.ndarray, np.ndarray]:
     """As :func:`nearest`, among the candidates that :func:`read_codes` finds; among all if these are too few."""
     k = min(k, len(vectors))
-    scores, rows = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)
+    scores = np.empty((len(queries), k), np.float32)
+    rows = np.empty((len(queries), k), np.int64)
     for query, numbers in enumerate(candidates(queries, k)):
         if len(numbers) < k:
             one = slice(query, query + 1)
@@ -105,8 +108,10 @@ def best_of_candidates(
 
 def _candidates(codes: Any, queries: np.ndarray, num_results: int) -> Iterator[np.ndarray]:
     wanted = max(MIN_CANDIDATES, CANDIDATES_PER_RESULT * num_results)
+    wanted = min(codes.ntotal, wanted)
     for some in blocks(len(queries), QUERIES_AT_ONCE):
-        for rows in codes.search(queries[some], min(codes.ntotal, wanted))[1]:
+        _, candidates = codes.search(queries[some], wanted)  # (queries, candidates)
+        for rows in candidates:
             yield np.sort(rows[rows >= 0])
 
 

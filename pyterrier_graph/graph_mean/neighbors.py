@@ -13,16 +13,11 @@ import torch
 from torch import Tensor
 
 from pyterrier_graph.encoders.flex import Flex
-from pyterrier_graph.encoders.stored_vectors import (
-    encode_once,
-    encoder_name,
-    without_bars,
-)
-from pyterrier_graph.graphs.context import check_graphs
+from pyterrier_graph.encoders.stored_vectors import Texts, encode_once, encoder_name, without_bars
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import SECTION_TYPE, HeteroGraph
 from pyterrier_graph.graphs.relations import QUERY_RELATIONS, RELEVANT, RETRIEVED
-from pyterrier_graph.storage.arrays import ids_of, known_numbers_of, numbers_of
+from pyterrier_graph.storage.arrays import ids_of
 from pyterrier_graph.storage.shards import Workers
 
 if TYPE_CHECKING:
@@ -34,9 +29,7 @@ if TYPE_CHECKING:
 PASSAGE, QUERY, NODE = "passage", "query", "node"  # node types of a batch
 CANDIDATE = "candidate"  # a passage that was retrieved for a query, which aggregates from it
 SECOND_HOP = CANDIDATE, RETRIEVED, QUERY
-COMPARED = (
-    256  # ids that are compared to see whether an index and a query graph have the same passages
-)
+COMPARED = 256  # ids that tell whether an index and a query graph have the same passages
 
 
 def edge_type(relation: str) -> tuple[str, str, str]:
@@ -91,7 +84,6 @@ class NeighborSampler:
         folder: Path,
         verbose: bool,
     ) -> None:
-        check_graphs(relations, graph, query_graph)
         self.docnos, self.vectors, about = index.payload()
         self.index, self.dimension = index, about["vec_size"]
         self.encoder = encoder
@@ -108,11 +100,9 @@ class NeighborSampler:
 
     def _check_passages(self, graph: QueryPassageGraph) -> None:
         """Raises ValueError if a sample shows that the query graph has other passages."""
+        sample = np.linspace(0, len(self) - 1, COMPARED).astype(np.int64)
         same = graph.num_passages == len(self)
-        if same:
-            sample = np.linspace(0, len(self) - 1, min(len(self), COMPARED)).astype(np.int64)
-            same = ids_of(graph.docnos, sample) == self.docnos_of(sample)
-        if not same:
+        if not same or ids_of(graph.docnos, sample) != ids_of(self.docnos, sample):
             raise ValueError(
                 f"{graph!r} was built for the passages of another index, or in another order"
             )
@@ -186,7 +176,7 @@ class NeighborSampler:
         is_passage = row < len(self)
         vectors = np.empty((len(nodes), self.dimension), dtype=np.float32)
         vectors[is_passage] = self.vectors[row[is_passage]]
-        if not is_passage.all():
+        if not is_passage.all():  # else titles need not be encoded
             vectors[~is_passage] = self.section_vectors[row[~is_passage] - len(self)]
         return vectors
 
@@ -200,12 +190,16 @@ class NeighborSampler:
         query_graph: QueryPassageGraph | None = None,
     ) -> np.ndarray:
         """Adds the sources of each relation, and edges with the features that the network uses; returns the sources."""
-        sources, indices = _distinct([row.indices for row in rows.values()])
+        lists = [row.indices for row in rows.values()]
+        sources, index = np.unique(np.concatenate(lists), return_inverse=True)
+        ends = np.cumsum([len(numbers) for numbers in lists])
         batch[source_type].x = torch.as_tensor(vectors_of(sources))
         batch[source_type].n_id = torch.from_numpy(sources)
-        for (name, row), index in zip(rows.items(), indices, strict=True):
+        by_relation = np.split(index, ends[:-1])
+        for (name, row), source in zip(rows.items(), by_relation, strict=True):
             edges = batch[source_type, name, target_type]
-            edges.edge_index = torch.from_numpy(np.stack([index, row.row_index]))  # (2, edges)
+            edge_index = np.stack([source, row.row_index])  # (2, edges)
+            edges.edge_index = torch.from_numpy(edge_index)
             if self.edge_features and query_graph is not None:
                 features = query_graph.edge_features(name)[row.data["edges"]]
                 edges.edge_attr = torch.from_numpy(features.astype(np.float32))
@@ -214,7 +208,8 @@ class NeighborSampler:
     def texts_of_sources(self, batch: HeteroData, relation: str) -> tuple[list[str], list[str]]:
         """Ids and texts of the sources of a relation, by edge."""
         kind = edge_type(relation)
-        sources = batch[kind[0]].n_id[batch[kind].edge_index[0]].cpu().numpy()
+        source, _ = batch[kind].edge_index
+        sources = batch[kind[0]].n_id[source].cpu().numpy()
         if kind[0] == NODE:
             return self.graph.ids_of(sources), self.graph.texts(sources)
         return self.query_graph.qids_of(sources), self.query_graph.texts(sources)
@@ -249,9 +244,8 @@ class NeighborSampler:
     def section_vectors(self) -> np.ndarray:
         """Vectors of the titles of sections, shape (sections, d), memory-mapped."""
         graph, sections = self.graph, self.sections
-        return self._encoded(
-            "titles", graph.fingerprint(), len(sections), lambda rows: graph.texts(sections[rows])
-        )
+        digest, count = graph.fingerprint(), len(sections)
+        return self._encoded("titles", digest, count, lambda rows: graph.texts(sections[rows]))
 
     @cached_property
     def sections(self) -> np.ndarray:
@@ -264,9 +258,10 @@ class NeighborSampler:
     def nodes(self) -> np.ndarray:
         """Node of each passage in the document graph, shape (passages,)."""
         (about,) = self.index.payload(return_docnos=False, return_dvecs=False)
-        if about.get("base", {}).get("graph") == self.graph.fingerprint():  # in the graph's order
+        base = about.get("base", {})
+        if base.get("graph") == self.graph.fingerprint():  # in the graph's order
             return np.asarray(self.graph.passage_nodes)
-        return self.graph.nodes_of(self.docnos_of(np.arange(len(self))))
+        return self.graph.nodes_of(ids_of(self.docnos, np.arange(len(self))))
 
     @cached_property
     def rows(self) -> np.ndarray:
@@ -276,26 +271,20 @@ class NeighborSampler:
         rows[self.sections] = len(self) + np.arange(len(self.sections))
         return rows
 
-    def docnos_of(self, passages: np.ndarray) -> list[str]:
-        """Docnos of passages."""
-        return ids_of(self.docnos, passages)
-
-    def numbers_of(self, docnos: Sequence[str]) -> np.ndarray:
-        """Numbers of passages, -1 for unknown ones, shape (passages,)."""
-        return numbers_of(self.docnos, docnos)
-
-    def known_numbers_of(self, docnos: Sequence[str] | np.ndarray) -> np.ndarray:
-        """Numbers of passages; raises KeyError if one is unknown."""
-        return known_numbers_of(self.docnos, docnos)
-
-    def _encoded(
-        self, name: str, digest: str, count: int, texts: Callable[[np.ndarray], list[str]]
-    ) -> np.ndarray:
+    def _encoded(self, name: str, digest: str, count: int, texts: Texts) -> np.ndarray:
+        if not count:  # an empty file cannot be mapped
+            return np.empty((0, self.dimension), np.float32)
         encoder = without_bars(self.encoder)
-        encode = encoder.encode_queries if name == "queries" else encoder.encode_docs
-        identity = {"encoder": encoder_name(self.encoder), "texts": digest}
-        options: dict[str, Any] = {"workers": self.workers, "verbose": self.verbose}
-        return encode_once(self.folder, name, identity, count, texts, encode, **options)
+        return encode_once(
+            self.folder,
+            name,
+            {"encoder": encoder_name(encoder), "texts": digest},
+            count,
+            texts,
+            encoder.encode_queries if name == "queries" else encoder.encode_docs,
+            workers=self.workers,
+            verbose=self.verbose,
+        )
 
 
 def isolated_share(queries: np.ndarray) -> float:
@@ -309,15 +298,10 @@ def isolated_share(queries: np.ndarray) -> float:
     passage has several, with one more pair whose chance is u. If no passage ever answers twice, beta is nearly 1; if
     those that have answered are often relevant again, it is low.
     """
-    u, pairs = float((queries > 0).mean()), int(queries.sum())
+    u = float((queries > 0).mean())
     if not 0 < u < 1:
         return 1.0
-    c = (int(queries[queries > 1].sum()) + u) / (pairs + 1)
+    again = int(queries[queries > 1].sum())  # pairs whose passage has several
+    c = (again + u) / (int(queries.sum()) + 1)
     isolated, answered = (1 - c) / (1 - u), c / u
     return isolated / (isolated + answered)
-
-
-def _distinct(lists: Sequence[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
-    """The distinct numbers of some lists, ascending, and the lists as rows among them."""
-    numbers, rows = np.unique(np.concatenate(lists), return_inverse=True)
-    return numbers, np.split(rows.reshape(-1), np.cumsum([len(row) for row in lists])[:-1])

@@ -9,13 +9,12 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_graph.checks import QualityWarning, query_texts
-from pyterrier_graph.encoders.stored_vectors import VectorsOf
 from pyterrier_graph.graph_mean.contextual_encoder import ContextualEncoder
 from pyterrier_graph.graph_mean.equations import RelationNetwork, Terms
 from pyterrier_graph.graph_mean.nearest import nearest
 from pyterrier_graph.graph_mean.neighbors import NeighborSampler
 from pyterrier_graph.graphs.judgments import passage_qrels
-from pyterrier_graph.storage.arrays import numbers_of
+from pyterrier_graph.storage.arrays import ids_of, numbers_of
 from pyterrier_graph.training.grid_search import WEIGHTS, Numbers, coordinate_search
 from pyterrier_graph.training.validation import JudgedRun, Validation, checked_topics
 
@@ -23,7 +22,7 @@ CANDIDATES = 100  # passages per validation query; each query ranks the candidat
 
 
 class PassageValidation:
-    """Measures a model on validation queries, by default with its network in its present state.
+    """Measures a model on validation queries.
 
     Each query ranks the candidates of all queries: what the encoder finds for any of them, and all relevant passages.
     Among its own candidates alone, a passage that rises for all queries would not be noticed.
@@ -43,31 +42,30 @@ class PassageValidation:
     ) -> None:
         self.model, self.sampler = model, model.sampler()
         judged = JudgedRun(checked_topics(topics, model), qrels, model)
-        topics, qrels = judged.rows, judged.qrels
-        qrels = qrels[qrels["qid"].isin(topics["qid"])]
         self._validation = Validation(judged, measure)
-        texts = query_texts(topics)
+        texts = query_texts(judged.rows)
+        qrels = judged.qrels[judged.qrels["qid"].isin(texts.index)]
         _warn_of_known_queries(self.sampler, [*texts.index])
         self.queries = texts.tolist()
         self.query_vectors = np.asarray(model.encoder.encode_queries(self.queries), np.float32)
-        retrieved = nearest(self.query_vectors, self.sampler.index.payload()[1], CANDIDATES)[1]
+        _, retrieved = nearest(self.query_vectors, self.sampler.vectors, CANDIDATES)
         relevant = relevant_passages(self.sampler, qrels)[0]["docno"].tolist()
-        self.candidates = np.union1d(retrieved, self.sampler.numbers_of(relevant))
-        self._docnos = np.array(self.sampler.docnos_of(self.candidates), dtype=object)
+        self.candidates = np.union1d(retrieved, numbers_of(self.sampler.docnos, relevant))
+        self._docnos = np.array(ids_of(self.sampler.docnos, self.candidates), dtype=object)
         self._depth = min(CANDIDATES, len(self.candidates))
         self._qids = np.repeat(texts.index.to_numpy(), self._depth)
 
-    def __call__(
-        self, vectors_of: VectorsOf | None = None, queries: np.ndarray | None = None
-    ) -> np.ndarray:
-        """The measure of each query, shape (queries,); other vectors of passages and of queries may be given."""
-        vectors_of = self.model.vectorizer() if vectors_of is None else vectors_of
-        return self.measured(vectors_of(self.candidates), queries)
+    def __call__(self) -> np.ndarray:
+        """The measure of each query with the model in its present state, shape (queries,)."""
+        return self.measured(self.model.vectorizer()(self.candidates))
 
     def measured(self, passages: np.ndarray, queries: np.ndarray | None = None) -> np.ndarray:
-        """The measure of each query, given vectors of the candidates, shape (candidates, d)."""
+        """The measure of each query, given vectors of the candidates, shape (candidates, d).
+
+        Queries have the encoder's vectors unless others are given, shape (queries, d).
+        """
         queries = self.query_vectors if queries is None else queries
-        scores, rows = nearest(queries, passages, self._depth)
+        scores, rows = nearest(queries, passages, self._depth)  # (queries, depth)
         docnos = self._docnos[rows.ravel()]
         run = pd.DataFrame({"qid": self._qids, "docno": docnos, "score": scores.ravel()})
         return self._validation.per_query_of(run)
@@ -77,16 +75,20 @@ def _warn_of_known_queries(sampler: NeighborSampler, qids: list[str]) -> None:
     """Warns if passages aggregate from validation queries."""
     if sampler.query_graph is None or not sampler.query_relations:
         return
-    if known := int((numbers_of(sampler.query_graph.qids, qids) >= 0).sum()):
-        problem = f"{known} of {len(qids)} validation queries are in the graph"
-        warnings.warn(f"{problem}: passages aggregate from them", QualityWarning, stacklevel=4)
+    known = int((numbers_of(sampler.query_graph.qids, qids) >= 0).sum())
+    if known:
+        warnings.warn(
+            f"{known} of {len(qids)} validation queries are in the graph: passages aggregate from them",
+            QualityWarning,
+            stacklevel=4,
+        )
 
 
 def relevant_passages(sampler: NeighborSampler, qrels: pd.DataFrame) -> tuple[pd.DataFrame, bool]:
     """The relevant passages of queries that are in the index (``qid, docno``), and whether documents were judged."""
     relevant = qrels.loc[qrels["label"] > 0, ["qid", "docno"]].drop_duplicates()
     passages = passage_qrels(relevant, sampler.docnos if sampler.graph is None else sampler.graph)
-    passages = passages[sampler.numbers_of(passages["docno"].tolist()) >= 0]
+    passages = passages[numbers_of(sampler.docnos, passages["docno"].tolist()) >= 0]
     by_document = not passages["docno"].isin(relevant["docno"]).any()
     return passages.reset_index(drop=True), by_document
 
@@ -104,7 +106,8 @@ def tuned_weights(
     terms: Terms = vectorizer.apply(network.terms, validation.candidates)
 
     def measured(weights: Numbers) -> np.ndarray:
-        return validation.measured(terms.total(weights).float().cpu().numpy())
+        vectors = terms.total(weights)
+        return validation.measured(vectors.float().cpu().numpy())
 
     grid = [{name: weight} for name in network.relations for weight in WEIGHTS]
     return coordinate_search(network.weights, grid, measured, verbose=model.verbose)

@@ -345,6 +345,7 @@ class HGATReranker(GraphReranker):
             "model_sha256": self._digest(),
             "graph_sha256": self.graph.fingerprint(),
             "titles": self._with_titles,
+            "batch_size": self.batch_size,
             "dtype": dtype_name(self.dtype, self._device),
         }
         return TokenStore(path, verbose=self.verbose).write(
@@ -352,7 +353,6 @@ class HGATReranker(GraphReranker):
             self.graph.num_nodes,
             self.network.dimension,
             meta,
-            identity={"batch_size": self.batch_size},
             task="contextualizing",
             workers=workers,
         )

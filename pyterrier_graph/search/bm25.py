@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import unicodedata
+from array import array
 from collections import Counter
 from collections.abc import Iterable
 from functools import cached_property, lru_cache
@@ -21,9 +22,12 @@ import regex
 from scipy.sparse import csc_matrix, csr_matrix, vstack
 from Stemmer import Stemmer
 
+from pyterrier_graph.storage.arrays import blocks
+
 K1, B = 1.2, 0.75
 TERMS, COUNTS = "terms.json", "counts.npy"
 MOST = 65_535  # maximum count of a term in a passage
+COUNTS_AT_ONCE = 1 << 24
 WORD = regex.compile(r"[\p{L}\p{M}\p{N}]+")
 INVISIBLE = regex.compile(r"\p{Default_Ignorable_Code_Point}+")  # such as soft hyphens
 UNSPACED = regex.compile(
@@ -137,15 +141,14 @@ class BM25Index:
 
 def _count(texts: Iterable[str], vocabulary: dict[str, int]) -> csr_matrix:
     """Counts the terms of texts, shape (texts, terms); adds new terms to ``vocabulary``."""
-    terms, counts = [np.empty(0, np.int32)], [np.empty(0, np.uint16)]
+    terms, counts, offsets = array("i"), array("i"), array("q", [0])
     for text in texts:
         count = Counter(map(stem, words(text)))
-        numbers = [vocabulary.setdefault(term, len(vocabulary)) for term in count]
-        terms.append(np.array(numbers, np.int32))
-        counts.append(np.minimum([*count.values()], MOST).astype(np.uint16))
-    offsets = np.cumsum([len(numbers) for numbers in terms])
-    rows = np.concatenate(counts), np.concatenate(terms), offsets
-    return csr_matrix(rows, shape=(len(terms) - 1, max(1, len(vocabulary))))
+        terms.extend([vocabulary.setdefault(term, len(vocabulary)) for term in count])
+        counts.extend(count.values())
+        offsets.append(len(terms))
+    rows = np.minimum(counts, MOST).astype(np.uint16), np.array(terms), np.array(offsets)
+    return csr_matrix(rows, shape=(len(offsets) - 1, max(1, len(vocabulary))))
 
 
 def _weights(counts: csc_matrix) -> Any:
@@ -153,15 +156,19 @@ def _weights(counts: csc_matrix) -> Any:
     from bm25s import BM25
 
     passages = counts.shape[0]
-    lengths = np.bincount(counts.indices, counts.data, passages)
+    lengths = np.asarray(counts.sum(axis=1)).ravel()
     frequency = np.diff(counts.indptr)  # passages with each term
     idf = np.log1p((passages - frequency + 0.5) / (frequency + 0.5))
     norm = K1 * (1 - B + B * lengths / max(lengths.sum() / max(passages, 1), 1))
-    weights = np.repeat(idf, frequency) * counts.data / (counts.data + norm[counts.indices])
+    term = np.repeat(np.arange(len(idf), dtype=np.int32), frequency)  # of each count
+    weights = np.empty(len(term), dtype=np.float32)
+    for block in blocks(len(term), COUNTS_AT_ONCE):
+        count = counts.data[block]
+        weights[block] = idf[term[block]] * count / (count + norm[counts.indices[block]])
     index = BM25(k1=K1, b=B)
     index.scores = {
-        "data": weights.astype(np.float32),
-        "indices": counts.indices.astype(np.int32),
+        "data": weights,
+        "indices": counts.indices.astype(np.int32, copy=False),
         "indptr": counts.indptr.astype(np.int64),
         "num_docs": passages,
     }

@@ -251,7 +251,8 @@ class IndexBuilder:
         self, graph: DocumentGraph, topics: pd.DataFrame, qrels: pd.DataFrame
     ) -> dict[str, Any]:
         """Chooses settings using the answered queries, each ranked by an index whose context lacks it."""
-        index, start = self.index, default_settings(self.meta["mean_cosine"])
+        index = self.index
+        start = default_settings(self.meta["mean_cosine"])
 
         def hybrid(known: pd.DataFrame) -> Hybrid:
             folder = Path(mkdtemp(dir=root))

@@ -162,7 +162,7 @@ class Hybrid(WithSignature, pt.Estimator):
         run = check_frame(pipeline.transform(topics), pipeline, numbers=("score",))
         pt.validate.result_frame(run, extra_columns=["score"], context=self)
         if len(run) > self.depth:
-            run = ranked(run, run["score"])
+            run = ranked(run, run["score"].to_numpy(float))
             run = run[run["rank"] < self.depth]
         query = run["qid"].factorize()[0]
         return run.assign(score=normalized_scores(run["score"].to_numpy(float), query))

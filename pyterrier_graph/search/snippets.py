@@ -19,11 +19,8 @@ def snippet(text: str, terms: frozenset[str], length: int = 40) -> str:
 
     Of several such windows, the first one with the most words that match is shown.
     """
-    if not terms:
-        tokens = text.split(maxsplit=length)
-        return " ".join(tokens[:length]) + " …" * (len(tokens) > length)
     tokens = text.split()
-    matches = [terms & stems(token) for token in tokens]
+    matches = [terms & stems(token) for token in tokens] if terms else []
     hits = [number for number, match in enumerate(matches) if match]
     best, first, last = (0, 0), 0, length - 1
     for number, start in enumerate(hits):

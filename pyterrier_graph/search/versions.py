@@ -204,7 +204,10 @@ class VersionedIndex(WithSignature, BuiltArtifact):
 
     @cached_property
     def meta(self) -> dict[str, Any]:
-        """How the index was made: ``version``, ``settings``, ``encoder``, ``lexical``, ``source`` (a report)."""
+        """How the index was made: ``version``, ``settings``, ``encoder``, ``lexical``, ``source`` (a report).
+
+        ``fitted`` has the settings that judged queries have set.
+        """
         current = read_meta(self.path, kind_of(self))
         try:
             made = Version(self.path, current["version"]).meta

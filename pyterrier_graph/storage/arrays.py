@@ -21,7 +21,7 @@ TEXTS, TEXT_OFFSETS = "texts", "text_offsets"
 IDS_AT_ONCE = 65_536
 COMPARED = 1 << 20  # ids that are compared at once
 
-_DTYPES = {"node_type": "u1", TEXTS: "u1", "scores": "f4", "features": "f2"}
+_DTYPES = {"node_type": "u1", TEXTS: "u1", "scores": "f4", "features": "f2", "tokens": "f2"}
 _DTYPES |= dict.fromkeys(("indices", "pairs", "edges"), "u4")
 
 
