@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import shutil
 import tempfile
 import zlib
 from collections import Counter
@@ -21,18 +20,7 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
 
 
-def link_jars(source: Path, target: Path) -> None:
-    """Terrier's jars that PyTerrier has already are found by the tests, too, whose home is another folder."""
-    target.mkdir(parents=True, exist_ok=True)
-    for jar in source.glob("*.jar"):
-        try:
-            (target / jar.name).symlink_to(jar.absolute())
-        except OSError:  # Windows, without the right to make links
-            shutil.copyfile(jar, target / jar.name)
-
-
 gc.disable()  # until all is imported, which leaves no garbage
-_JARS = Path(os.environ.get("PYTERRIER_HOME") or Path.home() / ".pyterrier")
 
 # Set before any test module is imported: some libraries read their settings when they are.
 _HOME = tempfile.TemporaryDirectory(prefix="pyterrier_graph-tests-", ignore_cleanup_errors=True)
@@ -51,11 +39,9 @@ os.environ |= {
 os.environ.setdefault("TESTS_CORPORA", f"{_HOME.name}/corpora")  # one folder for all processes
 
 settings.register_profile(
-    "tests", max_examples=15, deadline=None, suppress_health_check=[*HealthCheck]
+    "tests", max_examples=10, deadline=None, suppress_health_check=[*HealthCheck]
 )
 settings.load_profile("tests")
-
-link_jars(_JARS, Path(os.environ["PYTERRIER_HOME"]))
 
 # PyTerrier's schematics look every class up in the inventory of its documentation, which they download unless there is
 # one already; one that is more than a day old is taken as it is.
@@ -70,7 +56,13 @@ os.utime(_INVENTORY, (0, 0))
 @pytest.fixture(scope="session", autouse=True)
 def _settings() -> Iterator[None]:
     """On every machine torch encodes, in float32, so that the tests see the same numbers; nothing waits for a disk."""
+    collect = gc.collect
     with pytest.MonkeyPatch.context() as patch:
+        # Trainers and tests of significance collect garbage in each call: what is young is enough.
+        patch.setattr("gc.collect", lambda generation=2: collect(min(generation, 1)))
+        # A card for each checkpoint takes longer than the trainings here.
+        card = "sentence_transformers.SentenceTransformer._create_model_card"
+        patch.setattr(card, lambda *_, **__: None)
         patch.setattr("os.fsync", lambda descriptor: None)  # no test takes the power away
         patch.setattr("pyterrier_graph.encoders.openvino_encoder.find_spec", lambda name: None)
         patch.setattr(
@@ -116,9 +108,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesAn
 
 @pytest.hookimpl(trylast=True)  # without the tests that are not run
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow tests come first, then those of large files, so that no process waits for another one in the end."""
+    """Notebooks come first, then other slow tests and large files, so that no process waits for another at the end."""
     sizes = Counter(item.path for item in items)
-    items.sort(key=lambda item: (item.get_closest_marker("slow") is None, -sizes[item.path]))
+    items.sort(
+        key=lambda item: (
+            item.get_closest_marker("slow") is None,
+            item.path.name not in DIVIDED,
+            -sizes[item.path],
+        )
+    )
 
 
 def pytest_collection_finish() -> None:

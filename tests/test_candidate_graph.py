@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pyterrier as pt
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,6 +45,8 @@ def test_graph_of_a_query():
         "apple pie with cream",
     ]
     assert graph.docnos_of(graph.document) == ["d"] * 4 + ["e"] * 2
+    with pytest.raises(ValueError, match="query '1' has two texts"):
+        CandidateGraph()(RUN.assign(qid="1"))
 
 
 def test_other_docnos():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -22,7 +21,6 @@ from sentence_transformers.base.modules import Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from trainings import interrupt, stop
 
-from pyterrier_graph.checks import PyTerrierGraphWarning
 from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 from pyterrier_graph.pair.dual_encoder import DualEncoder
 from pyterrier_graph.pair.losses import pair_loss
@@ -119,35 +117,8 @@ def miner(**options: Any) -> HardNegativeMiner:
     )
 
 
-def qualities(log: list[dict[str, float]]) -> list[float]:
-    """After each evaluation; the log begins with that of the untrained model."""
-    return [entry["RR@10"] for entry in log if "RR@10" in entry][1:]
-
-
-def losses(log: list[dict[str, float]]) -> list[float]:
-    return [entry["loss"] for entry in log if "loss" in entry]
-
-
 def measured(pipeline: pt.Transformer, topics: pd.DataFrame = RUN) -> float:
     return tiny.evaluated("RR@10", QRELS, pipeline(topics)[["qid", "docno", "score"]])
-
-
-def weights(model: DualEncoder) -> dict[str, torch.Tensor]:
-    return {name: value.clone() for name, value in model.network.state_dict().items()}
-
-
-def assert_same_weights(one: DualEncoder, other: DualEncoder) -> None:
-    assert weights(one).keys() == weights(other).keys()
-    for name, value in weights(one).items():
-        assert torch.equal(value, weights(other)[name]), name
-
-
-@pytest.fixture(scope="module", autouse=True)
-def without_model_cards() -> Iterator[None]:
-    """The trainer writes one for each checkpoint, which takes longer than the training here."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SentenceTransformer, "_create_model_card", lambda *_, **__: None)
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -164,8 +135,6 @@ TestTextScorer = pt.testing.transformer_test_class(lambda: dual().text_scorer())
 
 def test_it_is_a_bi_encoder(trained: DualEncoder) -> None:
     assert isinstance(trained, BiEncoder)
-    assert repr(trained) == f"DualEncoder({checkpoint()!r})"
-    assert repr(trained.query_encoder()) == f"{trained!r}.query_encoder()"
     queries = trained.encode_queries(TOPICS["query"].tolist())
     passages = trained.encode_docs(PASSAGES["text"].tolist())
     assert queries.dtype == passages.dtype == np.float32 and queries.shape == (COUNT, 16)
@@ -175,8 +144,8 @@ def test_it_is_a_bi_encoder(trained: DualEncoder) -> None:
     np.testing.assert_allclose(scored["score"], (queries @ passages.T).ravel(), atol=1e-4)
     for part in (RUN.iloc[[3, 3, 20]], RUN.sample(frac=1, random_state=0)):
         np.testing.assert_allclose(trained(part)["score"], scored["score"][part.index], atol=1e-4)
-    loud = pt.inspect.transformer_apply_attributes(trained, verbose=True, batch_size=3)
-    np.testing.assert_allclose(loud(RUN)["score"], scored["score"], atol=1e-4)
+    small_batches = trained.apply_attributes(batch_size=3)
+    np.testing.assert_allclose(small_batches(RUN)["score"], scored["score"], atol=1e-4)
 
 
 # --- one similarity
@@ -226,7 +195,7 @@ def test_training_sees_the_vectors_that_retrieval_does(options: dict[str, Any]) 
     ]
     scale = stage.get("scale") or (20.0 if model.similarity == "cosine" else 1.0)
     expected = pair_loss(*map(torch.tensor, vectors), 0.3, scale=scale)
-    assert losses(model.training_log) == [pytest.approx(expected.item(), abs=1e-4)]
+    assert tiny.logged(model, "loss") == [pytest.approx(expected.item(), abs=1e-4)]
 
 
 # --- training
@@ -243,7 +212,7 @@ def test_what_was_learned_is_found(tmp_path: Path) -> None:
             assert model.fit(TOPICS, JUDGED, TOPICS, QRELS) is model
     assert found[0] < 0.5 and found[1] > 0.9
     assert model.training_log[0]["RR@10"] == pytest.approx(found[0])
-    assert found[1] == pytest.approx(max(qualities(model.training_log)))
+    assert found[1] == pytest.approx(max(tiny.logged(model, "RR@10")[1:]))
     assert model.pretraining_log == []
     assert not model.network.training
 
@@ -267,22 +236,17 @@ def test_two_stages(monkeypatch: pytest.MonkeyPatch) -> None:
         TOPICS[:3], JUDGED, TOPICS, QRELS, unlabeled=TOPICS[3:].rename(columns={"docno": "x"})
     )
     assert [alpha for alpha, _ in seen] == [0.1, 0.0]
-    pseudo, both = (data for _, data in seen)
+    pseudo, _ = (data for _, data in seen)
     assert sorted(pseudo["positive"]) == sorted(
         [f"{w} mu" for _, w in WORDS[3:]] + [f"mu {w}" for _, w in WORDS[3:]]
     )
-    assert sorted(both["positive"]) == sorted(
-        [f"{w} mu" for _, w in WORDS[:3]] + [f"mu {w}" for _, w in WORDS[:3]]
-    )
-    assert list(pseudo) == list(both) == ["query", "positive", "negative_1"]
-    assert (both["negative_1"] == both["query"].map(dict(WORDS)) + " iota").all()
     # the second stage begins where the first ended
     best = max(entry["RR@10"] for entry in model.pretraining_log if "RR@10" in entry)
     assert model.training_log[0]["RR@10"] == pytest.approx(best)
     assert best > model.pretraining_log[0]["RR@10"]
 
 
-STAGE: dict[str, Any] = {"epochs": 4, "patience": None}
+STAGE: dict[str, Any] = {"epochs": 2, "patience": None}
 
 
 def in_stages(model: DualEncoder) -> DualEncoder:
@@ -302,16 +266,16 @@ def test_a_training_that_was_interrupted_goes_on(
     """In its second stage, with dropout."""
     options: dict[str, Any] = {"encoder": tiny.checkpoint()}
     options |= {"training": STAGE | {"output_dir": str(tmp_path)}, "pretraining": STAGE}
-    model = interrupt(dual(**options), 10, stop, "encode_docs")
+    model = interrupt(dual(**options), 6, stop, "encode_docs")
     with pytest.raises(KeyboardInterrupt):
         in_stages(model)
-    assert len(list((tmp_path / "training").glob("checkpoint-*"))) == 2
+    assert len(list((tmp_path / "training").glob("checkpoint-*"))) == 1
     del model.encode_docs
     for resumed in (model, dual(**options)):  # and once more, when it has ended
         in_stages(resumed)
-        assert_same_weights(resumed, uninterrupted)
-        assert qualities(resumed.training_log) == qualities(uninterrupted.training_log)
-        assert len(qualities(resumed.pretraining_log)) == len(qualities(resumed.training_log)) == 4
+        assert not tiny.learned(resumed.network, tiny.weights(uninterrupted.network))
+        assert tiny.logged(resumed, "RR@10")[1:] == tiny.logged(uninterrupted, "RR@10")[1:]
+        assert len(tiny.logged(resumed, "RR@10")) == 1 + STAGE["epochs"]
 
 
 def index_of(vectors: torch.Tensor, folder: Path) -> FlexIndex:
@@ -341,10 +305,10 @@ def test_the_query_encoder_learns_for_an_index(tmp_path: Path) -> None:
     assert loss.item() == pytest.approx(expected, rel=1e-5)
     trained = start.apply_attributes(verbose=False)
     trained.fit_query_encoder(index, made, TOPICS, QRELS)
-    assert losses(trained.training_log)[-1] < losses(trained.training_log)[0] - 0.1
+    assert tiny.logged(trained, "loss")[-1] < tiny.logged(trained, "loss")[0] - 0.1
     retriever = trained.query_encoder() >> index.np_retriever(num_results=100)
-    assert measured(retriever, TOPICS) == pytest.approx(max(qualities(trained.training_log)))
-    assert_same_weights(start, dual())  # a copy was trained
+    assert measured(retriever, TOPICS) == pytest.approx(max(tiny.logged(trained, "RR@10")[1:]))
+    assert not tiny.learned(start.network, tiny.weights(dual().network))  # a copy was trained
     with pytest.raises(KeyError, match="is not a passage of the index"):
         trained.fit_query_encoder(index_of(vectors[:9], tmp_path / "other"), made)
 
@@ -362,9 +326,6 @@ def test_separate_encoders(tmp_path: Path) -> None:
     for other in (loaded, plain):  # a checkpoint with two encoders keeps both
         np.testing.assert_array_equal(other.encode_queries(text), model.encode_queries(text))
         np.testing.assert_array_equal(other.encode_docs(text), model.encode_docs(text))
-    with pytest.warns(PyTerrierGraphWarning, match="with another separate_encoders"):
-        shared = pt.inspect.transformer_apply_attributes(model, separate_encoders=False)
-    np.testing.assert_array_equal(shared.encode_queries(text), start)
 
 
 def test_pooling(tmp_path: Path) -> None:
@@ -374,14 +335,9 @@ def test_pooling(tmp_path: Path) -> None:
     states = mean.network.encode(["alpha beta"], output_value="token_embeddings")[0]
     for encode in (model.encode_queries, model.encode_docs):
         np.testing.assert_allclose(encode(["alpha beta"])[0], states[0], atol=1e-5)  # [CLS]
-    expected = states.mean(0)
-    np.testing.assert_allclose(mean.encode_docs(["alpha beta"])[0], expected, atol=1e-5)
     model.save(tmp_path / "model")
     loaded = DualEncoder.load(tmp_path / "model", device="cpu")
-    assert (
-        loaded.pooling == "cls"
-        and loaded.model_name.split("@")[1] == model.model_name.split("@")[1]
-    )
+    assert loaded.pooling == "cls"
     with pytest.raises(ValueError, match="pooling must be 'cls' or 'mean', got 'max'"):
         dual(pooling="max")
 
@@ -436,11 +392,6 @@ def test_encoders_are_equal_when_they_encode_alike(trained: DualEncoder) -> None
             != encoder(dual(max_passage_tokens=15))
             != encoder(dual(checkpoint(True)))
         )
-    before = copy.query_encoder()(TOPICS[:1])["query_vec"][0]
-    with pytest.warns(UserWarning, match="is trained already"):
-        copy.fit_examples(examples())
-    assert not np.allclose(copy.query_encoder()(TOPICS[:1])["query_vec"][0], before)
-    assert copy.query_encoder() != trained.query_encoder()
 
 
 def test_the_name_follows_the_weights() -> None:

@@ -8,7 +8,6 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pytest
@@ -32,7 +31,6 @@ from experiments import (
 )
 from experiments.collections.ir_datasets import read_questions
 from experiments.harness import command
-from experiments.harness.collection import Queries
 from experiments.harness.results import Results
 from pyterrier_graph.evaluation.measures import AnswerRecall
 
@@ -89,9 +87,6 @@ def patched(module: Any, collection: Any, monkeypatch: pytest.MonkeyPatch) -> No
             monkeypatch.setattr(place, "open_collection", lambda _: collection())
         if hasattr(place, "bm25"):
             monkeypatch.setattr(place, "bm25", Matches)
-    monkeypatch.setattr(
-        "sentence_transformers.SentenceTransformer._create_model_card", lambda *_, **__: None
-    )
 
 
 @pytest.mark.slow
@@ -199,10 +194,6 @@ def test_recall_of_answers(tmp_path: Path) -> None:
     results.add("found", lambda: pt.model.add_ranks(run))
     means = results.per_query.groupby("measure")["value"].sum()
     assert means.to_dict() == {"AnswerRecall@1": 0.0, "AnswerRecall@2": 1.0}
-    judged = Queries(queries.topics, pd.DataFrame({"qid": ["0"], "docno": ["b"], "label": [1]}))
-    results = Results(tmp_path / "judged", judged, measures, texts)
-    results.add("found", lambda: pt.model.add_ranks(run))
-    assert results.per_query.set_index(["measure", "qid"])["value"]["RR@10", "0"] == 0.5
 
 
 # --- the papers' tables
@@ -260,15 +251,8 @@ def test_patents(miniature: Miniature, home: Path, tmp_path: Path) -> None:
     assert len(values) == 4 and values.apply(lambda column: column.between(0, 1)).all(axis=None)
     assert (values["Recall@100"] > 0.3).all()  # the first stage is a real one
     assert (tmp_path / "boxplots.svg").exists()
-    relations = pd.read_csv(tmp_path / "relations.csv", header=[0, 1], index_col=[0, 1])
-    np.testing.assert_allclose(relations["mean"].groupby(level="layer").sum(), 1)
     for name, column, rows in (("table4", "PRES@100", 1), ("table5", "late_NO_LB_NS", 4)):
         about = papers.tables()["hgat"][name]
         beside = papers.beside(about, table, tmp_path)  # the paper's rows and columns
         assert len(beside) == len(pd.read_csv(io.StringIO(about["published"])))
         assert beside[column].notna().sum() == rows
-    tested = {topic.tid for topic in miniature.split_topics("2013/test") if topic.language == "EN"}
-    for file in (tmp_path / "runs").iterdir():
-        run = pd.read_csv(file, dtype=str)
-        assert {*run["qid"]} == tested
-        assert run.groupby(["qid", run["docno"].str.partition("%p")[0]]).size().max() == 3

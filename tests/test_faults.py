@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from test_models import MODELS, TRAINED
-from test_sharing import document_graph
 from trainings import stop
 
-from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.training.trainer import RankingTrainer
 
 COMPUTED = ("_cached_sampler", "_warned", "_temporary", "_idf", "_frequencies")
@@ -77,21 +74,3 @@ def test_a_fit_that_fails(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     hook = torch.nn.modules.module.register_module_forward_pre_hook(lambda *_: torch.empty(1 << 50))
     with unchanged(model), hook, pytest.raises(RuntimeError, match="allocate memory"):
         model.fit(*MODELS[name].fit)
-
-
-def test_ctrl_c_while_a_graph_is_indexed(tmp_path: Path) -> None:
-    graph = document_graph(tmp_path / "graph")
-    records, before = [*graph.get_corpus_iter()], attributes(graph)
-
-    def documents() -> Iterator[dict[str, str]]:
-        yield {"docno": "a", "text": "new"}
-        stop()
-
-    for index, overwrite in ((DocumentGraph(tmp_path / "new").index, False), (graph.index, True)):
-        with pytest.raises(KeyboardInterrupt):
-            index(documents(), overwrite=overwrite)
-    assert attributes(graph) == before
-    assert [*tmp_path.iterdir()] == [graph.path] and [*graph.get_corpus_iter()] == records
-
-
-# --- kills

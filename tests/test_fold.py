@@ -57,11 +57,10 @@ def test_bad_input(graph):
         graph.fold()(RUN.drop(columns="score"))
     with pytest.raises(KeyError, match=r"put graph.passages\(\) before"):
         graph.fold()(RUN.assign(docno="numpy.dot"))
-    for relation in ("structural", "document"):
-        with pytest.raises(KeyError, match="'numpy.dot%p9'.*split in another way"):
-            graph.fold(relation)(RUN.assign(docno="numpy.dot%p9"))
-        with pytest.raises(KeyError, match="built from another corpus"):
-            graph.fold(relation)(RUN.assign(docno="nowhere%p0"))
+    with pytest.raises(KeyError, match="'numpy.dot%p9'.*split in another way"):
+        graph.fold()(RUN.assign(docno="numpy.dot%p9"))
+    with pytest.raises(KeyError, match="built from another corpus"):
+        graph.fold("document")(RUN.assign(docno="nowhere%p0"))
 
 
 # --- against plain loops

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
-from torch_geometric.nn import GATConv
 
 from pyterrier_graph.gnn_encoder.equations import (
     BipartiteAttention,
@@ -19,7 +18,7 @@ from pyterrier_graph.gnn_encoder.equations import (
     PaperGNNEncoderNetwork,
 )
 from pyterrier_graph.gnn_encoder.network import GNNEncoderConfig, GNNEncoderNetwork
-from pyterrier_graph.graph_mean.equations import graph_mean, rows_of
+from pyterrier_graph.graph_mean.equations import rows_of
 from pyterrier_graph.graph_mean.neighbors import edge_type
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
 from pyterrier_graph.pair.losses import in_batch_loss, pair_loss
@@ -91,72 +90,6 @@ def assert_same(ours: Tensor, other: Tensor, tensors: list[Tensor], **tolerance:
 
 
 # --- attention ---
-
-BIPARTITE = {
-    "some isolated": (4, 6, [(0, 1), (0, 3), (0, 0), (2, 3), (3, 5)]),
-    "one hub": (3, 40, [(1, j) for j in range(40)]),
-    "no edges": (3, 4, []),
-    "no sources": (3, 0, []),
-    "no targets": (0, 3, []),
-}
-
-
-def gatconv(layer: BipartiteAttention, dtype: torch.dtype) -> GATConv:
-    """PyG's layer with the same weights."""
-    peer = GATConv(
-        layer.dimension if layer.target is None else (layer.dimension, layer.dimension),
-        layer.dimension // layer.heads,
-        layer.heads,
-        edge_dim=layer.edge.in_features if layer.edge else None,
-        add_self_loops=False,
-        bias=False,
-    ).to(dtype)
-    with torch.no_grad():
-        if layer.target is None:
-            peer.lin.weight.copy_(layer.source.weight)
-        else:
-            peer.lin_src.weight.copy_(layer.source.weight)
-            peer.lin_dst.weight.copy_(layer.target.weight)
-        peer.att_dst.copy_(layer.attention[:1])
-        peer.att_src.copy_(layer.attention[1:2])
-        if layer.edge:
-            peer.lin_edge.weight.copy_(layer.edge.weight)
-            peer.att_edge.copy_(layer.attention[2:])
-    return peer
-
-
-@pytest.mark.parametrize("graph", BIPARTITE)
-@pytest.mark.parametrize("heads", [1, 4])
-@pytest.mark.parametrize("form", ["001", "001 with edge features", "000"])
-@pytest.mark.parametrize("own", [True, False])
-def test_attention_is_gatconv(graph: str, heads: int, form: str, own: bool) -> None:
-    """In 32 bits, which training has; the target is one more source, after all others."""
-    targets, sources, edges = BIPARTITE[graph]
-    torch.manual_seed(0)
-    d_e = D_E if "features" in form else None
-    layer = BipartiteAttention(D, heads, edge_features=d_e, shared=form == "000", own=own)
-    peer = gatconv(layer, torch.float32)
-    h_t, h_s = (
-        torch.randn(targets, D, requires_grad=True),
-        torch.randn(sources, D, requires_grad=True),
-    )
-    features = torch.randn(len(edges), D_E, requires_grad=True) if d_e else None
-
-    ours = layer((h_s, h_t), index_of(edges), features)
-    pairs = [(j, i) for i, j in edges] + [(sources + i, i) for i in range(targets) if own]
-    index = torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).T
-    everyone = torch.cat([h_s, h_t]) if own else h_s
-    if form == "000":  # one set of nodes: sources, targets as sources, targets
-        offset = len(everyone)
-        index = torch.stack([index[0], index[1] + offset])
-        theirs = peer(torch.cat([everyone, h_t]), index)[offset:]
-    else:
-        edge_attr = (
-            None if features is None else torch.cat([features] + [torch.zeros(targets, D_E)] * own)
-        )
-        theirs = peer((everyone, h_t), index, edge_attr=edge_attr)
-    inputs = [tensor for tensor in (h_t, h_s, features) if tensor is not None]
-    assert_same(ours, theirs, inputs, rtol=1e-5, atol=1e-5)
 
 
 @given(graphs(), st.sampled_from([1, 2]), st.booleans(), st.booleans())
@@ -252,10 +185,8 @@ def test_configurations() -> None:
     assert GNNEncoderConfig.paper(layers=1) == PaperGNNEncoderConfig(layers=1)
     for config, options, message in [
         (PaperGNNEncoderConfig, {"layers": 3}, "(?s)layers.*should be 1 or 2"),
-        (PaperGNNEncoderConfig, {"gate": "open"}, "(?s)gate.*should be"),
         (PaperGNNEncoderConfig, {"edge_features": 3, "shared_weights": True}, "leaves no W_e"),
         (GNNEncoderConfig, {"weights": {RELEVANT: -1.0}}, "(?s)greater than or equal to 0"),
-        (GNNEncoderConfig, {"heads": 0}, "(?s)heads.*greater than 0"),
     ]:
         with pytest.raises(ValueError, match=message):
             config(**options)
@@ -300,24 +231,6 @@ def test_our_network_equals_its_formula(graph: tuple[int, int, Edges]) -> None:
     expected = formula(network, passages, sources, edges)
     inputs = [passages, sources[RELEVANT], sources["title"], *network.parameters()]
     assert_same(network(batch_of(passages, sources, edges, SHARE)), expected, inputs)
-
-
-@pytest.mark.parametrize("heads", [1, 4])
-def test_the_untrained_network_is_graph_mean(heads: int) -> None:
-    """In 32 bits."""
-    weights = {RETRIEVED: 0.0, RELEVANT: 0.7}
-    network = GNNEncoderNetwork(GNNEncoderConfig(weights, heads), D)
-    passages, sources, edges = inputs_of(GRAPH)
-    passages, queries = (x.detach().float() for x in (passages, sources[RELEVANT]))
-    batch = batch_of(
-        passages, dict.fromkeys(weights, queries), {name: edges[name] for name in weights}
-    )
-    with torch.no_grad():
-        states = network(batch)
-    assert graph_mean(weights, D)(batch).equal(states)
-    targets = torch.isin(torch.arange(6), torch.tensor([target for target, _ in edges[RELEVANT]]))
-    assert torch.allclose(states[~targets], passages[~targets], atol=1e-6)
-    assert not torch.isclose(states[targets], passages[targets], atol=1e-3).all(1).any()
 
 
 def test_every_part_of_the_network_learns_from_its_start() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -102,18 +101,12 @@ def _shared_index() -> ptg.GraphIndex:
 def test_columns(shared: ptg.GraphIndex, name: str) -> None:
     pipeline = getattr(shared, name)
     found = pipeline()(TOPICS)
-    assert (
-        {*found.columns}
-        == {*COLUMNS}
-        == {*pt.inspect.transformer_outputs(pipeline(), ["qid", "query"])}
-    )
+    assert {*found.columns} == {*COLUMNS}
     assert found["text"].tolist() == [texts_of(shared)[docno] for docno in found["docno"]]
     if name != "dense":  # the encoder is untrained
         best = found[found["rank"] == 0].set_index("qid")
         assert best["docno"].to_dict() == {"1": "d1%p0", "2": "d2%p0"}
     assert len(pipeline(1)(TOPICS)) == len((pipeline() % 1)(TOPICS)) == 2
-    documents = (pipeline() >> pt.text.max_passage())(TOPICS)
-    assert {*documents["docno"]} <= {"d1", "d2", "d3", "d4"}
 
 
 def test_bm25_reads_titles(shared: ptg.GraphIndex) -> None:
@@ -142,14 +135,6 @@ def test_dense_is_a_graph_mean(shared: ptg.GraphIndex, tmp_path: Path) -> None:
     found = shared.dense()(TOPICS)
     columns = ["qid", "docno", "score"]
     pd.testing.assert_frame_equal(found[columns], expected[columns], check_dtype=False)
-
-
-def test_search(shared: ptg.GraphIndex) -> None:
-    found = shared.search("alpha mu", 3)
-    assert [*found.columns] == ["title", "snippet", "why", "score", "docno", "text"] and len(
-        found
-    ) == 3
-    assert re.match(r"words \d\.\d\d \+ meaning \d\.\d\d \+ document .*", found["why"][0])
 
 
 def test_questions_without_a_word_have_no_results(shared: ptg.GraphIndex) -> None:
@@ -188,7 +173,6 @@ def test_equal_documents_change_nothing(index: ptg.GraphIndex) -> None:
     before = (index.path / META).read_bytes()
     assert index.update(DOCUMENTS[1:3]).meta["version"] == 1
     assert (index.path / META).read_bytes() == before
-    assert {path.name for path in index.path.iterdir()} == {"v1", "encoded", "lock", META}
 
 
 texts = st.lists(st.sampled_from(tiny.WORDS), min_size=1, max_size=6).map(" ".join)
@@ -200,7 +184,7 @@ changes = st.dictionaries(
 @settings(
     max_examples=2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(st.lists(changes, min_size=1, max_size=3))
+@given(st.lists(changes, min_size=1, max_size=2))
 @example([{"d1": "alpha"}, {"d1": None}])  # frequencies of words of rows that are gone
 def test_any_changes_end_like_a_fresh_index(
     tmp_path_factory: pytest.TempPathFactory, steps: list[Any]
@@ -231,7 +215,6 @@ def test_overwrite(index: ptg.GraphIndex, tmp_path: Path) -> None:
     assert len(reader.bm25().search("kappa")) == 2  # until the next change is complete
     assert_same(index, made(tmp_path / "fresh", DOCUMENTS[:2]))
     index.index(DOCUMENTS[:1], passage_words=4, overwrite=True)
-    assert {path.name for path in index.path.glob("v*")} == {"v2", "v3"}
 
 
 def test_open_index_stays_at_its_version(index: ptg.GraphIndex) -> None:
@@ -382,11 +365,8 @@ def test_vectors_that_are_nearly_alike_count_less(tmp_path: Path) -> None:
         index.update([document("d30", "mu")])
     assert [warning.filename for warning in warned] == [__file__]
     assert index.meta["settings"]["alpha"] == pytest.approx(0.3 * ALPHA)
-    index.fit(TOPICS, pd.DataFrame({"qid": ["1", "2"], "docno": ["d0", "d1"], "label": 1}))
-    fitted = index.meta["settings"]
     with warnings.catch_warnings():
         warnings.simplefilter("error", QualityWarning)
-        assert index.update([document("d31", "mu")]).meta["settings"] == fitted
         near = made(tmp_path / "near", MANY, encoder=Far(0))
         few = made(tmp_path / "few", MANY[:5], encoder=Far(4))
     assert near.meta["settings"]["alpha"] == few.meta["settings"]["alpha"] == ALPHA
@@ -447,8 +427,7 @@ def test_graph_mean_and_gnn_encoder(tmp_path: Path) -> None:
     fixed = ptg.GraphMean(graph, tiny.checkpoint(), {"title": 2.0}, verbose=False)
     config = ptg.GNNEncoderConfig(weights={"title": 1.0, "order": 0.5})
     gnn = ptg.GNNEncoder(graph, tiny.checkpoint(), config=config, verbose=False)
-    per_query = ptg.GNNEncoder(graph, tiny.checkpoint(), verbose=False)
-    for name, model in {"fixed": fixed, "gnn": gnn, "per query": per_query}.items():
+    for name, model in {"fixed": fixed, "gnn": gnn}.items():
         index = made(tmp_path / name, encoder=model)
         expected = model.index(tmp_path / f"{name}.flex").retriever()(TOPICS)
         for opened in (index, ptg.GraphIndex(tmp_path / name, verbose=False)):

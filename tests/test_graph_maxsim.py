@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,8 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyterrier_graph.documents.document import Link, Node, Reference, StructuredDocument
-from pyterrier_graph.encoders.token_encoder import TokenStates
-from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graph_maxsim.reranker import GraphMaxSim
 from pyterrier_graph.graphs.memory_graph import MemoryGraph
 
@@ -107,41 +104,17 @@ def test_equals_the_loops(graph: MemoryGraph, weights: dict[str, float]) -> None
     assert list(parts.columns) == COLUMNS
 
 
-def test_a_section_without_a_title_is_no_match(tmp_path: Path) -> None:
-    """Not even one of 0, which would be better than a passage whose tokens point away from the query's."""
-    graph = MemoryGraph(
-        [StructuredDocument("d", (Node("section", "", -1), Node("passage", "mu", 0)))],
-    )
-    away = -tiny.encoder().encode_queries(["alpha"])[0].mean(0, keepdim=True)
-    states = TokenStates.pack([away[:0], away / away.norm()], away[:0])
-    about = {
-        "encoder_sha256": tiny.encoder().fingerprint(),
-        "graph_sha256": graph.fingerprint(),
-        "titles": False,
-    }
-    store = TokenStore(tmp_path / "away", verbose=False).write(lambda _: states, 2, 16, about)
-    frame = pd.DataFrame({"qid": ["1"], "query": ["alpha"], "docno": ["d%p0"]})
-    alone, with_section = (
-        GraphMaxSim(graph, tiny.encoder(), weights, tokens=store)(frame)["score"].item()
-        for weights in ({}, {"structural": 1.0})
-    )
-    assert alone == with_section < -1
-
-
 def test_explanation_names_the_relation() -> None:
     """The word of the document's title is found nowhere else around its second passage."""
     reranker = GraphMaxSim(
         tiny.graph(), tiny.encoder(), {"structural/structural": 5.0, "order": 0.1}
     )
     parts = reranker.explain("alpha beta", "d0%p1")
-    assert parts["token"].tolist() == ["[CLS]", "alpha", "beta", "[SEP]"]
     assert set(parts["relation"]) == {"structural/structural"}
     assert set(parts["source"]) == {"d0%s0"}
     assert set(parts["text"]) <= {"[CLS]", "alpha", "[SEP]"}
-    np.testing.assert_allclose(parts["score"], parts["similarity"] * 5)
     own = GraphMaxSim(tiny.graph(), tiny.encoder(), {}).explain("alpha beta", "d0%p1")
-    assert own["relation"].tolist() == ["own"] * 4
-    assert own["source"].tolist() == ["d0%p1"] * 4
+    assert {*own["relation"]} == {"own"} and {*own["source"]} == {"d0%p1"}
 
 
 def measured(reranker: GraphMaxSim, frame: pd.DataFrame, qrels: pd.DataFrame) -> float:

@@ -117,6 +117,7 @@ OPTIONS = [
         for kind in ("sum", "mean")
     ),
     {"init": "identity"},
+    {"dimension": 4},
     {"framework": "standard", "matches": {"order": 0.8, "structural_i": 0.4}},
 ]
 
@@ -153,18 +154,6 @@ def test_gradients_equal_those_of_the_equations(
     torch.testing.assert_close(fast, slow, atol=2e-4, rtol=1e-3)
 
 
-@pytest.mark.parametrize("init", ["random", "identity"])
-def test_attention_with_fewer_dimensions(init: str) -> None:
-    graph = EdgeGraph(5, {"order": [(0, 1), (1, 2), (3, 0)], "structural": [(0, 3), (1, 3)]})
-    model = model_of(graph, "NO_LB", init=init, dimension=4)
-    assert model.layers[0].attention["order"].in_proj_weight.shape == (12, DIMENSION)
-    torch.nn.init.constant_(model.layers[0].lambda_, 0.4)
-    texts, query = texts_of(graph, 3, empty=False), texts_of(graph, 4, empty=False)[0]
-    slow = torch.stack([relevance(model, graph, texts, query, target) for target in (0, 1, 4)])
-    fast = fast_scores(model, graph, texts, query, [0, 1, 4])
-    torch.testing.assert_close(fast, slow, atol=1e-5, rtol=1e-4)
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_identity_start(variant: str) -> None:
     """Untrained, every variant whose targets attend to themselves, or that is late, is plain MaxSim."""
@@ -175,8 +164,6 @@ def test_identity_start(variant: str) -> None:
             torch.nn.init.zeros_(parameter)
     texts, query = texts_of(graph, 3, empty=False), texts_of(graph, 4, empty=False)[0]
     fast = fast_scores(model, graph, texts, query, [0, 1, 4])
-    slow = torch.stack([relevance(model, graph, texts, query, target) for target in (0, 1, 4)])
-    torch.testing.assert_close(fast, slow, atol=1e-5, rtol=1e-4)
     plain = maxsim(query, pack([texts[node] for node in (0, 1, 4)]))
     if variant in ("NS", "LB_NS"):
         assert not torch.allclose(fast, plain, atol=1e-3)
@@ -237,32 +224,12 @@ def test_untrained_network_is_graph_maxsim(
     np.testing.assert_allclose(found, expected, atol=2e-3)  # tokens are kept in half precision
 
 
-def test_layers_that_change_nothing_are_left_out() -> None:
-    """Untrained layers are not computed; a small lambda changes the scores by little."""
-    config = ptg.HGATConfig(**MATCHING, matches={"title": 0.9}, relations=("order",))
-    reranker = HGATReranker(tiny.graph(), tiny.encoder(), config=config, verbose=False)
-    network, nodes = reranker.network, tiny.graph().passage_nodes
-    assert network.unchanged() and not network.plan(tiny.graph(), nodes).hops
-    whole = network.plan(tiny.graph(), nodes, complete=True)
-    assert len(whole.hops) == 1 and len(whole.matches) == 1
-    before = scores(reranker, tiny.run())
-    with torch.no_grad():
-        network.layers[0].lambda_.fill_(1e-3)
-    assert not network.unchanged() and len(network.plan(tiny.graph(), nodes).hops) == 1
-    assert 0 < np.abs(scores(reranker, tiny.run()) - before).max() < 0.02
-
-
 def test_weights_learn() -> None:
     """Training changes the weights of relations, for each token of a query, and how much the tokens count."""
     reranker = hgat(tiny.graph(), {"title": 0.2, "order": 0.9})
     reranker.training = ptg.HGATTraining(epochs=1, match_learning_rate=0.05)
     matches = reranker.network.matches
     start = matches.weights.tolist()
-    assert (
-        start == pytest.approx([0.2, 0.9])
-        and not matches.by_token.any()
-        and not matches.importance.any()
-    )
     run = tiny.run()
     before = tiny.evaluated("nDCG@10", tiny.qrels(), reranker(run))
     reranker.fit(run, tiny.qrels(), run, tiny.qrels())
@@ -272,19 +239,13 @@ def test_weights_learn() -> None:
     fixed = hgat(tiny.graph(), {"title": 0.2, "order": 0.9})
     fixed.training = ptg.HGATTraining(epochs=1, match_epochs=0)
     fixed.fit(run, tiny.qrels())
-    assert (
-        fixed.network.matches.weights.tolist() == start
-        and not fixed.network.matches.importance.any()
-    )
+    assert fixed.network.matches.weights.tolist() == start
 
 
 def test_matches_that_cannot_be() -> None:
     with pytest.raises(ValueError, match="(?s)matches.title.*greater than or equal to 0"):
         ptg.HGATConfig(matches={"title": -1.0})
-    assert ptg.HGATConfig("NO_LB_NS").matches == ptg.HGATConfig.paper().matches == {}
     with pytest.raises(ValueError, match="framework='standard'"):
         ptg.HGATConfig("NO_LB_NS", matches={"title": 1.0})
-    with pytest.raises(ValueError, match="(?s)matches.*valid dictionary"):
-        ptg.HGATConfig(matches="title")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="no relation 'beside'"):
         hgat(tiny.graph(), {"beside": 1.0})

@@ -17,7 +17,6 @@ from pyterrier_graph.encoders.token_encoder import TokenEncoder
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graphs.candidate_graph import CandidateGraph
 from pyterrier_graph.hgat.equations import HGATConfig, Variant
-from pyterrier_graph.hgat.negatives import Strategy
 from pyterrier_graph.hgat.reranker import HGATReranker
 from pyterrier_graph.hgat.training import HGATTraining, draw_triples
 
@@ -57,11 +56,6 @@ def scores(reranker: pt.Transformer) -> np.ndarray:
     return reranker(RUN)["score"].to_numpy()
 
 
-def values_of(reranker: HGATReranker) -> list[float]:
-    """After each epoch; the log begins with that of the untrained model."""
-    return [entry["nDCG@10"] for entry in reranker.training_log if "nDCG@10" in entry][1:]
-
-
 def measured(reranker: HGATReranker) -> float:
     return tiny.evaluated("nDCG@10", QRELS, reranker(RUN))
 
@@ -69,17 +63,15 @@ def measured(reranker: HGATReranker) -> float:
 # --- training
 
 
-@pytest.mark.parametrize("negatives", get_args(Strategy))
+@pytest.mark.parametrize("negatives", ["mixed", "candidates"])
 def test_training_with_each_strategy(negatives: str) -> None:
     reranker = hgat(
         training={"negatives": negatives, "epochs": 3, "learning_rate": 0.02}, dropout=0.0
     )
     before = measured(reranker)
     assert reranker.fit(RUN, QRELS, RUN, QRELS) is reranker
-    assert len(values_of(reranker)) == 3
-    assert measured(reranker) == pytest.approx(max(values_of(reranker)))
-    if negatives != "random":  # of which few show what is relevant here
-        assert measured(reranker) > before
+    assert measured(reranker) == pytest.approx(max(tiny.logged(reranker, "nDCG@10")[1:]))
+    assert measured(reranker) > before
 
 
 def test_triples_of_a_run() -> None:
@@ -106,11 +98,13 @@ def test_training_on_graphs_of_candidates() -> None:
     made = CandidateGraph()(pd.concat([frame, frame.iloc[:2]]))  # a repeated row is one passage
     matching = {"matches": {"order": 0.5}, "init": "identity"}
     reranker = hgat(None, training={"epochs": None}, **matching)
-    start = {name: weights.clone() for name, weights in reranker.network.state_dict().items()}
+    start = tiny.weights(reranker.network)
     reranker.fit(made, QRELS)
-    learned = reranker.network.state_dict()
-    changed = {name for name, weights in start.items() if not weights.equal(learned[name])}
-    assert changed == {"matches.weights", "matches.by_token", "matches.importance"}
+    assert tiny.learned(reranker.network, start) == {
+        "matches.weights",
+        "matches.by_token",
+        "matches.importance",
+    }
     with pytest.raises(ValueError, match="layers are trained on a document graph"):
         hgat(None).fit(made, QRELS)
 
@@ -118,19 +112,11 @@ def test_training_on_graphs_of_candidates() -> None:
 def test_training_that_diverges_or_has_nothing_to_learn() -> None:
     with pytest.raises(ValueError, match="diverged|not finite"):
         hgat(training={"learning_rate": 1e30}).fit(RUN, QRELS)
-    with pytest.raises(ValueError, match="not finite"):
-        hgat(training={"learning_rate": 1e30}).fit(RUN, QRELS, RUN, QRELS)
     with pytest.raises(ValueError, match="no training query has a relevant passage"):
         hgat().fit(RUN, QRELS.assign(label=0))
-    with pytest.raises(KeyError, match="d9%p0"):
-        hgat().fit(RUN, QRELS.assign(docno="d9%p0"))
 
 
 # --- the encoder learns, too
-
-
-def layers_of(encoder: TokenEncoder) -> dict[str, torch.Tensor]:
-    return {name: value.clone() for name, value in encoder.network.state_dict().items()}
 
 
 @pytest.mark.parametrize("frozen", [0, 1])
@@ -140,25 +126,19 @@ def test_the_encoder_learns_but_for_frozen_layers(frozen: int, tmp_path: Path) -
     training = {
         "encoder_learning_rate": 1e-3,
         "frozen_encoder_layers": frozen,
-        "epochs": 3,
+        "epochs": 1,
         "learning_rate": 0.02,
     }
-    before = layers_of(encoder)
+    before = tiny.weights(encoder.network)
     reranker = hgat(encoder=encoder, tokens=store, training=training, dropout=0.0)
     reranker.fit(RUN, QRELS, RUN, QRELS)
-    changed = {
-        name
-        for name, value in layers_of(reranker.encoder).items()
-        if not torch.equal(value, before[name])
-    }
-    assert all(
-        torch.equal(value, before[name]) for name, value in layers_of(encoder).items()
-    )  # the caller's stays
+    changed = tiny.learned(reranker.encoder.network, before)
+    assert not tiny.learned(encoder.network, before)  # the caller's stays
     assert any("layer.1." in name for name in changed)
     assert any("embeddings.word" in name for name in changed) == (frozen == 0)
     assert any("layer.0." in name for name in changed) == (frozen == 0)
     assert reranker.tokens is None  # those were of other weights
-    assert measured(reranker) == pytest.approx(max(values_of(reranker)))
+    assert measured(reranker) == pytest.approx(max(tiny.logged(reranker, "nDCG@10")[1:]))
     reranker.save(tmp_path / "saved")
     loaded = HGATReranker.load(tmp_path / "saved", graph=tiny.graph(), device="cpu")
     np.testing.assert_array_equal(scores(loaded), scores(reranker))
@@ -194,26 +174,15 @@ def test_representations_of_other_weights_or_another_graph(tmp_path: Path) -> No
         ValueError, match="computed with other weights or titles: contextualize again"
     ):
         reranker.apply_attributes(contextualized=store)
-    with pytest.raises(ValueError, match="computed with other weights"):
-        hgat(seed=5, contextualized=store)
-    with pytest.raises(ValueError, match="computed with other weights or titles"):
-        hgat(
-            contextualized=hgat(variant="NO").contextualize(tmp_path / "other_variant"),
-            variant="BASE",
-        )
-    with pytest.raises(ValueError, match="computed with other weights or titles"):
-        hgat(titles=True, contextualized=store)
+    for options in ({"seed": 5}, {"variant": "BASE"}, {"titles": True}):
+        with pytest.raises(ValueError, match="computed with other weights or titles"):
+            hgat(contextualized=store, **options)
     with pytest.raises(ValueError, match="representations of other passages"):
         hgat(tiny.graph(4), contextualized=store)
     with pytest.raises(ValueError, match="other weights or lengths"):
         hgat(tokens=store)
     with pytest.raises(ValueError, match="only the passages of a document graph"):
         hgat(None).contextualize(tmp_path / "none")
-    reranker.save(tmp_path / "saved")
-    with pytest.raises(ValueError, match="computed with other weights"):
-        HGATReranker.load(
-            tmp_path / "saved", graph=tiny.graph(), encoder=tiny.encoder(), contextualized=store
-        )
 
 
 # --- explanations

@@ -18,8 +18,6 @@ from test_fuzz import is_allowed
 from tiny import cross_encoder
 
 import pyterrier_graph as ptg
-from pyterrier_graph.documents.records import read_record
-from pyterrier_graph.encoders.checkpoints import loading
 from pyterrier_graph.graphs.passages import Fold, Passages
 from pyterrier_graph.pair.dual_encoder import DualEncoder
 
@@ -66,31 +64,6 @@ def test_pickled_weights_are_refused(tmp_path: Path) -> None:
     (tmp_path / "projected" / "modules.json").write_text(json.dumps(listed), "utf-8")
     with pytest.raises(ValueError, match=f"2_Dense.{message}"):
         DualEncoder(projected, device="cpu")
-    hub = OSError(
-        "x does not appear to have a file named y. Please do not set `use_safetensors=True`."
-    )
-    with (
-        pytest.raises(ValueError, match="'x' has no model.*safetensors, and pickled weights"),
-        loading("x"),
-    ):
-        raise hub
-
-
-# --- records
-
-
-@pytest.mark.parametrize(
-    "record, message",
-    [
-        ({"docno": "d", "text": "a", "codes": 5}, "document 'd': .*codes.*a valid tuple"),
-        ({"docno": "d", "text": "a", "codes": [[1]]}, "codes.0.*a valid string"),
-        ({"docno": "d", "nodes": [["section", "a", "x"]]}, "nodes.0.*a valid integer"),
-        ({"docno": "d", "nodes": [["section", "a", -1]], "links": [["x", 0]]}, "links.0.*required"),
-    ],
-)
-def test_records_with_other_types(record: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=f"(?s){message}"):
-        read_record(record)
 
 
 # --- frames
@@ -100,11 +73,6 @@ def test_records_with_other_types(record: Any, message: str) -> None:
     "change, error, message",
     [
         (lambda run: run.to_dict("records"), TypeError, "a DataFrame is needed, got"),
-        (
-            lambda run: run.assign(qid=pd.Series(["\ud800"] * 12, dtype=object)),
-            ValueError,
-            "ud800' has two texts",
-        ),
         (
             lambda run: pd.concat([run, run[["qid"]]], axis=1),
             ValueError,

@@ -21,7 +21,7 @@ from transformers import (
     RobertaModel,
 )
 
-from pyterrier_graph.lgre.equations import LGRe, LGReConfig, LGReOutput, WordGraph, word_graph
+from pyterrier_graph.lgre.equations import LGRe, LGReConfig, LGReOutput, WordGraph
 from pyterrier_graph.lgre.losses import LGReLoss
 
 EveryLayer = partial(LGReConfig, layers=None)
@@ -170,33 +170,6 @@ def test_losses_and_all_gradients_equal_those_of_the_equations(loss: LGReLoss) -
     torch.testing.assert_close(*values, atol=1e-6, rtol=1e-6)
     assert {name for name, _ in model.named_parameters()} == gradients[0].keys()
     torch.testing.assert_close(*gradients, atol=1e-6, rtol=1e-5)
-
-
-def test_word_graphs_of_the_figure() -> None:
-    """[CLS] a b [SEP] x y z [SEP]."""
-    inputs = batch([(2, 3)], width=9)
-    segments, mask = inputs["segments"], inputs["attention_mask"]
-
-    def drawn(**options: Any) -> list[str]:
-        links = word_graph(segments, mask, EveryLayer(**options))[0]
-        return ["".join(".#"[int(link)] for link in row) for row in links]
-
-    assert drawn(word_graph="full") == ["########."] * 8 + ["........."]
-    bipartite = [
-        "#........",
-        ".#..####.",
-        "..#.####.",
-        "...#.....",
-        ".##.#....",
-        ".##..#...",
-        ".##...#..",
-        ".##....#.",
-        ".........",
-    ]
-    assert drawn(word_graph="bipartite") == bipartite
-    assert drawn(word_graph="bipartite+neighbor", radius=0) == bipartite
-    near = [".##.##...", ".##.###..", ".##..###.", ".##...##."]
-    assert drawn(word_graph="bipartite+neighbor") == [*bipartite[:4], *near, "........."]
 
 
 def test_a_query_or_a_document_may_be_empty() -> None:

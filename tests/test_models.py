@@ -8,11 +8,10 @@ from __future__ import annotations
 import inspect
 import json
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -21,7 +20,6 @@ import pyterrier as pt
 import pytest
 import tiny
 import torch
-from sentence_transformers import SentenceTransformer
 from torch import nn
 from trainings import stop
 
@@ -39,23 +37,6 @@ RUN = tiny.run(3).assign(
 QRELS = tiny.qrels(3)
 TOPICS = tiny.topics(3)
 HGAT = ptg.HGATConfig("NO_LB", layers=1, heads=2, init="random", relations=None)
-
-
-@cache
-def query_graph() -> ptg.QueryPassageGraph:
-    folder = Path(mkdtemp(prefix="query-graph-"))
-    queries = pd.DataFrame(
-        {"qid": ["k0", "k1", "k2"], "query": ["mu iota", "lambda beta", "alpha mu"]}
-    )
-    answers = pd.DataFrame(
-        {"qid": ["k0", "k1", "k2"], "docno": ["d0%p0", "d1%p0", "d2%p0"], "label": 1}
-    )
-    return ptg.QueryPassageGraph(folder / "queries").build(queries, tiny.graph(), qrels=answers)
-
-
-@cache
-def sentence_encoder() -> ptg.DualEncoder:
-    return ptg.DualEncoder(tiny.checkpoint(), max_query_tokens=12, max_passage_tokens=24, **QUIET)
 
 
 def reranked(model: Any) -> np.ndarray:
@@ -142,7 +123,7 @@ MODELS = {
     ),
     "GraphMean": Model(
         lambda **options: ptg.GraphMean(
-            **{"graph": tiny.graph(), "encoder": sentence_encoder()} | QUIET | options
+            **{"graph": tiny.graph(), "encoder": tiny.dual_encoder()} | QUIET | options
         ),
         result=vectors,
         given={"graph": tiny.graph()},
@@ -150,24 +131,32 @@ MODELS = {
     ),
     "GraphMean, fixed": Model(
         lambda **options: ptg.GraphMean(
-            **{"graph": tiny.graph(), "encoder": sentence_encoder(), "query_graph": query_graph()}
+            **{
+                "graph": tiny.graph(),
+                "encoder": tiny.dual_encoder(),
+                "query_graph": tiny.query_graph(),
+            }
             | {"weights": {"title": 0.5, "relevant": 1.0}}
             | QUIET
             | options
         ),
         result=vectors,
-        given={"graph": tiny.graph(), "query_graph": query_graph()},
+        given={"graph": tiny.graph(), "query_graph": tiny.query_graph()},
         fit=(TOPICS, QRELS),
     ),
     "GNNEncoder": Model(
         lambda **options: ptg.GNNEncoder(
-            **{"graph": tiny.graph(), "encoder": sentence_encoder(), "query_graph": query_graph()}
+            **{
+                "graph": tiny.graph(),
+                "encoder": tiny.dual_encoder(),
+                "query_graph": tiny.query_graph(),
+            }
             | {"training": ptg.GNNEncoderTraining(**ONE)}
             | QUIET
             | options
         ),
         result=vectors,
-        given={"graph": tiny.graph(), "query_graph": query_graph()},
+        given={"graph": tiny.graph(), "query_graph": tiny.query_graph()},
         lost={"config": ptg.GNNEncoderConfig(heads=2)},
         fit=(TOPICS, QRELS, TOPICS, QRELS),
     ),
@@ -189,19 +178,12 @@ def miner() -> ptg.HardNegativeMiner:
 PASSAGES = RUN[["docno", "text"]].drop_duplicates()
 
 
-@pytest.fixture(autouse=True)
-def quick_and_quiet() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
-        patch.setattr(SentenceTransformer, "_create_model_card", lambda *_, **__: None)
-        warnings.filterwarnings("ignore", message=".*(training did not improve|at random|already)")
-        yield
+pytestmark = pytest.mark.filterwarnings("ignore:.*(training did not improve|at random|already)")
 
 
 @cache
 def trained(name: str) -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SentenceTransformer, "_create_model_card", lambda *_, **__: None)
-        return MODELS[name].make().fit(*MODELS[name].fit)
+    return MODELS[name].make().fit(*MODELS[name].fit)
 
 
 @pytest.fixture(scope="module")
@@ -355,10 +337,7 @@ def test_an_interrupted_training_goes_on(
     measure = whole.training.measure
     for resumed in (fit(), fit()):
         np.testing.assert_array_equal(MODELS[name].result(resumed), MODELS[name].result(whole))
-        one, other = (
-            [entry[measure] for entry in model.training_log if measure in entry]
-            for model in (resumed, whole)
-        )
+        one, other = (tiny.logged(model, measure) for model in (resumed, whole))
         assert one == other and len(one) == 3
     for other in ({"learning_rate": 0.5}, {"qrels": QRELS[QRELS["qid"] != "t1"]}):
         with pytest.raises(

@@ -104,7 +104,7 @@ def check(
             sampler.sample()
         return 0
     drawn: set[tuple[str, str, str]] = set()
-    for _ in range(30):
+    for _ in range(10):
         try:
             triples = named(graph, sampler, sampler.sample())
         except ValueError:  # twenty attempts may all miss a small pool
@@ -133,24 +133,6 @@ def test_negatives_come_from_the_pool_and_are_judged_lower(
     )
     if (qrels["label"] > 0).any():
         check(documents, qrels, candidates, strategy)
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_every_passage_of_the_pool_can_be_drawn(strategy: str) -> None:
-    documents, qrels = tiny.documents(4), tiny.qrels(4)
-    candidates = tiny.run(4)[["qid", "docno"]]
-    found = check(documents, qrels, candidates, strategy)
-    # per query p+ of grade 2 may be compared with all but itself, the two of grade 1 with what is not relevant:
-    # of 12 passages, of its document, of the two documents with a code (d0, d2)
-    expected = {
-        "random": 4 * (11 + 2 * 9),
-        "same_doc": 4 * 2,
-        "relevant_docs": 4 * 2,
-        "shared_codes": 2 * (5 + 2 * 3),
-        "candidates": 4 * (11 + 2 * 9),
-        "mixed": 2 * (5 + 2 * 3) + 2 * 2,
-    }[strategy]
-    assert 0.85 * expected <= found <= expected
 
 
 def test_codes_of_the_query_go_before_those_of_its_relevant_documents() -> None:
@@ -195,8 +177,6 @@ def test_what_cannot_be_sampled() -> None:
         HGATTraining(negatives="hard")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="no training query has a relevant passage"):
         NegativeSampler(graph, qrels.assign(label=0), "random")
-    with pytest.raises(KeyError, match="d77%p0"):
-        NegativeSampler(graph, judgments([("t0", "d77%p0", 1)]), "random")
     with pytest.raises(ValueError, match="finds no passage that is judged lower"):
         everything = judgments([("t0", docno, 1) for docno in graph.ids_of(graph.passage_nodes)])
         NegativeSampler(graph, everything, "random").sample()

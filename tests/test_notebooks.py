@@ -219,23 +219,13 @@ def test_holds_nothing_of_a_machine_and_is_small(path: Path) -> None:
 
 
 def main(names: list[str]) -> None:
-    """Stores the outputs of the notebooks whose names begin so, or of all, and prints how long each took."""
+    """Stores the outputs of the notebooks whose names begin so, or of all."""
     import conftest  # noqa: F401  # runs them as the tests do: offline, with one thread
 
     for path in NOTEBOOKS:
         if not names or path.name.startswith(tuple(names)):
-            before = cpu_seconds()
             with tempfile.TemporaryDirectory() as folder:
                 nbformat.write(execute(path, Path(folder)), path)
-            print(f"{path.name}: {cpu_seconds() - before:.0f} seconds of CPU")
-
-
-def cpu_seconds() -> float:
-    """The CPU time of all kernels that have ended."""
-    import resource  # not on Windows
-
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 if __name__ == "__main__":

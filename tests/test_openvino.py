@@ -20,7 +20,8 @@ from pyterrier_graph.encoders.openvino_encoder import OpenVINOEncoder, load_enco
 from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 from pyterrier_graph.encoders.stored_vectors import encoder_name
 
-pytestmark = pytest.mark.skipif(find_spec("openvino") is None, reason="needs the extra [openvino]")
+missing = pytest.mark.skipif(find_spec("openvino") is None, reason="needs the extra [openvino]")
+pytestmark = [missing, pytest.mark.slow]
 TEXTS = ["alpha", "Alpha beta, gamma?", "", " ".join(tiny.WORDS * 20), "mu kappa"]
 HEAVY = {"torch", "transformers", "sentence_transformers", "pyterrier_dr", "sklearn", "datasets"}
 SEARCH = """
@@ -74,7 +75,6 @@ def test_torch_encodes_where_openvino_does_not(home: Path, monkeypatch: pytest.M
     assert isinstance(load_encoder(tiny.checkpoint()), SentenceEncoder)
 
 
-@pytest.mark.slow
 def test_a_question_loads_no_model(home: Path, tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "a.md").write_text("# Kappa\n\nalpha mu\n\n# Beta\n\ngamma\n")
     arguments = [str(tmp_path), "alpha mu", "--encoder", tiny.checkpoint(), "--quiet"]

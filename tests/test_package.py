@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
 import importlib.metadata
 import inspect
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
 
 import pyterrier_graph as ptg
-from pyterrier_graph.checks import WithSignature
 
 DISTRIBUTION = importlib.metadata.distribution("pyterrier_graph")
 PACKAGE = Path(ptg.__file__).parent
@@ -53,11 +50,6 @@ def run(code: str) -> str:
     ).stdout
 
 
-def test_import_is_quick():
-    timed = "import time; start = time.perf_counter(); import pyterrier_graph; print(time.perf_counter() - start)"
-    assert min(float(run(timed)) for _ in range(2)) < 2
-
-
 def test_import_leaves_torch_alone():
     statements = """
 import sys
@@ -68,15 +60,9 @@ print('torch' in sys.modules)
     assert run(statements).strip() == "False"
 
 
-@pytest.mark.parametrize("name", ptg.__all__)
-def test_public_name_resolves(name: str):
-    assert getattr(ptg, name).__name__ == name
-    assert name in dir(ptg)
-
-
-def test_packages_are_loaded_when_they_are_used():
-    code = "import pyterrier_graph as ptg; print({'clef_ip', 'plots'} <= {*dir(ptg)}, ptg.clef_ip, ptg.plots)"
-    assert run(code).startswith("True")
+def test_public_names_resolve():
+    assert [getattr(ptg, name).__name__ for name in ptg.__all__] == [*ptg.__all__]
+    assert {*ptg.__all__} <= {*dir(ptg)}
 
 
 def test_type_checkers_see_the_public_names():
@@ -100,14 +86,9 @@ def test_entry_point_loads(entry_point: importlib.metadata.EntryPoint):
 # --- order of imports
 
 
-@cache
-def tree(module: str) -> ast.Module:
-    return ast.parse(MODULES[module].read_text("utf-8"))
-
-
 def imports(module: str) -> Iterator[str]:
     """The modules that a module imports: at once, in a function, or for type checkers."""
-    for node in ast.walk(tree(module)):
+    for node in ast.walk(ast.parse(MODULES[module].read_text("utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -119,55 +100,22 @@ def layer(module: str) -> int:
     return LAYERS.index(re.split(r"[./]", module)[0])
 
 
-def upward_imports(module: str) -> list[str]:
-    wrong = []
-    for name in imports(module):
-        target = name.removeprefix("pyterrier_graph.")
-        if (
-            target == name or target.split(".")[0] not in LAYERS
-        ):  # of another package, or of the package's own names
-            continue
-        if layer(target) > layer(module):
-            wrong.append(f"{module} {target}")
-    return wrong
-
-
-def test_every_module_has_a_layer():
-    assert {re.split(r"[./]", module)[0] for module in MODULES} - {"__init__"} <= {
-        *LAYERS,
-        "pt_docs",
-    }
-
-
-@pytest.mark.parametrize("module", [module for module in MODULES if module != "__init__.py"])
-def test_imports_go_downwards(module: str):
-    assert not upward_imports(module)
+def test_imports_go_downwards():
+    ours = [*MODULES.keys() - {"__init__.py"}]
+    wrong = [
+        f"{module} {name}"
+        for module in ours
+        for name in imports(module)
+        if name.startswith("pyterrier_graph.")
+        and name.split(".")[1] in LAYERS
+        and layer(name.removeprefix("pyterrier_graph.")) > layer(module)
+    ]
+    assert len(ours) > 100 and not wrong
 
 
 # --- signatures
 
 CLASSES = [name for name in ptg.__all__ if inspect.isclass(getattr(ptg, name))]
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        name
-        for name in CLASSES
-        if not dataclasses.is_dataclass(getattr(ptg, name))
-        and not issubclass(getattr(ptg, name), Warning)
-    ],
-)
-def test_signature_is_that_of_the_constructor(name: str):
-    import pyterrier as pt
-
-    kind = getattr(ptg, name)
-    assert issubclass(kind, WithSignature) or not issubclass(
-        kind, pt.Transformer | pt.Artifact
-    )  # Sphinx needs it
-    constructor = [*inspect.signature(kind.__init__).parameters.values()][1:]
-    assert [*inspect.signature(kind).parameters.values()] == constructor
-    assert not {"args", "kwargs"} & {parameter.name for parameter in constructor}
 
 
 @pytest.mark.parametrize("name", CLASSES)

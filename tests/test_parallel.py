@@ -1,10 +1,9 @@
-"""Queries in parallel, by PyTerrier's own ``parallel``: equal results, and files that are opened instead of copied."""
+"""Work in other processes and on a Ray cluster: equal results, and objects that can be sent."""
 
 from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -36,7 +35,6 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Any:
         tokens = TokenEncoder(tiny.checkpoint(), device="cpu", dtype="float32", **LENGTHS)
         store = ptg.TokenStore(folder / "tokens", verbose=False).build(graph, tokens)
         dual = ptg.DualEncoder(tiny.checkpoint(), **LENGTHS, **FLOAT32)
-        mean = ptg.GraphMean(graph, dual, folder=folder / "vectors", **FLOAT32)
         whole = ptg.GraphIndex(folder / "whole", encoder=dual, verbose=False)
         return SimpleNamespace(
             folder=folder,
@@ -44,85 +42,41 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Any:
             tokens=tokens,
             store=store,
             dual=dual,
-            index=mean.index(folder / "mean.flex"),
-            run=tiny.run(),
             whole=whole.index(tiny.documents(3)),
         )
 
 
-def text_run(small: Any) -> pd.DataFrame:
-    return small.graph.text_loader()(small.run)
-
-
-def hgat(small: Any) -> Any:
-    config = ptg.HGATConfig(heads=2)
-    return ptg.HGATReranker(small.graph, small.tokens, config=config, tokens=small.store, **FLOAT32)
-
-
-def contextualized(small: Any) -> Any:
-    model, folder = hgat(small), small.folder / "contextualized"
-    store = ptg.TokenStore(folder)
-    model.contextualized = store if store.built() else model.contextualize(folder)
-    return model
-
-
-MODELS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
-    "HGATReranker": (hgat, lambda small: small.run),
-    "contextualized": (contextualized, lambda small: small.run),
-    "LGReReranker": (
-        lambda small: ptg.LGReReranker(tiny.checkpoint(), max_tokens=24, **FLOAT32),
-        text_run,
-    ),
-    "GraphMean": (lambda small: small.index.retriever(20), lambda small: tiny.topics()),
-    "GraphIndex": (lambda small: small.whole.hybrid(20), lambda small: tiny.topics()),
-}
-
-
-def check(small: Any, name: str, backend: str) -> None:
-    make, given = MODELS[name]
-    model, inp = make(small), given(small)
-    one, two = (
-        run.set_index(["qid", "docno"])["score"].sort_index()
-        for run in (model(inp), model.parallel(2, backend=backend)(inp))
-    )
-    assert len(one)
-    pd.testing.assert_series_equal(one, two, atol=1e-5)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["contextualized", "LGReReranker", "GraphMean", "GraphIndex"])
-def test_joblib(small: Any, name: str) -> None:
-    check(small, name, "joblib")
-
-
-@pytest.fixture(scope="module")
-def ray() -> Any:
-    ray = pytest.importorskip("ray")
-    options = {"include_dashboard": False, "log_to_driver": False, "configure_logging": False}
-    ray.init(address="local", num_cpus=2, **options)
-    yield ray
-    ray.shutdown()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["HGATReranker", "GraphIndex"])  # the others are as above
-def test_ray(small: Any, ray: Any, name: str) -> None:
-    check(small, name, "ray")
+def test_queries_in_two_processes(small: Any) -> None:
+    options = {"config": ptg.HGATConfig(heads=2), "tokens": small.store} | FLOAT32
+    hgat = ptg.HGATReranker(small.graph, small.tokens, **options)
+    hgat.contextualized = hgat.contextualize(small.folder / "contextualized")
+    for model, inp in (hgat, tiny.run()), (small.whole.hybrid(20), tiny.topics()):
+        one, two = (
+            run.set_index(["qid", "docno"])["score"].sort_index()
+            for run in (model(inp), model.parallel(2)(inp))
+        )
+        assert len(one)
+        pd.testing.assert_series_equal(one, two, atol=1e-5)
 
 
 @pytest.mark.slow
 def test_ray_encodes_without_common_files(
-    small: Any, ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its workers get no path. The vectors are the same to the byte."""
+    ray = pytest.importorskip("ray")
+    options = {"include_dashboard": False, "log_to_driver": False, "configure_logging": False}
+    ray.init(address="local", num_cpus=2, **options)
     sent, made, dumps = [], [], shards.cloudpickle.dumps
     monkeypatch.setattr(
         shards.cloudpickle, "dumps", lambda work: [sent.append(dumps(work)), sent[-1]][1]
     )
-    for workers in ("ray", 2):
+    for workers in ("ray", 1):
         model = ptg.GraphMean(small.graph, small.dual, folder=tmp_path / str(workers), **FLOAT32)
         index = model.index(tmp_path / f"{workers}.flex", workers=workers)
         made.append((index.path / "vecs.f4").read_bytes())
+    ray.shutdown()
     assert sent and not [work for work in sent if str(tmp_path).encode() in work]
     assert made[0] == made[1]
 
@@ -142,7 +96,8 @@ def test_a_trained_encoder_is_pickled(small: Any) -> None:
 
 
 def test_a_word_graph_is_pickled_after_use(small: Any) -> None:
-    model, run = MODELS["LGReReranker"][0](small), text_run(small)
+    model = ptg.LGReReranker(tiny.checkpoint(), max_tokens=24, **FLOAT32)
+    run = small.graph.text_loader()(tiny.run())
     expected = model(run)
     for made in (cloudpickle.loads(cloudpickle.dumps(model)), copy.deepcopy(model), model):
         np.testing.assert_array_equal(made(run)["score"], expected["score"])

@@ -82,33 +82,6 @@ TestDocumentCutoff = pt.testing.transformer_test_class(DocumentCutoff)
 # --- frames
 
 
-def test_empty_frames_have_the_same_columns_and_what_misses_is_named(
-    frequencies: DocumentFrequencies,
-) -> None:
-    run = results("EP-1-A1", "EP-2-A1")
-    for transformer, frame, needed in [
-        (ClaimsQuery(), topics(), ["text"]),
-        (AbstractTerms(frequencies), ClaimsQuery()(topics()), ["query", "abstract", "language"]),
-        (SharedCodes(GRAPH), run, ["codes", "docno"]),
-        (NotOwnFamily(), run, ["document", "family"]),
-        (DocumentCutoff(), run, ["rank"]),
-    ]:
-        before = frame.copy()
-        out = transformer(frame)
-        pd.testing.assert_frame_equal(frame, before)
-        empty = transformer(frame.iloc[:0])
-        assert len(out) and not len(empty) and [*empty.columns] == [*out.columns], transformer
-        assert all(
-            empty[name].dtype == out[name].dtype for name in ("rank", "query") if name in out
-        ), transformer
-        for column in needed:
-            with pytest.raises(
-                pt.validate.InputValidationError,
-                match=f"(?s){type(transformer).__name__}.*{column}",
-            ):
-                transformer(frame.drop(columns=column))
-
-
 def test_a_wrong_level_is_named() -> None:
     with pytest.raises(ValueError, match="level must be 'subclass' or 'group', got 'class'"):
         SharedCodes(GRAPH, "class")  # type: ignore[arg-type]

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
-import pandas as pd
-import pyterrier as pt
 import pytest
 import tiny
 import torch
@@ -20,7 +17,6 @@ from torch_geometric.nn import (
     GATConv,
     GATv2Conv,
     GINConv,
-    GraphConv,
     HeteroConv,
     SAGEConv,
     TransformerConv,
@@ -59,33 +55,17 @@ LAYERS: dict[str, Callable[[int], nn.Module]] = {
     "GATv2Conv": gatv2,
     "SAGEConv": lambda d: SAGEConv((d, d), d),
     "TransformerConv": lambda d: TransformerConv((d, d), d // 2, heads=2),
-    "GraphConv": lambda d: GraphConv((d, d), d, aggr="mean"),
     "HeteroConv": lambda d: HeteroConv({TITLES: SAGEConv((-1, -1), d), RELEVANT: gatv2(d)}),
     "Largest": Largest,
 }
 each_layer = pytest.mark.parametrize("name", LAYERS)
 
 
-@cache
-def encoder() -> ptg.DualEncoder:
-    return ptg.DualEncoder(tiny.checkpoint(), max_query_tokens=12, max_passage_tokens=24, **QUIET)
-
-
-@cache
-def query_graph() -> ptg.QueryPassageGraph:
-    """Two queries for each of the first three documents' first passages."""
-    pairs = [(f"k{n}", f"{tiny.WORDS[n % 3]} mu", f"d{n % 3}%p0") for n in range(6)]
-    known = pd.DataFrame(pairs, columns=["qid", "query", "docno"]).assign(label=1)
-    topics = known[["qid", "query"]]
-    folder = Path(mkdtemp(prefix="query-graph-"))
-    return ptg.QueryPassageGraph(folder / "queries").build(topics, tiny.graph(), qrels=known)
-
-
 def gnn(name: str, **options: Any) -> ptg.GNNEncoder:
     training = ptg.GNNEncoderTraining(epochs=3, learning_rate=0.05)
-    common = {"config": ptg.GNNEncoderConfig(WEIGHTS), "query_graph": query_graph()}
+    common = {"config": ptg.GNNEncoderConfig(WEIGHTS), "query_graph": tiny.query_graph()}
     common |= {"network": LAYERS[name], "training": training}
-    return ptg.GNNEncoder(tiny.graph(), encoder(), **QUIET | common | options)
+    return ptg.GNNEncoder(tiny.graph(), tiny.dual_encoder(), **QUIET | common | options)
 
 
 @cache
@@ -94,8 +74,8 @@ def trained(name: str) -> ptg.GNNEncoder:
 
 
 def mean(**options: Any) -> ptg.GraphMean:
-    common = {"weights": WEIGHTS, "query_graph": query_graph()}
-    return ptg.GraphMean(tiny.graph(), encoder(), **QUIET | common | options)
+    common = {"weights": WEIGHTS, "query_graph": tiny.query_graph()}
+    return ptg.GraphMean(tiny.graph(), tiny.dual_encoder(), **QUIET | common | options)
 
 
 DOCNOS = tiny.graph().ids_of(tiny.graph().passage_nodes)
@@ -125,7 +105,7 @@ def test_saving_and_loading(name: str, tmp_path: Path) -> None:
     assert {file.suffix for file in model.path.rglob("*") if file.is_file()} <= {
         *(".safetensors", ".json", ".txt", ".model", ".md", "")
     }, "nothing is pickled"
-    given: dict[str, Any] = {"graph": tiny.graph(), "query_graph": query_graph(), **QUIET}
+    given: dict[str, Any] = {"graph": tiny.graph(), "query_graph": tiny.query_graph(), **QUIET}
     if name == "Largest":
         with pytest.raises(ValueError, match="Largest layers are not a part.*give network="):
             ptg.GNNEncoder.load(model.path, **given)
@@ -134,8 +114,6 @@ def test_saving_and_loading(name: str, tmp_path: Path) -> None:
         given["network"] = Largest
     loaded = ptg.GNNEncoder.load(model.path, **given)
     np.testing.assert_array_equal(vectors(loaded), vectors(model))
-    again = loaded.save(tmp_path / "again")
-    np.testing.assert_array_equal(vectors(ptg.GNNEncoder.load(again.path, **given)), vectors(model))
 
 
 @each_layer
@@ -152,7 +130,7 @@ def test_an_isolated_passage_and_a_relation_without_edges(name: str) -> None:
     answered = np.isin(DOCNOS, ["d0%p0", "d1%p0", "d2%p0"])
     np.testing.assert_allclose(vectors(model)[~answered], vectors(plain)[~answered], atol=1e-6)
     assert not np.isclose(vectors(model)[answered], vectors(plain)[answered]).all(1).any()
-    empty = query_graph().without(np.arange(6))
+    empty = tiny.query_graph().without(np.arange(6))
     without = gnn(name, query_graph=empty)
     without.network.load_state_dict(network.state_dict())
     assert np.isfinite(vectors(without)).all()
@@ -161,19 +139,9 @@ def test_an_isolated_passage_and_a_relation_without_edges(name: str) -> None:
 
 
 @each_layer
-def test_half_precision(name: str) -> None:
-    model = trained(name)
-    half = model.apply_attributes(dtype="bfloat16")
-    np.testing.assert_allclose(vectors(half), vectors(model), atol=0.1)
-    options = {"training": ptg.GNNEncoderTraining(epochs=1), "dtype": "bfloat16"}
-    learned = gnn(name, **options).fit(tiny.topics(), tiny.qrels())
-    assert np.isfinite(vectors(learned)).all()
-
-
-@each_layer
 def test_explanations_add_up(name: str) -> None:
     model = trained(name)
-    query = encoder().encode_queries(["alpha mu"])[0]
+    query = tiny.dual_encoder().encode_queries(["alpha mu"])[0]
     for docno in ("d0%p0", "d4%p2"):
         explained = model.explain("alpha mu", docno)
         assert explained["score"].sum() == pytest.approx(
@@ -184,16 +152,6 @@ def test_explanations_add_up(name: str) -> None:
             assert weights.to_numpy() == pytest.approx(1)
         else:
             assert weights.isna().all(), "no attention, no weights"
-
-
-def test_layers_in_an_experiment(tmp_path: Path) -> None:
-    models = {"GraphMean": mean(), "SAGEConv": trained("SAGEConv")}
-    models["no edges"] = gnn("SAGEConv", config=ptg.GNNEncoderConfig(WEIGHTS, edges=False))
-    systems = [model.index(tmp_path / name).retriever() for name, model in models.items()]
-    measured = pt.Experiment(systems, tiny.topics(), tiny.qrels(), ["ndcg_cut_10"], names=[*models])
-    assert measured["name"].tolist() == [*models] and measured["ndcg_cut_10"].between(0, 1).all()
-    plain = encoder().encode_docs(tiny.graph().texts(tiny.graph().passage_nodes, titles=True))
-    np.testing.assert_allclose(vectors(models["no edges"]), plain, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -313,19 +271,10 @@ def test_a_graph_round_trips() -> None:
 def changed(name: str) -> Any:
     graph = tiny.graph()
     data = graph.to_hetero_data()
-    order = ("passage", "order", "passage")
     if name == "ToUndirected":
         return graph.with_relations(transforms.ToUndirected()(data))
-    if name == "AddMetaPaths":
-        path = [("passage", "structural_i", "section"), ("section", "structural", "passage")]
-        return graph.with_relations(transforms.AddMetaPaths([path])(data))
-    split = transforms.RandomLinkSplit(
-        num_val=0.25,
-        num_test=0.25,
-        edge_types=[order],
-        rev_edge_types=[("passage", "order_i", "passage")],
-    )
-    return graph.with_relations(split(data)[0])
+    path = [("passage", "structural_i", "section"), ("section", "structural", "passage")]
+    return graph.with_relations(transforms.AddMetaPaths([path])(data))
 
 
 @pytest.mark.parametrize(
@@ -333,19 +282,18 @@ def changed(name: str) -> Any:
     [
         ("ToUndirected", "rev_structural"),
         ("AddMetaPaths", "metapath_0"),
-        ("RandomLinkSplit", "order"),
     ],
 )
 def test_every_model_takes_a_changed_graph(name: str, relation: str) -> None:
-    graph, before = changed(name), tiny.graph()
+    graph = changed(name)
     edges, back = graph.edges(relation), graph.edges(f"{relation}_i")
     assert 0 < len(edges.indices) == len(back.indices)
     assert all(i in back[j] for i, j in zip(edges.row_index, edges.indices, strict=True))
-    if name == "RandomLinkSplit":
-        assert len(edges.indices) < len(before.edges(relation).indices)
     weights = {"titles": 0.5, relation: 0.5}
-    vectors_ = vectors(ptg.GraphMean(graph, encoder(), weights, **QUIET))
-    network = ptg.GNNEncoder(graph, encoder(), config=ptg.GNNEncoderConfig(weights), **QUIET)
+    vectors_ = vectors(ptg.GraphMean(graph, tiny.dual_encoder(), weights, **QUIET))
+    network = ptg.GNNEncoder(
+        graph, tiny.dual_encoder(), config=ptg.GNNEncoderConfig(weights), **QUIET
+    )
     np.testing.assert_allclose(vectors(network), vectors_, atol=1e-6)
     maxsim = ptg.GraphMaxSim(graph, tiny.encoder(), weights, **QUIET)
     config = ptg.HGATConfig("NO_LB", layers=2, heads=2, init="random", relations=(relation,))

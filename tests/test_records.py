@@ -101,28 +101,6 @@ def test_missing_titles(missing: Any):
     assert outline(read_record(record)) == ("", ["Text."])
 
 
-def test_function_of_ones_own(tmp_path: Path):
-    rows = [("d1", "Ties", ["long", "short"]), ("d2", "Bows", [])]
-
-    def read(row):
-        return {
-            "docno": row[0],
-            "title": row[1],
-            "sections": [(name, f"It is {name}.") for name in row[2]],
-        }
-
-    graph = ptg.DocumentGraph(tmp_path / "graph").index(map(read, rows))
-    assert [row["text"] for row in graph.get_corpus_iter()] == [
-        "It is long.",
-        "It is short.",
-        "Bows",
-    ]
-    assert [row["title"] for row in graph.get_corpus_iter("documents")] == ["Ties", "Bows"]
-    with pytest.raises(TypeError, match="got None"):
-        ptg.DocumentGraph(tmp_path / "other").index([None])
-    assert not (tmp_path / "other").exists()
-
-
 @pytest.mark.parametrize(
     "fields", [{"text": ""}, {"sections": []}, {"body": " "}, {"abstract": None}]
 )

@@ -16,7 +16,6 @@ CHANGELOG = (ROOT / "CHANGELOG.md").read_text("utf-8")
 
 def test_version_is_written_once() -> None:
     assert version_of_package() == ptg.__version__
-    assert "\nversion" not in (ROOT / "CITATION.cff").read_text("utf-8")
 
 
 def test_changelog_is_in_form() -> None:

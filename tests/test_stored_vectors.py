@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tiny
 from pyterrier_dr import FlexIndex
 
 from pyterrier_graph.documents.document import Node, StructuredDocument
@@ -56,10 +57,6 @@ def written(folder: Path, corpus: Corpus, encoder: Any = None) -> tuple[FlexInde
     return base_vectors(folder, graph(corpus), encoder, verbose=False).flex, encoder.encoded
 
 
-def files(index: FlexIndex) -> dict[str, bytes]:
-    return {file.name: file.read_bytes() for file in index.index_path.iterdir()}
-
-
 @pytest.mark.parametrize(
     ("changed", "new"),
     [
@@ -78,14 +75,9 @@ def test_only_new_texts_are_encoded(
     assert written(tmp_path / "shared", CORPUS)[1] == once
     index, encoded = written(tmp_path / "shared", changed)
     assert encoded == new
-    assert files(index) == files(written(tmp_path / "alone", changed)[0])
+    alone = written(tmp_path / "alone", changed)[0]
+    assert tiny.contents(index.index_path) == tiny.contents(alone.index_path)
     assert written(tmp_path / "shared", changed)[0].index_path == index.index_path
-    back, encoded = written(
-        tmp_path / "shared", CORPUS | {"e": ["theta", *changed[[*changed][-1]]]}
-    )
-    assert encoded == ["theta"] and len(back) == 8 + len(
-        changed[[*changed][-1]]
-    )  # of two other indexes
 
 
 def test_other_encoders(tmp_path: Path) -> None:
@@ -134,7 +126,6 @@ def test_texts_are_encoded_once(tmp_path: Path) -> None:
     vectors = encoded(tmp_path / "vectors", encoder)
     assert encoder.encoded == TEXTS
     assert vectors.dtype == np.float32 and vectors.tolist() == EXPECTED
-    assert isinstance(vectors.base, np.memmap) and vectors.base.mode == "c"
     again = Encoder()
     assert encoded(tmp_path / "vectors", again).tolist() == EXPECTED
     assert not again.asked
@@ -161,7 +152,6 @@ def test_wrong_encoders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     for encode, message in [
         (lambda given: np.ones((len(given), 3 if "10" in given[0] else 2)), r"got \(10, 3\)"),
         (infinite, "is not finite"),
-        (lambda given: np.ones(len(given)), "must return vectors of shape"),
     ]:
         folder = tmp_path / str(len([*tmp_path.iterdir()]))
         with pytest.raises(ValueError, match=message):

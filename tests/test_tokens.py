@@ -135,20 +135,16 @@ def test_reduced_vectors_keep_the_cosines_as_far_as_they_can() -> None:
         f"{a} {b} {c}" for a, b, c in zip(tiny.WORDS, tiny.WORDS[1:], tiny.WORDS[2:], strict=False)
     ]
     full = encoder.encode_passages(sample).values
-    worst = []
-    for dimension in (4, 15):
-        reduced = encoder.reduced(sample, dimension)
-        vectors = reduced.encode_passages(sample).values
-        assert reduced.dimension == vectors.shape[1] == dimension
-        assert any(isinstance(module, Normalize) for module in reduced.network)
-        # onto the leading right singular vectors: no other projection of that rank keeps more of the matrix
-        directions = np.linalg.svd(full.numpy(), full_matrices=False)[2][:dimension]
-        projected = full.numpy() @ directions.T
-        projected /= np.linalg.norm(projected, axis=1, keepdims=True)
-        np.testing.assert_allclose(vectors @ vectors.T, projected @ projected.T, atol=1e-4)
-        worst.append((vectors @ vectors.T - full @ full.T).abs().max().item())
-    assert worst[1] < worst[0]
-    assert worst[1] < 0.05
+    reduced = encoder.reduced(sample, 15)
+    vectors = reduced.encode_passages(sample).values
+    assert reduced.dimension == vectors.shape[1] == 15
+    assert any(isinstance(module, Normalize) for module in reduced.network)
+    # onto the leading right singular vectors: no other projection of that rank keeps more of the matrix
+    directions = np.linalg.svd(full.numpy(), full_matrices=False)[2][:15]
+    projected = full.numpy() @ directions.T
+    projected /= np.linalg.norm(projected, axis=1, keepdims=True)
+    np.testing.assert_allclose(vectors @ vectors.T, projected @ projected.T, atol=1e-4)
+    assert (vectors @ vectors.T - full @ full.T).abs().max() < 0.05
 
 
 @pytest.fixture(scope="module")

@@ -19,11 +19,6 @@ QUIET: dict[str, Any] = EXACT | {"verbose": False}
 LENGTHS = {"max_query_tokens": 12, "max_passage_tokens": 24}
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    files = sorted(file for file in folder.rglob("*") if file.is_file())
-    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}
-
-
 @pytest.mark.slow
 def test_two_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_store, "NODES_AT_ONCE", 16)
@@ -49,7 +44,7 @@ def test_two_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             ranking, texts, teacher=teacher, folder=folder / "mined", batch_size=4, verbose=False
         )
         assert len(miner.pseudo_labeled(topics)) > 0
-        made.append(contents(folder))
+        made.append(tiny.contents(folder))
     assert [*made[0]] == [*made[1]]
     assert not [name for name, content in made[0].items() if made[1][name] != content]
     assert not [*tmp_path.rglob(".*.new")]

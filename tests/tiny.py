@@ -17,6 +17,7 @@ from transformers import (
     BertTokenizerFast,
 )
 
+import pyterrier_graph as ptg
 from pyterrier_graph.documents.document import Link, Node, Reference, StructuredDocument
 from pyterrier_graph.encoders.token_encoder import TokenEncoder
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
@@ -71,6 +72,13 @@ def encoder() -> TokenEncoder:
     return fresh_encoder()
 
 
+@cache
+def dual_encoder() -> ptg.DualEncoder:
+    """The small encoder with a vector per text."""
+    lengths = {"max_query_tokens": 12, "max_passage_tokens": 24}
+    return ptg.DualEncoder(checkpoint(), device="cpu", verbose=False, **lengths)
+
+
 def documents(count: int = 6) -> list[StructuredDocument]:
     """Documents about one word each: only their title and first passage say it."""
     made = []
@@ -105,9 +113,41 @@ def graph(count: int = 6) -> MemoryGraph:
     return MemoryGraph(documents(count))
 
 
+@cache
+def query_graph() -> ptg.QueryPassageGraph:
+    """Two queries for each first passage of three documents."""
+    pairs = [(f"k{n}", f"{WORDS[n % 3]} mu", f"d{n % 3}%p0") for n in range(6)]
+    known = pd.DataFrame(pairs, columns=["qid", "query", "docno"]).assign(label=1)
+    folder = Path(mkdtemp(prefix="query-graph-"))
+    return ptg.QueryPassageGraph(folder / "queries").build(
+        known[["qid", "query"]], graph(), qrels=known
+    )
+
+
 def topics(count: int = 6) -> pd.DataFrame:
     """A query for each document: its word."""
     return pd.DataFrame([{"qid": f"t{n}", "query": WORDS[n % len(WORDS)]} for n in range(count)])
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """The files of a folder, and what is in them."""
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}
+
+
+def logged(model: object, name: str) -> list[float]:
+    """A loss or a measure in the log of a model's training."""
+    return [entry[name] for entry in model.training_log if name in entry]  # type: ignore[attr-defined]
+
+
+def weights(network: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """A copy of the weights of a network."""
+    return {name: value.clone() for name, value in network.state_dict().items()}
+
+
+def learned(network: torch.nn.Module, before: dict[str, torch.Tensor]) -> set[str]:
+    """The names of the weights that have changed."""
+    return {name for name, value in network.state_dict().items() if not value.equal(before[name])}
 
 
 def judged(run: pd.DataFrame, qrels: pd.DataFrame, graph: HeteroGraph | None = None) -> JudgedRun:

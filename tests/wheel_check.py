@@ -4,7 +4,7 @@
 
 The wheel must contain every file of the package and nothing else. It is installed with ``[demo]`` into a new virtual
 environment, or with ``--no-deps`` beside the packages of this one; then, in an empty folder, its public names and entry
-points are loaded, a folder is searched, and the demo's options are shown, or with ``--demo`` it runs.
+points are loaded, a folder is searched, and with ``--demo`` the demo runs.
 """
 
 from __future__ import annotations
@@ -129,11 +129,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         search = [*module, "search", str(pages), "when does the toaster switch itself off"]
         commands = {
             "install": [*pip, "install", "--quiet", *install],
-            "requirements": [*pip, "check"],
             "names and entry points": [python, "-c", NAMES, str(folder)],
             "search": [*search, "-n", "1", "--quiet"],
-            "demo": [*module, "demo", *(["--output", "demo"] if options.demo else ["--help"])],
         }
+        if options.demo:
+            commands["demo"] = [*module, "demo", "--output", "demo"]
         for name, command in commands.items():
             start = time.perf_counter()
             done = subprocess.run(

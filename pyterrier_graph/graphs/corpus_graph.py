@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE
+from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph
 
 if TYPE_CHECKING:
     from pyterrier_adaptive import NpTopKCorpusGraph
 
-    from pyterrier_graph.graphs.document_graph import DocumentGraph
-
 
 def corpus_graph(
-    graph: DocumentGraph, relations: Sequence[str], k: int, path: str | os.PathLike[str]
+    graph: HeteroGraph,
+    passages: Iterable[dict[str, Any]],
+    relations: Sequence[str],
+    k: int,
+    path: str | os.PathLike[str],
 ) -> NpTopKCorpusGraph:
     """Writes a corpus graph: see :meth:`DocumentGraph.corpus_graph <pyterrier_graph.DocumentGraph.corpus_graph>`."""
     from pyterrier_adaptive import CorpusGraph
 
-    def neighbors(passages: pd.DataFrame) -> pd.DataFrame:
+    def neighbors(batch: pd.DataFrame) -> pd.DataFrame:
         """Retrieves the neighbors of passages, whose ids are in ``qid``."""
-        nodes = graph.nodes_of(passages["qid"].tolist())
+        nodes = graph.nodes_of(batch["qid"].tolist())
         frames = []
         for relation in relations:
             row, node = graph.neighbors(nodes, relation)
@@ -34,7 +36,7 @@ def corpus_graph(
         run = pd.concat(frames).drop_duplicates()  # the first relation decides the order
         docnos = graph.ids_of(run["node"].to_numpy())
         return pd.DataFrame(
-            {"qid": passages["qid"].to_numpy()[run["row"]], "docno": docnos, "score": 1.0}
+            {"qid": batch["qid"].to_numpy()[run["row"]], "docno": docnos, "score": 1.0}
         )
 
-    return CorpusGraph.from_retriever(neighbors, graph.get_corpus_iter(), path, k=k)
+    return CorpusGraph.from_retriever(neighbors, passages, path, k=k)

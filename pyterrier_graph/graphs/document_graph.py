@@ -171,7 +171,8 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
             ImportError: If ``pyterrier_adaptive`` is not installed.
             ValueError: If the graph has no such relation.
         """
-        return corpus_graph(self, check_relations(self, relations), k, path)
+        relations = check_relations(self, relations)
+        return corpus_graph(self, self.get_corpus_iter(), relations, k, path)
 
     def text_loader(
         self, fields: Sequence[str] | str | Literal["*"] = "*", *, verbose: bool = False

@@ -141,20 +141,19 @@ class Hybrid(WithSignature, pt.Estimator):
         runs = [self._run(pipeline, topics) for pipeline in self.pipelines]
         _check_same_units(runs)
         rows = pd.concat(runs, ignore_index=True)
-        # rows of both pipelines with the same query and document are one result
-        qid, docno = rows["qid"].astype("str"), rows["docno"]
-        result, pairs = pd.factorize(qid.factorize()[0] * len(rows) + docno.factorize()[0])
-        scores = np.full((len(SIDES), len(pairs)), np.nan)
+        rows["qid"] = rows["qid"].astype("str")
+        result = _result_numbers(rows)
+        first = np.unique(result, return_index=True)[1]  # the first row of each result
+        scores = np.full((len(SIDES), len(first)), np.nan)
         scores[np.repeat([0, 1], [*map(len, runs)]), result] = rows["score"]
-        first = np.unique(result, return_index=True)[1]
-        columns = {"qid": qid.array.take(first), "docno": docno.array.take(first)}
+        columns = {name: rows[name].array.take(first) for name in ("qid", "docno")}
         queries = {name for name in topics if name.startswith("query")}
         if added := [name for name in rows if name not in {*columns, *REPLACED, *queries}]:
             columns |= dict(rows[added].groupby(result).first())
         columns |= dict(zip(SIDES, scores, strict=True))
         topic = pd.Index(topics["qid"]).get_indexer(columns["qid"])
-        about = [name for name in topics if name not in {*columns, *REPLACED}]
-        columns |= {name: topics[name].array.take(topic, allow_fill=True) for name in about}
+        for name in topics.columns.difference([*columns, *REPLACED], sort=False):
+            columns[name] = topics[name].array.take(topic, allow_fill=True)
         return pd.DataFrame(columns)
 
     def _run(self, pipeline: pt.Transformer, topics: pd.DataFrame) -> pd.DataFrame:
@@ -234,6 +233,12 @@ class Hybrid(WithSignature, pt.Estimator):
                 "normalized": normalized,
             }
         )
+
+
+def _result_numbers(rows: pd.DataFrame) -> np.ndarray:
+    """Numbers the results of two pipelines: rows with the same query and document are one result; shape (rows,)."""
+    query, docno = rows["qid"].factorize()[0], rows["docno"].factorize()[0]
+    return pd.factorize(query * len(rows) + docno)[0]
 
 
 def weighted(run: pd.DataFrame, alpha: float) -> np.ndarray:
