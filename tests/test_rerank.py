@@ -70,7 +70,7 @@ def with_text(frame: pd.DataFrame) -> pd.DataFrame:
 # --- frames
 
 
-@pytest.mark.parametrize("make", [*RERANKERS, lgre, lambda graph: DocumentEvidence()])
+@with_lgre
 def test_rows_and_columns_stay_and_an_empty_frame_has_them_too(make: Make) -> None:
     frame = tiny.run(3).assign(docid=7, text="kept", score=1.0).set_index(np.arange(27) * 5)
     reranker = make(tiny.graph())
@@ -190,15 +190,11 @@ def test_document_evidence_by_hand() -> None:
         columns=["qid", "docno", "score"],
     )
     out = DocumentEvidence(0.5)(frame)
-    assert out["score"].tolist() == [
-        1 + 1.5,
-        3 + 1.5,
-        2.5 + 1.25,
-        0.5 + 0.25,
-        pytest.approx(0.4 + 0.2),
-        7 + 3.5,
-    ]
-    assert out["rank"].tolist() == [2, 0, 1, 3, 4, 0]
+    best = ["doc1%p10", "doc2%p0", "doc1%p0", "doc3", "doc%p", "doc1%p0"]
+    assert out["docno"].tolist() == best
+    expected = [3 + 1.5, 2.5 + 1.25, 1 + 1.5, 0.5 + 0.25, 0.4 + 0.2, 7 + 3.5]
+    assert out["score"].tolist() == pytest.approx(expected)
+    assert out["rank"].tolist() == [0, 1, 2, 3, 4, 0]
 
 
 def test_document_evidence_learns_its_weight() -> None:

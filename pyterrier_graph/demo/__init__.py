@@ -15,7 +15,7 @@ import pandas as pd
 import pyterrier as pt
 from ir_measures import RR
 
-from pyterrier_graph.demo.measures import Results, compare, per_query
+from pyterrier_graph.demo.measures import Results, as_text, compare, per_query
 from pyterrier_graph.demo.page import write_page
 from pyterrier_graph.demo.systems import (
     BM25,
@@ -59,15 +59,14 @@ def run(data: Data, output: Path) -> pd.DataFrame:
         start = time.perf_counter()
         runs[name] = pipeline(test)
         times[name] = 1000 * (time.perf_counter() - start) / len(test)
-    table = compare(runs, test, qrels)
-    table["ms per query"] = pd.Series(times).map("{:.1f}".format)
+    table = compare(runs, test, qrels).assign(**{"ms per query": pd.Series(times)})
     best = {name: pt.text.max_passage()(runs[name]) for name in (MAXSIM, GRAPH_MAXSIM, HGAT)}
     folded = {BM25: systems.documents(test)} | best
     documents = compare(folded, test, data.test.document_qrels)
     easy = per_query(systems.drawn, test.head(LGRE_TEST), qrels, RR @ 10)
-    table.to_csv(output / "results.csv")
-    print(f"Passages, {len(test)} queries:\n{table.to_string()}")
-    print(f"\nDocuments, by their best passage:\n{documents.to_string()}")
+    table.to_csv(output / "results.csv", index_label="system")
+    print(f"Passages, {len(test)} queries:\n{as_text(table)}")
+    print(f"\nDocuments, by their best passage:\n{as_text(documents)}")
     print(f"+ and -: better and worse than {BM25} (paired t-test, Holm-corrected, p < 0.05).")
     means = values_of(easy, "RR@10").mean(axis=1)[[*systems.drawn]].rename("RR@10")
     print(f"\n{DRAWN} passages drawn at random, one of them relevant, {LGRE_TEST} queries:")

@@ -17,7 +17,7 @@ import pyterrier as pt
 from matplotlib.axes import Axes
 from scipy.stats import ttest_rel
 
-from pyterrier_graph.demo.measures import MEASURE, MEASURES, Results, per_query
+from pyterrier_graph.demo.measures import MEASURE, MEASURES, Results, as_text, per_query
 from pyterrier_graph.demo.systems import (
     BM25,
     DENSE,
@@ -189,8 +189,8 @@ def results(values: pd.DataFrame, tables: Results) -> str:
     axes = plots.results(values, MEASURE, names=[*table.index], baseline=BM25)
     return (
         f"{picture(axes[0])}<p>Left, the mean and its 95% interval; right, a point per query.</p>"
-        f"<pre>{escape(table.to_string())}</pre><p>Documents, each with the score of its best passage:</p>"
-        f"<pre>{escape(tables.documents.to_string())}</pre><p>+ and -: better and worse than {BM25} (paired t-test, "
+        f"<pre>{escape(as_text(table))}</pre><p>Documents, each with the score of its best passage:</p>"
+        f"<pre>{escape(as_text(tables.documents))}</pre><p>+ and -: better and worse than {BM25} (paired t-test, "
         f"Holm-corrected, p &lt; {LEVEL}). Times include encoding the query.</p>"
     )
 

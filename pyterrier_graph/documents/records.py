@@ -217,8 +217,8 @@ def _docno_of(row: Any, document: str | DocumentOf) -> str:
 
 
 def _nodes_of_rows(rows: list[Record]) -> tuple[Node, ...]:
-    titles = [row.get("title") for row in rows]
-    titles = [title if isinstance(title, str) else "" for title in titles]
+    values = [row.get("title") for row in rows]
+    titles = [value if isinstance(value, str) else "" for value in values]
     common = titles[0] if len(set(titles)) == 1 else ""
     nodes = [Node(SECTION, common, NO_PARENT)]
     parent, above = 0, common  # the section of a row, and its title

@@ -248,7 +248,7 @@ class HeteroGraph(HtmlDisplay, ABC):
         Raises KeyError, which names up to three ids, if some are not in the graph.
         """
         nodes = self.find(identifiers)
-        unknown = [identifiers[row] for row in np.flatnonzero(nodes < 0)]
+        unknown = [identifiers[row] for row in np.flatnonzero(nodes < 0).tolist()]
         if unknown:
             advice = "was the graph built from another corpus, or split in another way?"
             if (self.find_documents(unknown) >= 0).any():
@@ -305,7 +305,7 @@ class HeteroGraph(HtmlDisplay, ABC):
     def document_of(self, docnos: Sequence[str]) -> np.ndarray:
         """Document numbers by docno, shape (n,), int64; raises KeyError, which names up to three unknown docnos."""
         documents = self.find_documents(docnos)
-        unknown = [docnos[row] for row in np.flatnonzero(documents < 0)]
+        unknown = [docnos[row] for row in np.flatnonzero(documents < 0).tolist()]
         if unknown:
             advice = "was the graph built from another corpus?"
             if any(split_passage_id(docno)[1] is not None for docno in unknown):

@@ -103,6 +103,7 @@ class BM25Index:
             before.resize(len(reused), counts.shape[1])
             counts = vstack([before, counts], format="csr")
         by_term = counts.tocsc()
+        del counts
         np.save(path / COUNTS, by_term.data)
         (path / TERMS).write_text(json.dumps([*vocabulary], ensure_ascii=False), encoding="utf-8")
         _weights(by_term).save(path, show_progress=False)
@@ -156,13 +157,15 @@ def _weights(counts: csc_matrix) -> Any:
     from bm25s import BM25
 
     passages = counts.shape[0]
-    lengths = np.asarray(counts.sum(axis=1)).ravel()
+    lengths = np.zeros(passages)
+    for block in blocks(counts.nnz, COUNTS_AT_ONCE):
+        lengths += np.bincount(counts.indices[block], counts.data[block], passages)
     frequency = np.diff(counts.indptr)  # passages with each term
     idf = np.log1p((passages - frequency + 0.5) / (frequency + 0.5))
     norm = K1 * (1 - B + B * lengths / max(lengths.sum() / max(passages, 1), 1))
     term = np.repeat(np.arange(len(idf), dtype=np.int32), frequency)  # of each count
-    weights = np.empty(len(term), dtype=np.float32)
-    for block in blocks(len(term), COUNTS_AT_ONCE):
+    weights = np.empty(counts.nnz, dtype=np.float32)
+    for block in blocks(counts.nnz, COUNTS_AT_ONCE):
         count = counts.data[block]
         weights[block] = idf[term[block]] * count / (count + norm[counts.indices[block]])
     index = BM25(k1=K1, b=B)

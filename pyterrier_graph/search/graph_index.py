@@ -158,7 +158,7 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
             KeyError: If a document is not in the index.
             ValueError: If no document would be left.
         """
-        IndexBuilder(self, deleted=[*docnos]).build()
+        IndexBuilder(self, deleted=[docnos] if isinstance(docnos, str) else [*docnos]).build()
         return self
 
     def fit(self, topics: pd.DataFrame, qrels: pd.DataFrame) -> Self:
