@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, get_args
 
@@ -201,6 +201,10 @@ class VersionedIndex(WithSignature, BuiltArtifact):
         name = encoder_name(self.bi_encoder)
         if about["name"] != name:
             raise ValueError(f"{self!r} was made with encoder={about['name']}, got {name}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        options = {"encoder": self.encoder, "lexical": self.lexical, "training": self.training}
+        return partial(type(self), self.path, **options, verbose=self.verbose), ()
 
     @cached_property
     def meta(self) -> dict[str, Any]:
