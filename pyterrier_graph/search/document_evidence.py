@@ -84,7 +84,7 @@ class DocumentEvidence(WithSignature, pt.Estimator):
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Adds the evidence of documents and neighbors to the scores."""
         inp = self._checked(inp)
-        added = self.contributions(inp).to_numpy().sum(axis=1)
+        added = self.evidence(inp).to_numpy() @ [*self.weights.values()]
         return ranked(inp, inp["score"].to_numpy() + added)
 
     def contributions(self, run: pd.DataFrame) -> pd.DataFrame:
