@@ -154,6 +154,34 @@ def test_gradients_equal_those_of_the_equations(
     torch.testing.assert_close(fast, slow, atol=2e-4, rtol=1e-3)
 
 
+@pytest.mark.parametrize("init", ["random", "identity"])
+def test_attention_with_fewer_dimensions(init: str) -> None:
+    graph = EdgeGraph(5, {"order": [(0, 1), (1, 2), (3, 0)], "structural": [(0, 3), (1, 3)]})
+    model = model_of(graph, "NO_LB", init=init, dimension=4)
+    assert model.layers[0].attention["order"].in_proj_weight.shape == (12, DIMENSION)
+    texts, query = texts_of(graph, 3, empty=False), texts_of(graph, 4, empty=False)[0]
+    slow = torch.stack([relevance(model, graph, texts, query, target) for target in (0, 1, 4)])
+    fast = fast_scores(model, graph, texts, query, [0, 1, 4])
+    torch.testing.assert_close(fast, slow, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("variant", ["BASE", "LB"])
+def test_relation_weights(variant: Variant) -> None:
+    """Table 6: the softmax of mean weights; in the Lambda variants it is over the neighbors, which share lambda."""
+    graph = EdgeGraph(3, {"order": [(0, 1)], "structural": [(0, 2)]})
+    model = model_of(graph, variant, layers=1)
+    (layer,) = model.layers
+    table = {relation: shares[0] for relation, shares in model.relation_weights().items()}
+    assert sum(table.values()) == pytest.approx(1)
+    order, structural = (layer.weight[name].mean().item() for name in ("order", "structural"))
+    assert table["order"] / table["structural"] == pytest.approx(np.exp(order - structural))
+    if variant == "LB":
+        assert table["SELF"] == pytest.approx(1 - layer.lambda_.item())
+    else:
+        own = layer.weight["SELF"].mean().item()
+        assert table["SELF"] / table["order"] == pytest.approx(np.exp(own - order))
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_identity_start(variant: str) -> None:
     """Untrained, every variant whose targets attend to themselves, or that is late, is plain MaxSim."""
