@@ -12,14 +12,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from filelock import FileLock
 from test_sharing import KINDS, document_graph, made
 from trainings import forks, in_child
 
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.storage.artifact import (
+    LOCK,
     META,
     SMALL,
     atomic_folder,
+    locked,
     read_meta,
     verify,
 )
@@ -59,6 +62,25 @@ def test_two_processes_at_one_path(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError, match="exists already"):
         thing(tmp_path / "a")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="open files cannot be deleted there")
+def test_a_lock_that_is_taken_at_once_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = FileLock.release
+
+    def release_to_another(lock: FileLock, force: bool = False) -> None:
+        held = lock.is_locked
+        release(lock, force)
+        if held:
+            tmp_path.joinpath("a").mkdir()
+            tmp_path.joinpath("a", LOCK).touch()
+
+    monkeypatch.setattr(FileLock, "release", release_to_another)
+    with locked(tmp_path / "a"):
+        pass
+    assert (tmp_path / "a" / LOCK).exists()
 
 
 @forks

@@ -130,11 +130,12 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        # before the release, so that a process that has opened the lock file creates a new one; again after it on
-        # Windows, where an open file cannot be deleted
+        # before the release, so that a process that has opened the lock file creates a new one
         _remove_if_unused(folder)
         lock.release()
-        _remove_if_unused(folder)
+        if os.name == "nt":
+            # open files cannot be deleted there; elsewhere the folder may be another process's by now
+            _remove_if_unused(folder)
 
 
 def _remove_if_unused(folder: Path) -> None:
@@ -437,7 +438,7 @@ class BuiltArtifact(OwnArtifact):
 
     def _open(self, open_in: Callable[[Path], Opened]) -> Opened:
         """Opens files that ``meta`` lists; raises ValueError if another artifact has taken their place."""
-        assert self.meta
+        _ = self.meta  # remembers which folder was opened
         try:
             return open_in(self.path)
         finally:  # even after an error, since the files may be another artifact's
