@@ -284,6 +284,16 @@ def test_rows_for_other_engines(index: ptg.GraphIndex) -> None:
     assert not [*index.rows(since=seen)] and not index.deleted_since(seen)
 
 
+def test_rows_whose_context_changed_but_not_their_vector(tmp_path: Path) -> None:
+    graph = ptg.DocumentGraph(tmp_path / "graph", verbose=False).index(DOCUMENTS, passage_words=4)
+    titles_only = ptg.GraphMean(graph, tiny.checkpoint(), {"title": 2.0}, verbose=False)
+    index = made(tmp_path / "index", encoder=titles_only)
+    qrels = pd.DataFrame({"qid": ["1"], "docno": ["d4"], "label": 1})
+    index.update([], answered=(TOPICS, qrels))
+    (row,) = index.rows(since=1)
+    assert row["docno"] == "d4%p0" and row["context"].endswith("\nalpha mu")
+
+
 def test_changes_by_several_objects_add_up(index: ptg.GraphIndex) -> None:
     other = ptg.GraphIndex(index.path, verbose=False)
     index.update(
@@ -404,6 +414,28 @@ def test_answered_queries(index: ptg.GraphIndex, tmp_path: Path) -> None:
     assert "d4%p0" in index.bm25().search("theta")["docno"].tolist()
     with pytest.raises(KeyError, match="nothing judged is in"):
         index.update([], answered=(topics, qrels.assign(docno="other")))
+
+
+def test_answered_queries_are_encoded_once(
+    index: ptg.GraphIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind: Any = type(index.bi_encoder)
+    encode, encoded = kind.encode_queries, list[str]()
+
+    def counted(self: Any, texts: list[str], *args: Any, **options: Any) -> Any:
+        encoded.extend(texts)
+        return encode(self, texts, *args, **options)
+
+    monkeypatch.setattr(kind, "encode_queries", counted)
+    names = [f"q{number}" for number in range(10)]
+    topics = pd.DataFrame({"qid": names, "query": [f"theta {name}" for name in names]})
+    qrels = pd.DataFrame({"qid": names, "docno": "d4", "label": 1})
+    index.update([], answered=(topics, qrels))
+    assert {*topics["query"]} <= {*encoded}
+    encoded.clear()
+    index.update([document("d5", "mu mu")])
+    # the first one once more, for the dimension
+    assert not {*topics["query"][1:]} & {*encoded}
 
 
 def test_fit(index: ptg.GraphIndex) -> None:

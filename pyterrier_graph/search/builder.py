@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import eq
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile, mkdtemp
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ from pyterrier_graph.graphs.relations import TITLE
 from pyterrier_graph.search import versions
 from pyterrier_graph.search.bm25 import BM25Index
 from pyterrier_graph.search.fitting import (
-    ALIKE,
+    HIGH_COSINE,
     answered_settings,
     default_settings,
     mean_cosine,
@@ -51,7 +52,7 @@ from pyterrier_graph.training.validation import checked_qrels, checked_topics
 if TYPE_CHECKING:
     from pyterrier_graph.graph_mean.contextual_encoder import ContextualEncoder
 
-OWN = re.compile(r"v\d+|encoder-\d+|encoded|lock|pt_meta\.json|\..*")  # names in the folder
+INDEX_FILES = re.compile(r"v\d+|encoder-\d+|encoded|lock|pt_meta\.json|\..*")
 
 
 @dataclass
@@ -81,29 +82,29 @@ class IndexBuilder:
         """Writes the next version and makes it the current one. An update that changes nothing writes nothing."""
         check_workers(self.workers)
         self.path = self.index.path
-        self.update = self.passage_words is None
+        self.is_update = self.passage_words is None
         if self.answered is not None:
             topics, qrels = self.answered
             qrels = checked_qrels(qrels, "answered")[["qid", "docno", "label"]]
             self.answered = checked_topics(topics, "answered"), qrels
         names = [file.name for file in self.path.iterdir()] if self.path.is_dir() else []
-        foreign = [name for name in names if not OWN.fullmatch(name)]
+        foreign = [name for name in names if not INDEX_FILES.fullmatch(name)]
         if foreign:
             advice = f"has other files, such as {min(foreign)!r}: choose another path"
             raise FileExistsError(f"{str(self.path)!r} {advice}")
         with locked(self.path), TemporaryFile(dir=self.path) as file:
             self.index.reopen()  # another object may have written a newer version
-            self.previous = self.index.version if self.update or self.index.built() else None
+            self.previous = self.index.version if self.is_update or self.index.built() else None
             self.meta: dict[str, Any] = {"source": {}} | KIND
             if self.previous is not None:
                 self.meta |= self.previous.meta
             if self.passage_words is not None:
                 self.meta["passage_words"] = self.passage_words
             docs = structured_documents(self.docs, self.document, self.meta["passage_words"])
-            before = self.previous if self.update else None
-            changes = compare_records(docs, file, before, self.deleted)
+            base = self.previous if self.is_update else None
+            changes = compare_records(docs, file, base, self.deleted)
             changed = changes.count or not changes.unchanged.all()
-            if changed or self.answered is not None or not self.update:
+            if changed or self.answered is not None or not self.is_update:
                 self._write_version(changes)
         self.index.reopen()
 
@@ -117,23 +118,23 @@ class IndexBuilder:
         if self.previous is not None:
             number = self.previous.number + 1
             settings = self.index.meta["fitted"]
-            if self.update and answered is None:
+            if self.is_update and answered is None:
                 answered = self.previous.answered
         lexical = self.index.lexical or self.meta.get("lexical", "bm25s")
         self.meta["lexical"] = lexical if isinstance(lexical, str) else None
         self.meta["source"] = getattr(self.docs, "report", self.meta["source"])
         with atomic_folder(self.path / f"v{number}", self.meta, overwrite=True) as folder:
             graph = self._write_graph(folder, changes, answered)
-            if not self.update:
+            if not self.is_update:
                 self._save_encoder(number)
-            model, vectors = self._write_context(folder, graph, answered)
-            own, _ = model.sampler().index.payload(return_docnos=False)
-            self.meta["mean_cosine"] = mean_cosine(own)
-            self._write_history(folder, number, graph, vectors)
+            model, contextual = self._write_context(folder, graph, answered)
+            own_vectors, _ = model.sampler().index.payload(return_docnos=False)
+            self.meta["mean_cosine"] = mean_cosine(own_vectors)
+            self._write_history(folder, number, graph, contextual)
             if self.answered is not None and "judged" not in settings:
                 settings = settings | self._answered_settings(graph, *self.answered)
         self.index.publish(number, settings)
-        self._remove_unused(number, graph)
+        self._remove_unused(number)
         self._warn(graph, settings)
 
     def _write_graph(
@@ -152,12 +153,14 @@ class IndexBuilder:
             topics.to_json(folder / versions.TOPICS, orient="split")
             qrels.to_json(folder / versions.QRELS, orient="split")
 
-        # the number of each passage in the previous version, -1 if its document is new or changed; shape (passages,)
-        self.reused = np.full(len(graph.passage_nodes), -1)
+        # (passages,): each passage's number in the previous version, -1 if its document is new or changed
+        self.old_numbers = np.full(len(graph.passage_nodes), -1)
         if self.previous is not None and changes.unchanged.any():
-            before = self.previous.graph
-            _, nodes = before.document_passages.select(np.flatnonzero(changes.unchanged))
-            self.reused[: len(nodes)] = np.searchsorted(before.passage_nodes, nodes)
+            old_graph = self.previous.graph
+            unchanged = np.flatnonzero(changes.unchanged)
+            _, old_nodes = old_graph.document_passages.select(unchanged)
+            old_numbers = np.searchsorted(old_graph.passage_nodes, old_nodes)
+            self.old_numbers[: len(old_numbers)] = old_numbers  # unchanged documents come first
         return graph
 
     def _save_encoder(self, number: int) -> None:
@@ -200,49 +203,55 @@ class IndexBuilder:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", QualityWarning)  # of missing titles: see _warn()
                 model = GraphMean(graph, encoder, **options)
-        vectors = model.index(folder / versions.VECTORS, workers=self.workers)
+        contextual = model.index(folder / versions.VECTORS, workers=self.workers)
         self._write_bm25(folder / versions.BM25, graph, queries)
-        return model, vectors
+        return model, contextual
 
     def _write_bm25(
         self, path: Path, graph: DocumentGraph, queries: QueryPassageGraph | None
     ) -> None:
         """Writes the BM25 index. In an update without new answers, the counts of reused passages are copied."""
-        engine, reused = self.meta["lexical"], self.reused
-        passages = np.arange(len(reused))
+        engine = self.meta["lexical"]
+        passages = np.arange(len(self.old_numbers))
         if engine in ("pisa", "terrier"):
             ids = graph.ids_of(graph.passage_nodes)
             pairs = zip(ids, contexts(graph, queries, passages), strict=True)
             records = ({"docno": docno, "text": text} for docno, text in pairs)
             build_engine(records, engine, path, docno_length=max(map(len, ids)))
         elif engine == "bm25s":
-            previous = self.previous if self.update and self.answered is None else None
+            previous = self.previous if self.is_update and self.answered is None else None
             if previous is None:
                 BM25Index.build(path, contexts(graph, queries, passages))
             else:
-                texts = contexts(graph, queries, passages[reused < 0])
-                copied = reused[reused >= 0]
+                reused = self.old_numbers >= 0  # (passages,)
+                texts = contexts(graph, queries, passages[~reused])
+                copied = self.old_numbers[reused]
                 BM25Index.build(path, texts, previous=previous.bm25, reused=copied)
 
     def _write_history(
-        self, folder: Path, number: int, graph: DocumentGraph, vectors: ContextualIndex
+        self, folder: Path, number: int, graph: DocumentGraph, contextual: ContextualIndex
     ) -> None:
         """Writes in which version each passage last changed, and which version removed each passage that is gone."""
-        previous, reused = self.previous, self.reused
-        changed = np.full(len(reused), number, np.int32)
+        previous, old_numbers = self.previous, self.old_numbers
+        changed = np.full(len(old_numbers), number, np.int32)  # (passages,)
         deleted: dict[str, int] = {}
         if previous is not None:
-            new, _ = vectors.files.payload(return_docnos=False)
-            old, _ = previous.flex.payload(return_docnos=False)
-            rows = np.flatnonzero(reused >= 0)
-            for block in blocks(len(rows), ROWS_AT_ONCE):
-                batch = rows[block]
-                before = reused[batch]
-                same = (new[batch] == old[before]).all(axis=1)
-                changed[batch[same]] = previous.changed[before[same]]
-            gone = np.delete(previous.graph.passage_nodes, reused[rows])
+            new_vectors, _ = contextual.files.payload(return_docnos=False)
+            old_vectors, _ = previous.flex.payload(return_docnos=False)
+            reused = np.flatnonzero(old_numbers >= 0)
+            for block in blocks(len(reused), ROWS_AT_ONCE):
+                new = reused[block]
+                old = old_numbers[new]
+                same = (new_vectors[new] == old_vectors[old]).all(axis=1)  # (batch,)
+                if self.answered is not None:
+                    queries = QueryPassageGraph(folder / versions.QUERIES, verbose=False)
+                    new_contexts = contexts(graph, queries, new)
+                    old_contexts = contexts(previous.graph, previous.queries, old)
+                    same &= np.fromiter(map(eq, new_contexts, old_contexts), dtype=bool)
+                changed[new[same]] = previous.changed[old[same]]
+            gone = np.delete(previous.graph.passage_nodes, old_numbers[reused])
             deleted = previous.deleted | dict.fromkeys(previous.graph.ids_of(gone), number)
-            for docno in graph.ids_of(graph.passage_nodes[reused < 0]):
+            for docno in graph.ids_of(graph.passage_nodes[old_numbers < 0]):
                 deleted.pop(docno, None)
         np.save(folder / versions.CHANGED, changed)
         (folder / versions.DELETED).write_text(json.dumps(deleted), encoding="utf-8")
@@ -256,35 +265,32 @@ class IndexBuilder:
 
         def hybrid(known: pd.DataFrame) -> Hybrid:
             folder = Path(mkdtemp(dir=root))
-            _, vectors = self._write_context(folder, graph, (known, qrels))
-            docnos, _ = vectors.files.payload(return_dvecs=False)
+            _, contextual = self._write_context(folder, graph, (known, qrels))
+            docnos, _ = contextual.files.payload(return_dvecs=False)
             engine = index.lexical or self.meta["lexical"]
             bm25 = BM25Index(folder / versions.BM25)
-            return Hybrid(lexical_retriever(engine, bm25, docnos, DEPTH), vectors.retriever())
+            return Hybrid(lexical_retriever(engine, bm25, docnos, DEPTH), contextual.retriever())
 
         with TemporaryDirectory(dir=self.path, prefix=".fold-", ignore_cleanup_errors=True) as root:
             return answered_settings(
                 hybrid, topics, qrels, graph, start, index.training, verbose=index.verbose
             )
 
-    def _remove_unused(self, number: int, graph: DocumentGraph) -> None:
-        """Removes all but two versions with their encoders, and encoded texts that the next change cannot reuse."""
+    def _remove_unused(self, number: int) -> None:
+        """Removes all but two versions with their encoders, and encoded texts of other graphs than the current ones."""
         used = {f"v{number}", versions.ENCODED, self.meta["encoder"].get("folder")}
         if self.previous is not None:
             used |= {f"v{self.previous.number}", self.previous.meta["encoder"].get("folder")}
         unused = [
             entry for entry in self.path.iterdir() if entry.is_dir() and entry.name not in used
         ]
-        encoded = [*(self.path / versions.ENCODED).iterdir()]
-        encoded.sort(key=lambda folder: folder.stat().st_mtime)
-        newest = {folder.name.partition("-")[0]: folder for folder in encoded}
-        fingerprint = graph.fingerprint().encode()
-        for folder in encoded:
-            if folder.name.startswith("passages-"):
-                reusable = fingerprint in (folder / META).read_bytes()
-            else:
-                reusable = newest[folder.name.partition("-")[0]] == folder
-            if not reusable:
+        current = versions.Version(self.path, number)
+        graphs = [graph for graph in (current.graph, current.queries) if graph is not None]
+        fingerprints = [graph.fingerprint().encode() for graph in graphs]
+        for folder in (self.path / versions.ENCODED).iterdir():
+            file = folder / META
+            about = file.read_bytes() if file.is_file() else b""  # none if it was never finished
+            if not any(fingerprint in about for fingerprint in fingerprints):
                 unused.append(folder)
         for folder in unused:
             # renamed first, so that no process opens a half-deleted folder
@@ -296,7 +302,7 @@ class IndexBuilder:
 
     def _warn(self, graph: DocumentGraph, settings: Mapping[str, Any]) -> None:
         """Warns of missing titles, and if vectors are nearly alike for the first time."""
-        if not self.update and not len(graph.neighbors(graph.passage_nodes, TITLE)[1]):
+        if not self.is_update and not len(graph.neighbors(graph.passage_nodes, TITLE)[1]):
             warnings.warn(
                 "the documents have no titles, so passages have no context: give documents a title, "
                 "or queries as answered=",
@@ -305,7 +311,7 @@ class IndexBuilder:
             )
         cosine = self.meta["mean_cosine"]
         before = 0.0 if self.previous is None else self.previous.meta["mean_cosine"]
-        if "alpha" not in settings and before <= ALIKE < cosine:
+        if "alpha" not in settings and before <= HIGH_COSINE < cosine:
             warnings.warn(
                 f"the vectors of passages are nearly alike (mean cosine {cosine:.2f}), so BM25 counts more: does the "
                 "encoder know the language of the texts? Give another one as encoder=",

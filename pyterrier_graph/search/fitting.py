@@ -21,10 +21,10 @@ from pyterrier_graph.training.validation import JudgedRun, Validation
 # of an index before any query is judged, if the encoder knows the language
 SETTINGS: Mapping[str, Any] = {"alpha": ALPHA, "evidence": {DOCUMENT: 0.3, ORDER: 0.3}}
 FOLDS = 5  # of answered queries
-ENOUGH = 500  # answered queries that are measured before the remaining folds are skipped
-MEASURED = 100  # best results of each pipeline for a query
-ALIKE = 0.5  # mean cosine above which vectors count less
-SAMPLE, FEW = 10_000, 20  # maximum passages compared; with fewer than FEW, the mean cosine is 0
+ENOUGH_QUERIES = 500  # answered queries that are measured before the remaining folds are skipped
+MEASURED_RESULTS = 100  # best results of each pipeline for a query
+HIGH_COSINE = 0.5  # mean cosine above which vectors count less
+MAX_SAMPLE, MIN_SAMPLE = 10_000, 20  # passages whose vectors are compared for the mean cosine
 
 
 def mean_cosine(vectors: np.ndarray) -> float:
@@ -32,25 +32,27 @@ def mean_cosine(vectors: np.ndarray) -> float:
 
     An encoder that does not know a language makes vectors of 0.65 and more.
     """
-    rows = np.unique(np.linspace(0, len(vectors) - 1, SAMPLE).astype(int))
+    rows = np.unique(np.linspace(0, len(vectors) - 1, MAX_SAMPLE).astype(int))
     count = len(rows)
-    if count < FEW:
+    if count < MIN_SAMPLE:
         return 0.0
     units = np.asarray(vectors[rows], dtype=np.float64)  # (count, d)
     units /= np.linalg.norm(units, axis=1, keepdims=True).clip(1e-12)
-    return float(((units.sum(axis=0) ** 2).sum() - count) / (count * (count - 1)))
+    total = (units.sum(axis=0) ** 2).sum()  # of all count * count cosines
+    return float((total - count) / (count * (count - 1)))  # without each vector's with itself
 
 
 def default_settings(cosine: float) -> dict[str, Any]:
     """The settings before any query is judged: vectors count less if :func:`mean_cosine` is high."""
-    return {**SETTINGS, "alpha": ALPHA * float(np.clip(1 - (cosine - ALIKE) / 0.15, 0.3, 1))}
+    factor = float(np.clip(1 - (cosine - HIGH_COSINE) / 0.15, 0.3, 1))
+    return {**SETTINGS, "alpha": ALPHA * factor}
 
 
 def measured_results(hybrid: Hybrid, topics: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame:
     """The best results of both pipelines for judged queries, as :meth:`Hybrid.combine` returns them."""
     run = hybrid.combine(JudgedRun(topics, qrels, hybrid).rows)
     ranks = run[SIDES].fillna(0.0).groupby(run["qid"]).rank(ascending=False)
-    return run.loc[(ranks <= MEASURED).any(axis=1), ["qid", "docno", *SIDES]]
+    return run.loc[(ranks <= MEASURED_RESULTS).any(axis=1), ["qid", "docno", *SIDES]]
 
 
 def best_settings(
@@ -113,7 +115,7 @@ def answered_settings(
         hybrid = make(topics[fold != number])
         results.append(measured_results(hybrid, topics[fold == number], qrels))
         count += (fold == number).sum()
-        if count >= ENOUGH:
+        if count >= ENOUGH_QUERIES:
             break
     return best_settings(results, graph, qrels, present, training, verbose=verbose)
 
