@@ -65,7 +65,7 @@ class ContextualVectorizer:
 
     @torch.inference_mode()
     def apply(self, function: Callable[[HeteroData], Any], passages: np.ndarray) -> Any:
-        """Calls a function of the network with the neighborhood of passages."""
+        """Applies a function of the network to the neighborhood of the passages with these numbers."""
         batch = self.sampler.sample(passages, states=self.query_states)
         with precision(self.dtype, self.device):
             return function(batch.to(self.device))
@@ -224,15 +224,18 @@ class ContextualEncoder(LearnedModel):
         return pd.DataFrame(rows, columns=["relation", "source", "text", "weight", "score"])
 
     def sampler(self, workers: Workers = 1) -> NeighborSampler:
-        """Looks up neighborhoods for the model as it is; the last sampler is kept, with its vectors of queries."""
+        """Returns what looks up neighborhoods for the model in its present state.
+
+        The last sampler is kept, because it has the vectors of queries and titles.
+        """
         inputs = self.vectors, self.query_graph, self.graph, self.initial_encoder
         names = encoder_name(self.encoder), *self.relations, str(self.folder)
         key = *names, *map(id, inputs)
         if self._cached_sampler is None or key != self._cached_sampler[0]:
             initial = None
-            # joint training keeps the vectors of passages that something aggregates from
-            aggregates = self.network.two_hops or not QUERY_RELATIONS.keys() >= {*self.relations}
-            if self.initial_encoder is not None and aggregates:
+            # joint training keeps the vectors of nodes in documents, and of passages that queries aggregate from
+            in_documents = any(name not in QUERY_RELATIONS for name in self.relations)
+            if self.initial_encoder is not None and (self.network.two_hops or in_documents):
                 initial = self._new_sampler(self.initial_encoder, None, workers)
             sampler = self._new_sampler(self.encoder, self.vectors, workers, initial)
             self._cached_sampler = key, sampler

@@ -272,15 +272,8 @@ def write_index(
     """
     (about,) = base.payload(return_docnos=False, return_dvecs=False)
     count, dimension = about["doc_count"], about["vec_size"]
-    meta = (
-        FLEX
-        | HINT
-        | {
-            "doc_count": count,
-            "vec_size": dimension,
-            "contextual": {"identity": identity},
-        }
-    )
+    meta: dict[str, Any] = FLEX | HINT | {"doc_count": count, "vec_size": dimension}
+    meta["contextual"] = {"identity": identity}
     progress = {"desc": "indexing", "unit": "passage", "delay": 1, "disable": not verbose}
     with atomic_folder(path, meta) as folder, pt.tqdm(total=count, **progress) as bar:
         shutil.copyfile(base.index_path / DOCNOS, folder / DOCNOS)

@@ -171,16 +171,17 @@ class RelationNetwork(PassageNetwork):
 
     def parts(self, batch: HeteroData) -> Parts:
         """Each source has its share of the message, scaled as the message is in the sum."""
-        own, added, _ = terms = self.terms(batch)
-        scale = terms.scale(self.weights)[0]
+        terms = self.terms(batch)
+        scale = terms.scale(self.weights)[0]  # (1,)
         sources, attention = {}, {}
-        for name in added:
+        for name, added in terms.added.items():
             message = self.relation[name]
-            attention[name], each = message.terms(*inputs_of(batch, name))  # (edges,), (edges, d)
-            total = each.sum(0)
-            share = (added[name][0] @ total) / (total @ total).clamp(min=1e-12)
-            sources[name] = scale * message.weight * share * each
-        return Parts(scale * own[0], sources, attention)
+            x, edge_index = inputs_of(batch, name)
+            attention[name], contributions = message.terms(x, edge_index)  # (edges,), (edges, d)
+            total = contributions.sum(0)  # (d,), the message, which has the direction of `added`
+            factor = (added[0] @ total) / (total @ total).clamp(min=1e-12)
+            sources[name] = scale * message.weight * factor * contributions
+        return Parts(scale * terms.own[0], sources, attention)
 
 
 def inputs_of(batch: HeteroData, relation: str) -> tuple[Pair, Tensor]:

@@ -23,7 +23,7 @@ LISTS, SEARCHED = 1024, 256  # lists of an index, and how many a query is compar
 SAMPLE_PER_LIST = 64  # vectors that centroids are computed from
 ROWS_AT_ONCE, QUERIES_AT_ONCE = 16_384, 256
 CANDIDATES_PER_RESULT, MIN_CANDIDATES = 10, 5000
-BLOCK = 64  # scores per maximum, which bounds the k-th largest score
+BLOCK = 64  # scores per maximum; the k-th largest maximum is a bound of the k-th largest score
 
 Candidates = Callable[[np.ndarray, int], Iterator[np.ndarray]]
 
@@ -34,12 +34,12 @@ def nearest(queries: np.ndarray, vectors: np.ndarray, k: int) -> tuple[np.ndarra
     scores = np.empty((len(queries), k), np.float32)
     rows = np.empty((len(queries), k), np.int64)
     queries_at_once = max(1, SCORES_AT_ONCE // max(1, len(vectors)))
-    for some in blocks(len(queries), queries_at_once):
-        products = np.empty((len(some), len(vectors)), np.float32)
+    for batch in blocks(len(queries), queries_at_once):
+        products = np.empty((len(batch), len(vectors)), np.float32)
         for block in blocks(len(vectors), VECTORS_AT_ONCE):
             rows_of_block = slice(block[0], block[-1] + 1)
-            products[:, rows_of_block] = queries[some] @ vectors[rows_of_block].T
-        for query, values in zip(some, products, strict=True):
+            products[:, rows_of_block] = queries[batch] @ vectors[rows_of_block].T
+        for query, values in zip(batch, products, strict=True):
             rows[query] = largest(values, k)
             scores[query] = values[rows[query]]
     return scores, rows
@@ -109,8 +109,8 @@ def best_of_candidates(
 def _candidates(codes: Any, queries: np.ndarray, num_results: int) -> Iterator[np.ndarray]:
     wanted = max(MIN_CANDIDATES, CANDIDATES_PER_RESULT * num_results)
     wanted = min(codes.ntotal, wanted)
-    for some in blocks(len(queries), QUERIES_AT_ONCE):
-        _, candidates = codes.search(queries[some], wanted)  # (queries, candidates)
+    for batch in blocks(len(queries), QUERIES_AT_ONCE):
+        _, candidates = codes.search(queries[batch], wanted)  # (queries, candidates)
         for rows in candidates:
             yield np.sort(rows[rows >= 0])
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PASSAGE, QUERY, NODE = "passage", "query", "node"  # node types of a batch
 CANDIDATE = "candidate"  # a passage that was retrieved for a query, which aggregates from it
 SECOND_HOP = CANDIDATE, RETRIEVED, QUERY
-COMPARED = 256  # ids that tell whether an index and a query graph have the same passages
+COMPARED_IDS = 256  # ids that tell whether an index and a query graph have the same passages
 
 
 def edge_type(relation: str) -> tuple[str, str, str]:
@@ -100,7 +100,7 @@ class NeighborSampler:
 
     def _check_passages(self, graph: QueryPassageGraph) -> None:
         """Raises ValueError if a sample shows that the query graph has other passages."""
-        sample = np.linspace(0, len(self) - 1, COMPARED).astype(np.int64)
+        sample = np.linspace(0, len(self) - 1, COMPARED_IDS).astype(np.int64)
         same = graph.num_passages == len(self)
         if not same or ids_of(graph.docnos, sample) != ids_of(self.docnos, sample):
             raise ValueError(
@@ -117,7 +117,7 @@ class NeighborSampler:
         query_graph: QueryPassageGraph | None = None,
         states: np.ndarray | None = None,
     ) -> HeteroData:
-        """Some passages, by number, with all of their neighbors: the input of a network.
+        """Looks up passages by number, with all of their neighbors: the input of a network.
 
         ``batch["passage"].x`` are the vectors of the passages, shape (passages, d); ``batch["query"].x`` and
         ``batch["node"].x`` are those of their sources in the query graph and the document graph, with their numbers
@@ -145,7 +145,7 @@ class NeighborSampler:
         return batch
 
     def sample_queries(self, queries: np.ndarray) -> HeteroData:
-        """Some queries, by number, with the passages that they aggregate from."""
+        """Looks up queries by number, with the passages that they aggregate from."""
         from torch_geometric.data import HeteroData
 
         batch = HeteroData()
@@ -162,7 +162,7 @@ class NeighborSampler:
             self._connect(batch, CANDIDATE, QUERY, rows, self.initial.vectors_of, graph)
 
     def add_nodes(self, batch: HeteroData, passages: np.ndarray, relations: Sequence[str]) -> None:
-        """Adds the nodes that passages reach along relations of the document graph, and have a vector."""
+        """Adds the sources of passages in the document graph: passages, and sections with a title."""
         rows = {}
         for name in relations:
             position, reached = self.graph.neighbors(self.nodes[passages], name)
@@ -190,9 +190,10 @@ class NeighborSampler:
         query_graph: QueryPassageGraph | None = None,
     ) -> np.ndarray:
         """Adds the sources of each relation, and edges with the features that the network uses; returns the sources."""
-        lists = [row.indices for row in rows.values()]
-        sources, index = np.unique(np.concatenate(lists), return_inverse=True)
-        ends = np.cumsum([len(numbers) for numbers in lists])
+        numbers = [row.indices for row in rows.values()]  # of the sources, per relation
+        # the position of each edge's source among the distinct ones, shape (edges of all relations,)
+        sources, index = np.unique(np.concatenate(numbers), return_inverse=True)
+        ends = np.cumsum([*map(len, numbers)])
         batch[source_type].x = torch.as_tensor(vectors_of(sources))
         batch[source_type].n_id = torch.from_numpy(sources)
         by_relation = np.split(index, ends[:-1])

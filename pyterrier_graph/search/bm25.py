@@ -26,7 +26,7 @@ from pyterrier_graph.storage.arrays import blocks
 
 K1, B = 1.2, 0.75
 TERMS, COUNTS = "terms.json", "counts.npy"
-MOST = 65_535  # maximum count of a term in a passage
+MAX_COUNT = 65_535  # of a term in a passage
 COUNTS_AT_ONCE = 1 << 24
 WORD = regex.compile(r"[\p{L}\p{M}\p{N}]+")
 INVISIBLE = regex.compile(r"\p{Default_Ignorable_Code_Point}+")  # such as soft hyphens
@@ -62,10 +62,8 @@ def query_terms(query: str) -> list[str]:
     from bm25s.stopwords import STOPWORDS_EN_PLUS
 
     query_words = words(query)
-    return [
-        stem(word)
-        for word in [word for word in query_words if word not in STOPWORDS_EN_PLUS] or query_words
-    ]
+    content_words = [word for word in query_words if word not in STOPWORDS_EN_PLUS]
+    return [stem(word) for word in content_words or query_words]
 
 
 class BM25Index:
@@ -148,7 +146,7 @@ def _count(texts: Iterable[str], vocabulary: dict[str, int]) -> csr_matrix:
         terms.extend([vocabulary.setdefault(term, len(vocabulary)) for term in count])
         counts.extend(count.values())
         offsets.append(len(terms))
-    rows = np.minimum(counts, MOST).astype(np.uint16), np.array(terms), np.array(offsets)
+    rows = np.minimum(counts, MAX_COUNT).astype(np.uint16), np.array(terms), np.array(offsets)
     return csr_matrix(rows, shape=(len(offsets) - 1, max(1, len(vocabulary))))
 
 

@@ -161,10 +161,13 @@ def _mean_of_neighbors(
 
     ``query``, ``nodes`` and ``scores`` have the query, the passage and the score of each result, shape (results,).
     """
-    row, neighbor = graph.related_passages(nodes, relation)
+    result, neighbor = graph.related_passages(nodes, relation)  # (pairs,) each
+    # a query and a passage as one number
     keys, first = np.unique(query * graph.num_nodes + nodes, return_index=True)
-    wanted = query[row] * graph.num_nodes + neighbor
+    wanted = query[result] * graph.num_nodes + neighbor  # (pairs,)
     position = np.searchsorted(keys, wanted).clip(max=len(keys) - 1)
-    retrieved = keys[position] == wanted
-    total = np.bincount(row[retrieved], scores[first[position[retrieved]]], len(nodes))
-    return total / np.maximum(np.bincount(row, minlength=len(nodes)), 1)
+    retrieved = keys[position] == wanted  # (pairs,)
+    neighbor_scores = scores[first[position[retrieved]]]
+    total = np.bincount(result[retrieved], neighbor_scores, len(nodes))  # (results,)
+    neighbors = np.bincount(result, minlength=len(nodes))  # (results,)
+    return total / np.maximum(neighbors, 1)

@@ -262,7 +262,7 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
             A row per passage, the best first: ``title``, ``snippet`` (the part of the passage with the most words of
             the question; the beginning after the first 100 results), ``why``, ``score``, ``docno``, ``text``; of files
             also ``file`` and ``line``. ``why`` lists what the words (BM25), the meaning (vectors) and other results
-            add to the score. Of files, a section has one result, and equal texts are shown once.
+            add to the score. If the documents are files, each section and each text is shown only once.
         """
         topics = QueriesWithWords().transform(pd.DataFrame({"qid": ["1"], "query": [question]}))
         run = self._fusion().contributions(topics)

@@ -142,18 +142,19 @@ class Hybrid(WithSignature, pt.Estimator):
         _check_same_units(runs)
         rows = pd.concat(runs, ignore_index=True)
         rows["qid"] = rows["qid"].astype("str")
-        result = _result_numbers(rows)
-        first = np.unique(result, return_index=True)[1]  # the first row of each result
-        scores = np.full((len(SIDES), len(first)), np.nan)
-        scores[np.repeat([0, 1], [*map(len, runs)]), result] = rows["score"]
-        columns = {name: rows[name].array.take(first) for name in ("qid", "docno")}
+        result = _result_numbers(rows)  # (rows,)
+        side = np.repeat([0, 1], [*map(len, runs)])  # (rows,)
+        first_row = np.unique(result, return_index=True)[1]  # (results,)
+        scores = np.full((len(SIDES), len(first_row)), np.nan)
+        scores[side, result] = rows["score"]
+        columns = {name: rows[name].array.take(first_row) for name in ("qid", "docno")}
         queries = {name for name in topics if name.startswith("query")}
         if added := [name for name in rows if name not in {*columns, *REPLACED, *queries}]:
             columns |= dict(rows[added].groupby(result).first())
         columns |= dict(zip(SIDES, scores, strict=True))
-        topic = pd.Index(topics["qid"]).get_indexer(columns["qid"])
+        topic_row = pd.Index(topics["qid"]).get_indexer(columns["qid"])  # (results,)
         for name in topics.columns.difference([*columns, *REPLACED], sort=False):
-            columns[name] = topics[name].array.take(topic, allow_fill=True)
+            columns[name] = topics[name].array.take(topic_row, allow_fill=True)
         return pd.DataFrame(columns)
 
     def _run(self, pipeline: pt.Transformer, topics: pd.DataFrame) -> pd.DataFrame:

@@ -33,8 +33,8 @@ class RecordChanges:
     """The difference between the records of two versions.
 
     Attributes:
-        previous: The previous version; None if no document stays.
-        lines: A file with the lines of new and changed documents.
+        previous: The version whose documents stay; None for an index from scratch.
+        lines: A file with the records of new and changed documents, one per line.
         count: Number of these documents.
         unchanged: Whether each document of the previous version is unchanged, shape (documents,).
     """
@@ -98,7 +98,7 @@ def compare_records(
 
 
 def read_documents(folder: Path, passage_lines: list[int]) -> Iterator[StructuredDocument]:
-    """The documents of a version; adds the lines of their passages to a list."""
+    """Yields the documents of a version, and appends the line in its file where each passage begins to a list."""
     kinds: dict[str, Any] = {"nodes": Node, "links": Link, "references": Reference}
     with open(folder / DOCUMENTS, "rb") as file:
         for line in file:

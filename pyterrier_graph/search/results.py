@@ -42,7 +42,7 @@ class Lines(Step):
 
 
 def distinct_results(run: pd.DataFrame, num_results: int) -> pd.DataFrame:
-    """The best result of each section of a file; equal texts are shown once."""
+    """Keeps the best result of each section of a file, and the best result with each text."""
     run = run.drop_duplicates(["file", "title"]).drop_duplicates("text")
     return run.head(num_results)
 

@@ -19,7 +19,7 @@ from pyterrier_graph.storage.artifact import BuiltArtifact
 DOCNOS = "docnos.npids"
 TEXTS, TEXT_OFFSETS = "texts", "text_offsets"
 IDS_AT_ONCE = 65_536
-COMPARED = 1 << 20  # ids that are compared at once
+LOOKUPS_AT_ONCE = 1 << 20  # ids that are looked up at once
 
 _DTYPES = {"node_type": "u1", TEXTS: "u1", "scores": "f4", "features": "f2", "tokens": "f2"}
 _DTYPES |= dict.fromkeys(("indices", "pairs", "edges"), "u4")
@@ -103,11 +103,11 @@ def write_ids(path: Path, ids: Iterable[str]) -> None:
 
 def numbers_of(lookup: Lookup, ids: Sequence[str]) -> np.ndarray:
     """Numbers of ids, int64; -1 for unknown ids. Each distinct id is looked up once."""
-    index, names = pd.factorize(np.array(ids, dtype=object))
-    if not len(names):
+    index, distinct = pd.factorize(np.array(ids, dtype=object))  # index is -1 where an id is None
+    if not len(distinct):
         return index.astype(np.int64)
-    numbers = lookup.inv[names.tolist()]
-    return np.append(np.array(numbers, dtype=np.int64), -1)[index]  # factorize numbers None -1
+    numbers = np.array(lookup.inv[distinct.tolist()], dtype=np.int64)
+    return np.append(numbers, -1)[index]
 
 
 def known_numbers_of(lookup: Lookup, ids: Sequence[str] | np.ndarray) -> np.ndarray:
@@ -130,7 +130,7 @@ def ids_of(lookup: Lookup, numbers: np.ndarray) -> list[str]:
 def check_unique(ids_file: Path) -> None:
     """Raises ValueError if two passages have the same id."""
     with Lookup(ids_file) as lookup:
-        for numbers in blocks(len(lookup), COMPARED):
+        for numbers in blocks(len(lookup), LOOKUPS_AT_ONCE):
             ids = ids_of(lookup, numbers)
             twice = np.flatnonzero(numbers_of(lookup, ids) != numbers)
             if len(twice):
@@ -140,9 +140,11 @@ def check_unique(ids_file: Path) -> None:
 
 
 def some(unknown: Sequence[Any], noun: str) -> str:
-    """The number of unknown names, with up to three of them: ``"4 nodes ('a', 'b', 'c', ...)"``."""
+    """Counts unknown names and lists up to three of them, for a message: ``"4 nodes ('a', 'b', 'c', ...)"``."""
+    plural = "s" if len(unknown) > 1 else ""
     named = ", ".join(repr(identifier) for identifier in unknown[:3])
-    return f"{len(unknown)} {noun}{'s' if len(unknown) > 1 else ''} ({named}{', ...' if len(unknown) > 3 else ''})"
+    more = ", ..." if len(unknown) > 3 else ""
+    return f"{len(unknown)} {noun}{plural} ({named}{more})"
 
 
 class StoredGraph(BuiltArtifact):
