@@ -1,4 +1,4 @@
-r"""The GNN-encoder's equations: graph attention, the papers' network, and its loss.
+r"""The GNN-encoder's equations: graph attention, and the papers' network.
 
 J. Liu, J. Liu, Y. Yang, J. Wang, W. Wu, D. Zhao, R. Yan: GNN-encoder: Learning a dual-encoder architecture via graph
 neural networks for passage retrieval. Findings of EMNLP 2022 ("001"), and its first version, arXiv 2204.08241 ("000").
@@ -22,6 +22,10 @@ graph to those of the other. For target i, its sources :math:`N_i`, edge feature
     \tilde h_p &= \mathrm{GAT}(h_p, \{h'_q : q \in N_p\}) &(8) \\
     f_p &= \sigma(W_{qp} [\tilde h_p \,\|\, h_p] + b_{qp}) &(9) \\
     h'_p &= f_p \odot \tilde h_p + h_p &(10)
+
+The papers write the union of the sources with the target itself in Eq. 6 and 8 (self-loops). Here the target is the
+first argument of GAT, and one more source, with :math:`W_s h_i`, unless ``own=False``. The loss (Eq. 11, 12) is
+:func:`~pyterrier_graph.pair.losses.in_batch_loss`.
 
 As in PyTorch Geometric, ``edge_index``, shape (2, edges), has the row of each edge's source and of its target, and
 ``edge_attr``, shape (edges, d_e), the features of the edges; those of a target's edge to itself are 0.
@@ -63,7 +67,7 @@ from pyterrier_graph.graphs.relations import RETRIEVED
 if TYPE_CHECKING:
     from torch_geometric.data import HeteroData
 
-SLOPE = 0.2  # of LeakyReLU
+SLOPE = 0.2  # of LeakyReLU, as in GAT; the papers do not state it
 FEATURES = "features"  # of edges, in CSR.data
 
 
@@ -176,19 +180,23 @@ def _rows(x: Pair, edge_index: Tensor, edge_attr: Tensor | None) -> CSR:
 
 
 def _softmax(logits: Tensor, own: Tensor | None, edges: CSR) -> Weights:
-    """LeakyReLU, then Eq. 4 over each target's edges, and over its own logits where given."""
+    """LeakyReLU, then Eq. 4 over each target's edges, and over its own logits where given.
+
+    ``logits`` have shape (edges, heads), and ``own`` has shape (targets, heads).
+    """
     logits = functional.leaky_relu(logits, SLOPE)
     largest = torch.segment_reduce(logits.detach(), "max", offsets=edges.indptr, axis=0)
     if own is not None:
         own = functional.leaky_relu(own, SLOPE)
         largest = torch.maximum(largest, own.detach())
-    logits = (logits - largest.index_select(0, edges.row_index)).exp()
-    total = torch.segment_reduce(logits, "sum", offsets=edges.indptr, axis=0)
-    if own is None:
-        return Weights(logits / total.index_select(0, edges.row_index), torch.zeros_like(total))
-    own = (own - largest).exp()
-    total = total + own
-    return Weights(logits / total.index_select(0, edges.row_index), own / total)
+    exponentials = (logits - largest.index_select(0, edges.row_index)).exp()  # (edges, heads)
+    total = torch.segment_reduce(exponentials, "sum", offsets=edges.indptr, axis=0)
+    own_share = torch.zeros_like(total)  # (targets, heads)
+    if own is not None:
+        own_exponential = (own - largest).exp()
+        total = total + own_exponential
+        own_share = own_exponential / total
+    return Weights(exponentials / total.index_select(0, edges.row_index), own_share)
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)

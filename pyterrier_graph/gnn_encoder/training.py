@@ -11,7 +11,7 @@ Line    Algorithm 1 (001, Appendix A)                                  Here
 3 to 5  for each epoch: split Q into Q_g and Q_t; graph G of Q_g and P :meth:`MaskedGraph.draw`
 6, 7    for each batch Q_b of Q_t: its positives and hard negatives    :meth:`MaskedGraph.__call__`
 8, 9    h~_q (Eq. 6) of queries with edges to P_b; h'_p (Eq. 7 to 10)  :meth:`MaskedGraphModel.forward`
-10      loss (Eq. 11, 12)                                              :func:`~.equations.in_batch_loss`
+10      loss (Eq. 11, 12)                                              ``pair.losses.in_batch_loss``
 11      update parameters                                              ``training.trainer.train``
 ======= ============================================================== ================================================
 
@@ -202,17 +202,19 @@ def _retrieved(sampler: NeighborSampler, vectors: np.ndarray, number: np.ndarray
 
 def _without(rows: CSR, excluded: CSR, count: int) -> CSR:
     """The elements of rows, numbers below ``count``, that the same row of ``excluded`` does not have."""
-    known = excluded.row_index * count + excluded.indices
-    return rows.filter(~np.isin(rows.row_index * count + rows.indices, known))
+    pairs = rows.row_index * count + rows.indices  # a number for each pair of a row and an element
+    excluded_pairs = excluded.row_index * count + excluded.indices
+    return rows.filter(~np.isin(pairs, excluded_pairs))
 
 
 def _most_similar(sampler: NeighborSampler, vectors: np.ndarray, positives: CSR) -> CSR:
     """The positive of each query that is most similar to it."""
     row, passages = positives.row_index, positives.indices
     scores = np.einsum("nd,nd->n", vectors[row], sampler.vectors[passages])
-    order = np.lexsort((-scores, row))
-    first = order[np.unique(row[order], return_index=True)[1]]
-    return CSR.group(row[first], passages[first], len(positives))
+    order = np.lexsort((-scores, row))  # by query, the most similar passage first
+    _, starts = np.unique(row[order], return_index=True)
+    best = order[starts]
+    return CSR.group(row[best], passages[best], len(positives))
 
 
 def _answerable(sampler: NeighborSampler, number: np.ndarray, positives: CSR) -> CSR:

@@ -100,13 +100,13 @@ class NegativeSampler:
 
     def _fill_mixed(self, negative: np.ndarray) -> None:
         # Each pair keeps its strategy when a draw is rejected. Otherwise, pairs would drift to the larger pool.
-        by_document = self.random.random(len(negative)) < MIXED_RELEVANT_DOCS
+        by_relevant_docs = self.random.random(len(negative)) < MIXED_RELEVANT_DOCS
         has_codes = len(self._sharing.indices) > 0
         # In the second round, pairs without a negative try the other strategy.
-        for first in (by_document, ~by_document):
-            missing = np.flatnonzero(first & (negative < 0))
+        for relevant_docs in (by_relevant_docs, ~by_relevant_docs):
+            missing = np.flatnonzero(relevant_docs & (negative < 0))
             self._fill(negative, missing, "relevant_docs", MIXED_ATTEMPTS)
-            missing = np.flatnonzero(~first & has_codes & (negative < 0))
+            missing = np.flatnonzero(~relevant_docs & has_codes & (negative < 0))
             self._fill(negative, missing, "shared_codes", MIXED_ATTEMPTS)
 
     def _fill(self, negative: np.ndarray, pairs: np.ndarray, strategy: str, attempts: int) -> None:
@@ -144,8 +144,10 @@ class NegativeSampler:
         else:
             known = pd.Index(self.graph.code_names)
             of_queries = [known.get_indexer([*codes.get(qid, ())]) for qid in self.qids]
-            row = np.repeat(np.arange(len(self.qids)), [*map(len, of_queries)])
+            counts = [len(numbers) for numbers in of_queries]
+            row = np.repeat(np.arange(len(self.qids)), counts)
             number = np.concatenate(of_queries).astype(np.int64)
-            row, number = row[number >= 0], number[number >= 0]
+            in_graph = number >= 0
+            row, number = row[in_graph], number[in_graph]
         position, documents = self.graph.code_documents.select(number)
         return CSR.distinct(row[position], documents, len(self.qids))

@@ -220,16 +220,21 @@ class HGATReranker(GraphReranker):
     def _in_context(
         self, graph: HeteroGraph, tokens: TokenStore | GraphTokens, nodes: np.ndarray
     ) -> tuple[TokenStates, TokenStates]:
-        """Token vectors of passages as encoded (in the late framework, else in context, too), and in context."""
+        """Returns E_p and h_p: token vectors of passages as encoded, and in context.
+
+        Only the late framework reads E_p (Eq. 5). In the standard framework h_p is returned twice.
+        """
         late = self.config.framework == "late"
         if self.contextualized is not None:
             in_context = self.contextualized.states(nodes, self._device)
-            return tokens.states(nodes, self._device) if late else in_context, in_context
+            content = tokens.states(nodes, self._device) if late else in_context
+            return content, in_context
         propagation = send_to_device(self.network.plan(graph, nodes), self._device)
         inputs = tokens.states(propagation.nodes, self._device)
         with precision(self.dtype, self._device):
             in_context = self.network(inputs, propagation)
-        return inputs.select(propagation.inputs) if late else in_context, in_context
+        content = inputs.select(propagation.inputs) if late else in_context
+        return content, in_context
 
     # --- training
 
@@ -242,9 +247,11 @@ class HGATReranker(GraphReranker):
         with restored_on_error(self.network):
             log = self._learn_matches(training, measure, options)
             if options.epochs:
-                last = {name: log[-1][name] if log else 0 for name in ("epoch", "step")}
+                # epochs and steps continue those of the direct matches
+                last = log[-1] if log else {"epoch": 0, "step": 0}
                 for entry in self._learn_layers(training, measure, options):
-                    log.append(entry | {name: entry[name] + last[name] for name in last})
+                    epoch, step = entry["epoch"] + last["epoch"], entry["step"] + last["step"]
+                    log.append(entry | {"epoch": epoch, "step": step})
         self.training_log = log
         self.contextualized = None  # a store has the old weights
 

@@ -170,7 +170,7 @@ class TripleCollator:
         plan = self.hgat.plan(self.graph, passages, complete=True)
         places = torch.from_numpy(np.column_stack([query, passage.reshape(-1, 2)]))
         if self.encoded is None:
-            texts = [self.queries[query] for query in queries]
+            texts = [self.queries[number] for number in queries]
             batch = TripleBatch(texts, self.tokens.texts(plan.nodes), plan, places)
         else:
             encoded = self.encoded.select(torch.from_numpy(queries))

@@ -6,13 +6,13 @@ Of a pair with n words, for each chosen layer l of the encoder, with states of d
 
     E_l &= \text{hidden state of layer } l \text{ of } [CLS]\, q\, [SEP]\, d\, [SEP] & (n, d) \quad \text{(Eq. 2)}
 
-    A &= \operatorname{softmax}(M \odot (E_l W_A) (E_l W_A)^T / \sqrt{d}) & (n, n) \quad \text{(Eq. 3)}
+    A &= \operatorname{softmax}((E_l W_A) (E_l W_A)^T / \sqrt{d} + \epsilon (1 - M)) & (n, n) \quad \text{(Eq. 3)}
 
     M_{ij} &= \text{whether words } i \text{ and } j \text{ are linked} & (n, n) \quad \text{(Eq. 4, 5)}
 
-    a_t &= A h_{t-1}, \quad h_0 = E_l & (n, d) \quad \text{(Eq. 6)}
+    h_0 &= E_l & (n, d) \quad \text{(Eq. 6)}
 
-    h_t &= \operatorname{GRU}([h_{t-1}, a_t], h_{t-1}), \quad t = 1 \ldots T & (n, d) \quad \text{(Eq. 7)}
+    h_t &= \operatorname{GRU}([h_{t-1}, A h_{t-1}], h_{t-1}), \quad t = 1 \ldots T & (n, d) \quad \text{(Eq. 7)}
 
     h' &= \sigma(W_a h_T) \odot \tanh(W_h h_T) & (n, d) \quad \text{(Eq. 8)}
 
@@ -21,6 +21,8 @@ Of a pair with n words, for each chosen layer l of the encoder, with states of d
     s_l &= W_s h^G_l + b_s & (1) \quad \text{(Eq. 10)}
 
     f &= w_f [s_1 \ldots s_L] + b_f & (1) \quad \text{(Eq. 11)}
+
+In Eq. 3, :math:`\epsilon` is the most negative number, so words that are not linked get weight 0.
 
 "Eq. n" are the equations of Q. Dong, S. Niu: Latent graph recurrent network for document ranking. DASFAA 2021. "The
 code" is the authors' release (github.com/Deriq-Qian-Dong/LGRe). Where both differ, Eq. 7 to 10 are those of the code
@@ -260,8 +262,8 @@ class LGRe(nn.Module):
 
     def propagate(self, states: Tensor, adjacency: Tensor) -> Tensor:
         """Eq. 6 and 7: h_T, in the shape of E_l."""
-        for _ in range(self.config.steps):
-            neighbors = adjacency @ states  # Eq. 6: (batch, tokens, d)
+        for _ in range(self.config.steps):  # Eq. 7
+            neighbors = adjacency @ states  # A h_{t-1}, (batch, tokens, d)
             update, reset = self.gates(torch.cat([states, neighbors], -1)).sigmoid().chunk(2, -1)
             candidate = self.candidate(torch.cat([reset * states, neighbors], -1)).tanh()
             states = states + update * (candidate - states)

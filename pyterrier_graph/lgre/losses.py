@@ -97,5 +97,5 @@ def _cosines(vectors: Tensor) -> Tensor:
 
 def _mean(values: Tensor, weights: Tensor, dim: int | None = None) -> Tensor:
     """Weighted mean; 0 if all weights are 0."""
-    smallest = torch.finfo(values.dtype).eps
-    return (values * weights).sum(dim) / weights.sum(dim).clamp(min=smallest)
+    epsilon = torch.finfo(values.dtype).eps  # instead of a division by 0
+    return (values * weights).sum(dim) / weights.sum(dim).clamp(min=epsilon)

@@ -43,7 +43,7 @@ from pyterrier_graph.storage.shards import ShardWriter
 from pyterrier_graph.training.validation import checked_qrels, checked_topics
 
 QUERY = "query"
-PAIR = ["qid", QUERY, "docno", "text"]
+PAIR_COLUMNS = ["qid", QUERY, "docno", "text"]  # that the teacher reads
 RELEVANT, TOP, DRAWN = "relevant", "top", "drawn"  # sources of documents
 DOCUMENT_COLUMNS = ["qid", QUERY, "docno", "source"]  # indexed by the number of the query
 
@@ -316,7 +316,7 @@ def frame_from(
 
 def probabilities(teacher: pt.Transformer, pairs: pd.DataFrame) -> np.ndarray:
     """The teacher's scores of pairs (``qid, query, docno, text``), shape (pairs,); each must be from 0 to 1."""
-    inp = pairs[PAIR].reset_index(drop=True)
+    inp = pairs[PAIR_COLUMNS].reset_index(drop=True)
     scored = frame_from(teacher, inp, ["qid", "docno", "score"], "teacher")
     scored = scored[["qid", "docno", "score"]].drop_duplicates(["qid", "docno"])
     scores = inp[["qid", "docno"]].merge(scored, how="left", on=["qid", "docno"])["score"]
@@ -356,8 +356,9 @@ def choose(
     used = usable[query]
     positives = np.flatnonzero(positive & used)  # (examples,)
     negatives = np.flatnonzero(negative & used).reshape(usable.sum(), n)  # (usable queries, n)
-    number = np.cumsum(usable) - 1  # of each usable query
-    return np.column_stack([positives, negatives[number[query[positives]]]])
+    row = np.cumsum(usable) - 1  # of each usable query in ``negatives``
+    row_of_positive = row[query[positives]]  # (examples,)
+    return np.column_stack([positives, negatives[row_of_positive]])
 
 
 def examples_table(documents: pd.DataFrame, places: np.ndarray) -> pa.Table:

@@ -58,11 +58,13 @@ class IndexedExamples(Dataset):
 
     def __call__(self, rows: Sequence[int]) -> dict[str, Any]:
         """The batch of some examples, with each passage once."""
-        passages, row = np.unique(self.passages[rows], return_inverse=True)
+        passages, position = np.unique(self.passages[rows], return_inverse=True)
+        vectors = np.array(self.vectors[passages], dtype=np.float32)  # (passages, d)
+        position = position.reshape(len(rows), -1)  # (rows, 1 + negatives), in ``passages``
         return {
             "texts": [self.queries[row] for row in rows],
-            "passages": torch.from_numpy(np.array(self.vectors[passages], dtype=np.float32)),
-            "positives": torch.from_numpy(row.reshape(len(rows), -1)[:, 0]),
+            "passages": torch.from_numpy(vectors),
+            "positives": torch.from_numpy(position[:, 0]),
         }
 
 

@@ -44,8 +44,12 @@ def coordinate_search(
     if its mean difference to the best value, over the queries, is at most the standard error of this mean. So few
     queries move a number only if they agree, and a single query moves none.
 
-    The changes of one number are ``[{"title": w} for w in (0, 0.5, 1)]``, for example; one can change several numbers
-    together. ``measure`` returns the measure of each query with some numbers, shape (queries,); more is better.
+    Args:
+        start: The numbers by name.
+        grid: The changes to try, such as ``[{"title": w} for w in (0, 0.5, 1)]``. A change may set several numbers.
+        measure: Returns the measure of each query with some numbers, shape (queries,); higher is better.
+        desc: Label of the progress bar.
+        verbose: Whether to show progress.
     """
     present = dict(start)
     groups: dict[frozenset[str], list[Mapping[str, float]]] = {}
@@ -66,7 +70,10 @@ def coordinate_search(
             supported = [
                 trial for trial, value in zip(trials, values, strict=True) if as_good(value, best)
             ]
-            present = min(
-                supported, key=lambda trial: sum(abs(trial[name] - start[name]) for name in trial)
-            )
+            present = min(supported, key=lambda trial: _distance(trial, start))
     return present
+
+
+def _distance(trial: Mapping[str, float], start: Mapping[str, float]) -> float:
+    """The sum of the changes of all numbers."""
+    return sum(abs(trial[name] - start[name]) for name in trial)

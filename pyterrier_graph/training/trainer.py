@@ -56,8 +56,9 @@ class TrainerOptions:
         patience: Number of epochs without improvement after which training stops; None trains to the end.
         output_dir: Folder for checkpoints, from which a ``fit`` that was killed continues when it is called again.
         seed: Seed of sampling, order and dropout.
-        attention_dropout: Whether an encoder that learns drops attention weights, as its checkpoint does. Without, a
-            CPU takes half the time for texts of 480 tokens, and no less for 128; dropout of hidden states stays.
+        attention_dropout: Whether an encoder that learns drops attention weights, as its checkpoint does. Without this
+            dropout, a CPU takes half the time for texts of 480 tokens, and the same time for 128. Dropout of hidden
+            states stays.
         arguments: Further ``transformers.TrainingArguments``, such as ``{'gradient_accumulation_steps': 4}``.
     """
 
@@ -178,7 +179,7 @@ def train(
             train_dataset=examples,
             data_collator=collate,
             run=run,
-            optimizers=(torch.optim.Adam(groups), None),  # the optimizer of the papers
+            optimizers=(torch.optim.Adam(groups), None),  # HGAT's optimizer (Sect. 5.2.3)
         )
         if (draw := getattr(examples, "draw", None)) is not None:
             trainer.add_callback(Redraw(draw))
