@@ -160,7 +160,7 @@ class IndexBuilder:
             unchanged = np.flatnonzero(changes.unchanged)
             _, old_nodes = old_graph.document_passages.select(unchanged)
             old_numbers = np.searchsorted(old_graph.passage_nodes, old_nodes)
-            self.old_numbers[: len(old_numbers)] = old_numbers  # unchanged documents come first
+            self.old_numbers[: len(old_nodes)] = old_numbers  # unchanged documents come first
         return graph
 
     def _save_encoder(self, number: int) -> None:
