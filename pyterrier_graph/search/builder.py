@@ -106,7 +106,6 @@ class IndexBuilder:
             changed = changes.count or not changes.unchanged.all()
             if changed or self.answered is not None or not self.is_update:
                 self._write_version(changes)
-        self.index.reopen()
 
     def _write_version(self, changes: RecordChanges) -> None:
         """Writes the folder of the next version, and then makes it the current one."""
@@ -134,8 +133,9 @@ class IndexBuilder:
             if self.answered is not None and "judged" not in settings:
                 settings = settings | self._answered_settings(graph, *self.answered)
         self.index.publish(number, settings)
-        self._remove_unused(number)
-        self._warn(self.index.reopen().version.graph, settings)
+        current = self.index.reopen().version
+        self._remove_unused(current)
+        self._warn(current.graph, settings)
 
     def _write_graph(
         self, folder: Path, changes: RecordChanges, answered: Answered | None
@@ -239,12 +239,14 @@ class IndexBuilder:
             new_vectors, _ = contextual.files.payload(return_docnos=False)
             old_vectors, _ = previous.flex.payload(return_docnos=False)
             reused = np.flatnonzero(old_numbers >= 0)
+            queries = None
+            if self.answered is not None:
+                queries = QueryPassageGraph(folder / versions.QUERIES, verbose=False)
             for block in blocks(len(reused), ROWS_AT_ONCE):
                 new = reused[block]
                 old = old_numbers[new]
                 same = (new_vectors[new] == old_vectors[old]).all(axis=1)  # (batch,)
-                if self.answered is not None:
-                    queries = QueryPassageGraph(folder / versions.QUERIES, verbose=False)
+                if queries is not None:
                     new_contexts = contexts(graph, queries, new)
                     old_contexts = contexts(previous.graph, previous.queries, old)
                     same &= np.fromiter(map(eq, new_contexts, old_contexts), dtype=bool)
@@ -276,15 +278,14 @@ class IndexBuilder:
                 hybrid, topics, qrels, graph, start, index.training, verbose=index.verbose
             )
 
-    def _remove_unused(self, number: int) -> None:
+    def _remove_unused(self, current: versions.Version) -> None:
         """Removes all but two versions with their encoders, and encoded texts of other graphs than the current ones."""
-        used = {f"v{number}", versions.ENCODED, self.meta["encoder"].get("folder")}
+        used = {current.folder.name, versions.ENCODED, self.meta["encoder"].get("folder")}
         if self.previous is not None:
-            used |= {f"v{self.previous.number}", self.previous.meta["encoder"].get("folder")}
+            used |= {self.previous.folder.name, self.previous.meta["encoder"].get("folder")}
         unused = [
             entry for entry in self.path.iterdir() if entry.is_dir() and entry.name not in used
         ]
-        current = versions.Version(self.path, number)
         graphs = [graph for graph in (current.graph, current.queries) if graph is not None]
         fingerprints = [graph.fingerprint().encode() for graph in graphs]
         for folder in (self.path / versions.ENCODED).iterdir():
