@@ -64,7 +64,7 @@ class LearnedModel(HtmlDisplay, WithSignature, OwnArtifact, pt.Estimator):
     # change in a copy with the same weights
     TRAINING: ClassVar[type[Any] | None] = None
     WRITTEN: tuple[str, ...]
-    KEEP_WEIGHTS = frozenset({"training", "batch_size", "text_field", "device", "dtype", "verbose"})
+    KEEP_WEIGHTS = frozenset({"training", "batch_size", "device", "dtype", "verbose"})
 
     encoder: Any = None
     training: Any = None
