@@ -64,7 +64,6 @@ class TextReranker(Reranker):
         self.encoder = os.fspath(encoder)
         self.checkpoint = resolve(encoder)
         self.training = self.TRAINING() if training is None else training
-        self.max_tokens = max_tokens
         self.batch_size = batch_size
         self.device = device
         self.dtype: DType = dtype
@@ -73,11 +72,8 @@ class TextReranker(Reranker):
         with loading(self.encoder):
             self.tokenizer = AutoTokenizer.from_pretrained(self.checkpoint, padding_side="right")
             config = AutoConfig.from_pretrained(self.checkpoint)
-        limit = min(self.tokenizer.model_max_length, positions_of(config) or max_tokens)
-        if max_tokens > limit:
-            raise ValueError(
-                f"{self.encoder!r} reads at most {limit} tokens: max_tokens={max_tokens} is more"
-            )
+        limits = [self.tokenizer.model_max_length, positions_of(config) or max_tokens]
+        self.max_tokens = min(max_tokens, *limits)
         has_head = "ForSequenceClassification" in str(config.architectures)
         self._is_cross_encoder = has_head and config.num_labels == 1
 
@@ -116,7 +112,7 @@ class TextReranker(Reranker):
                 results.append(function(batch).cpu().numpy())
         return np.concatenate(results)[np.argsort(order)]
 
-    def _tokens(self, queries: Sequence[str], documents: Sequence[str]) -> Batch:
+    def _tokens(self, queries: list[str], documents: list[str]) -> Batch:
         batch = tokenize_pairs(self.tokenizer, self.max_tokens, queries, documents)
         return send_to_device(batch, self._device)
 
@@ -132,7 +128,7 @@ class TextReranker(Reranker):
         if validation is not None:
             count = options.validation_candidates
             measure = Validation(validation, options.measure, candidates=count)
-            validate = lambda: measure.per_query(self.transform(measure.run)["score"])  # noqa: E731
+            validate = lambda: measure.per_query(self._scores(measure.run))  # noqa: E731
         run = training.rows.drop_duplicates(["qid", "docno"])
         query, _ = run["qid"].factorize()
         queries, texts = self._texts(run)
@@ -157,8 +153,8 @@ class TextReranker(Reranker):
         """The learning rate of each group of parameters; an encoder without one is frozen."""
         rate = self.training.encoder_learning_rate
         encoder = [*self.network.base_model.requires_grad_(rate is not None).parameters()]
-        inside = {id(parameter) for parameter in encoder}
-        head = [weights for weights in self.network.parameters() if id(weights) not in inside]
+        inside = {*encoder}
+        head = [weights for weights in self.network.parameters() if weights not in inside]
         return [(head, self.training.learning_rate), (encoder, rate or 0.0)]
 
 
@@ -181,9 +177,6 @@ class CrossEncoderReranker(TextReranker):
             model was trained by binary cross-entropy.
 
     Columns and other arguments are those of :class:`~pyterrier_graph.LGReReranker`.
-
-    Raises:
-        ValueError: If the checkpoint does not read ``max_tokens`` tokens.
     """
 
     schematic = {"label": "cross-encoder", "help_url": "https://pypi.org/project/pyterrier-graph/"}

@@ -41,7 +41,6 @@ class LearnedWordGraph:
     segments: np.ndarray
     layers: tuple[int, ...]  # the hidden states that have a graph
     adjacency: np.ndarray  # shape (layers, tokens, tokens)
-    layer_scores: np.ndarray  # s_l, shape (layers,)
     score: float  # of the pair
 
 
@@ -66,7 +65,8 @@ class LGReReranker(TextReranker):
         encoder: Name or folder of a checkpoint: a cross-encoder (a model for sequence classification), or any encoder.
         config: Shape of the model; :meth:`LGReConfig.paper` returns that of the paper.
         training: Options of :meth:`fit`; :meth:`LGReTraining.paper` returns those of the paper.
-        max_tokens: Maximal number of tokens of query and document together; the longer text is cut.
+        max_tokens: Maximum number of tokens of query and document together, at most as many as the encoder can read.
+            The longer text is cut.
         batch_size: Documents scored at once.
         device: Name of a torch device; by default a GPU if there is one.
         dtype: The precision of the network in scoring and training; see :mod:`~pyterrier_graph.encoders.checkpoints`.
@@ -76,8 +76,8 @@ class LGReReranker(TextReranker):
     Columns out: those, with new ``score`` and ``rank``.
 
     Raises:
-        ValueError: If the encoder does not read ``max_tokens`` tokens, lacks a layer of the configuration, or is
-            not a cross-encoder although ``config.init`` is ``'identity'``.
+        IndexError: If the encoder lacks a layer of the configuration.
+        ValueError: If the encoder is not a cross-encoder although ``config.init`` is ``'identity'``.
     """
 
     schematic = {"label": "LGRe", "help_url": "https://pypi.org/project/pyterrier-graph/"}
@@ -119,11 +119,10 @@ class LGReReranker(TextReranker):
             output = self.network(**batch, adjacency=True)
         assert output.adjacency is not None
         return LearnedWordGraph(
-            self.tokenizer.convert_ids_to_tokens(batch["input_ids"][0].tolist()),
+            list(self.tokenizer.convert_ids_to_tokens(batch["input_ids"][0].tolist())),
             batch["segments"][0].cpu().numpy(),
             self.network.layers,
             output.adjacency[0].float().cpu().numpy(),
-            output.layer_scores[0].float().cpu().numpy(),
             output.scores.item(),
         )
 

@@ -172,14 +172,14 @@ class QueryPairs(Dataset):
 def tokenize_pairs(
     tokenizer: PreTrainedTokenizerBase,
     max_tokens: int,
-    queries: Sequence[str],
-    documents: Sequence[str],
+    queries: list[str],
+    documents: list[str],
 ) -> Batch:
     """Arguments of :meth:`LGRe.forward` for each query with its document; the longer one of both is cut."""
     encoding = tokenized(
         tokenizer,
-        list(queries),
-        list(documents),
+        queries,
+        documents,
         padding=True,
         truncation="longest_first",
         max_length=max_tokens,

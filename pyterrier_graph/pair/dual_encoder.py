@@ -243,7 +243,7 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         """
         self._start_fit()
         options, validate = self.training, None
-        if topics_or_res_va is not None and len(topics_or_res_va):
+        if topics_or_res_va is not None:
             judged = JudgedRun(checked_topics(topics_or_res_va, self), qrels_va, self)
             measure = Validation(judged, options.measure).per_query_of
             retriever = self.query_encoder() >> index.np_retriever(num_results=VALIDATED)
@@ -259,7 +259,7 @@ class DualEncoder(LearnedModel, SentenceEncoder):
 
     def _validation_run(self, topics: pd.DataFrame | None) -> pd.DataFrame | None:
         """Validation queries with documents and their texts."""
-        if topics is None or not len(topics):
+        if topics is None:
             return None
         if "docno" not in topics.columns and self.miner is not None:
             topics = (self.miner.candidates >> self.miner.texts)(checked_topics(topics, self))
@@ -305,6 +305,6 @@ def with_separate_encoders(network: SentenceTransformer) -> SentenceTransformer:
     return SentenceTransformer(
         modules=[Router.for_query_document(copy.deepcopy(modules), modules)],
         device=str(network.device),
-        prompts=network.prompts,
+        prompts={name: prompt or "" for name, prompt in network.prompts.items()},
         similarity_fn_name=network.similarity_fn_name,
     ).eval()

@@ -194,8 +194,8 @@ class HardNegativeMiner:
             folder = Path(self.folder or temporary)
             with workspace(folder / f"examples-{json_sha256(identity)[:16]}") as scratch:
                 shards = ShardWriter(scratch, len(topics), self.batch_size, identity)
-                progress = {"desc": "HardNegativeMiner", "unit": "query", "delay": 1}
-                shards.compute(mined, disable=not self.verbose, **progress)
+                progress: dict[str, Any] = {"desc": "HardNegativeMiner", "unit": "query"}
+                shards.compute(mined, delay=1, disable=not self.verbose, **progress)
                 batches = [
                     pa.ipc.read_record_batch(pa.py_buffer(arrays[EXAMPLES]), schema)
                     for arrays in shards.read()
@@ -206,7 +206,7 @@ class HardNegativeMiner:
         self, topics: pd.DataFrame, relevant: pd.DataFrame, pseudo: bool
     ) -> pd.DataFrame:
         """The documents of each topic with their texts: relevant ones, then candidates in their order."""
-        run = self.candidates(topics)[["qid", "docno", "score"]].astype({"qid": str})
+        run = self.candidates.transform(topics)[["qid", "docno", "score"]].astype({"qid": str})
         run = run.sort_values("score", ascending=False, kind="stable")
         run = run.drop_duplicates(["qid", "docno"])
         is_top = run.groupby("qid").cumcount() < self.config.depth
@@ -233,7 +233,7 @@ class HardNegativeMiner:
 
     def _texts_of(self, documents: pd.DataFrame) -> np.ndarray:
         """The text of each document; raises KeyError if there is none."""
-        loaded = self.texts(documents[["qid", "query", "docno"]].drop_duplicates("docno"))
+        loaded = self.texts.transform(documents[["qid", "query", "docno"]].drop_duplicates("docno"))
         loaded = check_frame(loaded, "texts", texts=("text",)).drop_duplicates("docno")
         return loaded.set_index("docno")["text"].loc[documents["docno"]].to_numpy()
 
@@ -293,7 +293,7 @@ def labels_of(
 def probabilities(teacher: pt.Transformer, pairs: pd.DataFrame) -> np.ndarray:
     """The teacher's scores of pairs (``qid, query, docno, text``), shape (pairs,); each must be from 0 to 1."""
     pairs = pairs[PAIR_COLUMNS].reset_index(drop=True)
-    scored = teacher(pairs)[["qid", "docno", "score"]]
+    scored = teacher.transform(pairs)[["qid", "docno", "score"]]
     scores = pairs.merge(scored, how="left", on=["qid", "docno"])["score"]
     wrong = scores[~scores.between(0, 1)]
     if len(wrong):
