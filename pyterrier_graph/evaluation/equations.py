@@ -27,7 +27,6 @@ import pandas as pd
 from ir_measures import Measure
 
 from pyterrier_graph.checks import DataWarning
-from pyterrier_graph.documents.document import PASSAGE_SEPARATOR
 from pyterrier_graph.graphs.judgments import documents_of
 
 IDS = ["query_id", "doc_id"]
@@ -52,10 +51,13 @@ def pres(qrels: pd.DataFrame, ranking: pd.DataFrame, cutoff: int, minimum: int) 
     The i-th of n relevant documents has rank i at best. It has rank N + i at worst, if it is not among the first N
     results. The equation above is the sum of the differences to the worst ranks, divided by its maximum N n.
     """
-    n = qrels[qrels["relevance"] >= minimum].groupby("query_id").size()
-    hits = ranking[(ranking["relevance"] >= minimum) & (ranking["rank"] <= cutoff)]
+    relevant = qrels[qrels["relevance"] >= minimum]
+    n = relevant.groupby("query_id").size()
+    hits = ranking[ranking["relevance"] >= minimum]
+    hits = hits[hits["rank"] <= cutoff]
     i = hits.groupby("query_id").cumcount() + 1
-    gained = (cutoff + i - hits["rank"]).groupby(hits["query_id"]).sum()
+    gained = cutoff + i - hits["rank"]
+    gained = gained.groupby(hits["query_id"]).sum()
     return gained.reindex(n.index, fill_value=0) / (cutoff * n)
 
 
@@ -64,9 +66,9 @@ def within_documents(
 ) -> pd.Series:
     """MAPD or PRECD of each topic with relevant documents. Relevant documents without results have the value 0."""
     pair = ["query_id", "document"]
+    qrels = qrels[qrels["relevance"] >= minimum]
     qrels = qrels.assign(document=documents_of(qrels["doc_id"]))
-    passages = qrels[qrels["relevance"] >= minimum].groupby(pair).size()  # n_D of each topic and D
-    ranking = ranking[ranking["doc_id"].str.contains(PASSAGE_SEPARATOR, regex=False)]
+    passages = qrels.groupby(pair).size()  # n_D of each topic and D
     ranking = ranking.assign(document=documents_of(ranking["doc_id"])).set_index(pair)
     relevant = ranking["relevance"] >= minimum  # of each result, by topic and D
     by_document = relevant.groupby(level=pair)

@@ -30,9 +30,10 @@ def summarize(per_query: pd.DataFrame, baseline: str) -> pd.DataFrame:
     for measure in per_query["measure"].unique():
         values = values_of(per_query, measure)
         means = values.mean(axis=1).map("{:.3f}".format)
-        deviations = deviation[measure].map(" ± {:.3f}".format, na_action="ignore").fillna("")
+        deviations = deviation[measure][means.index]
+        deviations = deviations.map(" ± {:.3f}".format, na_action="ignore").fillna("")
         marks = pd.Series(significance_marks(values, baseline))
-        columns[measure] = means + deviations[means.index] + marks
+        columns[measure] = means + deviations + marks
     return pd.DataFrame(columns).rename_axis("system")
 
 
@@ -54,8 +55,10 @@ def significance_marks(values: pd.DataFrame, baseline: str) -> dict[str, str]:
     if not systems:
         return marks
     p_values = [ttest_rel(values.loc[name], values.loc[baseline]).pvalue for name in systems]
-    rejected = multipletests(np.nan_to_num(p_values, nan=1.0), method="holm")[0]  # nan: equal
-    better = values.mean(axis=1) > values.loc[baseline].mean()
+    p_values = np.nan_to_num(p_values, nan=1.0)  # of systems that are equal
+    rejected = multipletests(p_values, method="holm")[0]
+    means = values.mean(axis=1)
+    better = means > means[baseline]
     for name in np.array(systems)[rejected]:
         marks[name] = "+" if better[name] else "-"
     return marks

@@ -88,7 +88,7 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
 
     def index(
         self,
-        docs: Iterable[Mapping[str, Any] | StructuredDocument] | pd.DataFrame,
+        docs: Iterable[Mapping[str, Any] | StructuredDocument],
         *,
         document: str | DocumentOf | None = None,
         passage_words: int = 120,
@@ -128,7 +128,7 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
 
     def update(
         self,
-        docs: Iterable[Mapping[str, Any] | StructuredDocument] | pd.DataFrame,
+        docs: Iterable[Mapping[str, Any] | StructuredDocument],
         *,
         document: str | DocumentOf | None = None,
         answered: Answered | None = None,
