@@ -23,7 +23,7 @@ class Page(NamedTuple):
 
 
 def decode(data: bytes, declared: str = "") -> str:
-    """Decodes a file: UTF-8, the declared encoding, or cp1252, as browsers do.
+    """Decodes a file: UTF-8, the declared encoding, or cp1252.
 
     Raises:
         ValueError: If the file has NUL characters, so it is not a text file.
