@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from pydantic.dataclasses import dataclass
 
-SECTION = "section"
-PASSAGE = "passage"
+Kind = Literal["section", "passage"]
+SECTION: Final = "section"
+PASSAGE: Final = "passage"
 PASSAGE_SEPARATOR = "%p"
 SECTION_SEPARATOR = "%s"
 NO_PARENT = -1
@@ -24,7 +25,7 @@ class Node(NamedTuple):
     ``parent`` is the position of the section that contains this node; -1 for the first node, the root section.
     """
 
-    kind: Literal["section", "passage"]
+    kind: Kind
     text: str
     parent: int
 

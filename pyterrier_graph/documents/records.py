@@ -24,7 +24,7 @@ DocumentOf = Callable[[Record], Any]  # the docno of a passage's document
 
 
 def structured_documents(
-    corpus_iter: Iterable[Record | StructuredDocument],
+    corpus_iter: Iterable[Any],
     document: str | DocumentOf | None,
     passage_words: int,
 ) -> Iterator[tuple[StructuredDocument, Any]]:

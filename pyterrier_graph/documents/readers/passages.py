@@ -14,6 +14,7 @@ from pyterrier_graph.documents.document import (
     NO_PARENT,
     PASSAGE,
     SECTION,
+    Kind,
     Link,
     Node,
     passage_id,
@@ -150,7 +151,7 @@ class Draft:
     references: list[tuple[int, str, list[str]]] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
 
-    def add(self, kind: str, text: str, parent: int, line: int, marks: list[Mark]) -> int:
+    def add(self, kind: Kind, text: str, parent: int, line: int, marks: list[Mark]) -> int:
         """Adds a node, and returns its number."""
         node = len(self.nodes)
         self.nodes.append(Node(kind, text, parent))
