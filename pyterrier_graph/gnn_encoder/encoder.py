@@ -103,22 +103,22 @@ class GNNEncoder(ContextualEncoder):
     ) -> None:
         super().__init__(graph, encoder, query_graph, folder, device, dtype, verbose)
         self.training = GNNEncoderTraining() if training is None else training
-        config = GNNEncoderConfig() if config is None else config
-        is_papers = isinstance(config, PaperGNNEncoderConfig)
+        self.config: Any = GNNEncoderConfig() if config is None else config
+        self._network = network
+        is_papers = isinstance(self.config, PaperGNNEncoderConfig)
         if is_papers and network is not None:
             raise ValueError("network= has no place in the papers' network: use GNNEncoderConfig()")
-        if not is_papers and config.weights is None:
-            config = dataclasses.replace(config, weights=default_weights(graph, query_graph))
-        self.config: Any = config
-        self._network = network
+        if not is_papers and self.config.weights is None:
+            weights = default_weights(graph, query_graph)
+            self.config = dataclasses.replace(self.config, weights=weights)
         with torch.random.fork_rng():
-            torch.manual_seed(config.seed)
+            torch.manual_seed(self.config.seed)
             if is_papers:
-                made: Any = PaperGNNEncoderNetwork(config, self._dimension)
+                made: Any = PaperGNNEncoderNetwork(self.config, self._dimension)
             else:
-                made = GNNEncoderNetwork(config, self._dimension, network)
+                made = GNNEncoderNetwork(self.config, self._dimension, network)
         self.network = made.to(self._device).eval()
-        self.random_start = is_papers and config.average is None
+        self.random_start = is_papers and self.config.average is None
         self._check()
 
     @property

@@ -292,7 +292,8 @@ class ContextualEncoder(LearnedModel):
             """The encoder in a folder of the model, if there is one."""
             if not (folder / name).exists():
                 return None
-            return pt.Artifact.load(str(folder / name)).apply_attributes(**hardware)
+            encoder: Any = pt.Artifact.load(str(folder / name))
+            return encoder.apply_attributes(**hardware)
 
         encoder = options.get("encoder") or about["checkpoint"] or saved(ENCODER)
         encoder = encoder_of(encoder, **hardware)

@@ -72,7 +72,7 @@ def write_codes(file: Path, vectors: np.ndarray) -> None:
     lists = min(LISTS, -(-count // SAMPLE_PER_LIST))
     pairs = dimension // 2 if dimension % 2 == 0 else dimension
     kind = f"IVF{lists},PQ{pairs}x4fs"
-    codes = faiss.index_factory(dimension, kind, faiss.METRIC_INNER_PRODUCT)
+    codes: Any = faiss.index_factory(dimension, kind, faiss.METRIC_INNER_PRODUCT)
     codes.nprobe = -(-lists * SEARCHED // LISTS)
     sample = np.linspace(0, count - 1, SAMPLE_PER_LIST * lists).astype(np.int64)
     codes.train(vectors[sample])
