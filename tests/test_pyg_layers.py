@@ -167,7 +167,7 @@ def test_explanations_add_up(name: str) -> None:
 def test_mistakes(layers: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         gnn("SAGEConv", network=layers)
-    with pytest.raises(ValueError, match="no place in the papers' network"):
+    with pytest.raises(ValueError, match="papers' network has no place"):
         gnn("SAGEConv", config=ptg.GNNEncoderConfig.paper())
 
 

@@ -103,22 +103,23 @@ class GNNEncoder(ContextualEncoder):
     ) -> None:
         super().__init__(graph, encoder, query_graph, folder, device, dtype, verbose)
         self.training = GNNEncoderTraining() if training is None else training
-        self.config: Any = GNNEncoderConfig() if config is None else config
-        self._network = network
-        is_papers = isinstance(self.config, PaperGNNEncoderConfig)
-        if is_papers and network is not None:
-            raise ValueError("network= has no place in the papers' network: use GNNEncoderConfig()")
-        if not is_papers and self.config.weights is None:
-            weights = default_weights(graph, query_graph)
-            self.config = dataclasses.replace(self.config, weights=weights)
+        config = GNNEncoderConfig() if config is None else config
+        made: Any
         with torch.random.fork_rng():
-            torch.manual_seed(self.config.seed)
-            if is_papers:
-                made: Any = PaperGNNEncoderNetwork(self.config, self._dimension)
+            torch.manual_seed(config.seed)
+            if isinstance(config, GNNEncoderConfig):
+                if config.weights is None:
+                    weights = default_weights(graph, query_graph)
+                    config = dataclasses.replace(config, weights=weights)
+                made = GNNEncoderNetwork(config, self._dimension, network)
+            elif network is None:
+                made = PaperGNNEncoderNetwork(config, self._dimension)
+                self.random_start = config.average is None
             else:
-                made = GNNEncoderNetwork(self.config, self._dimension, network)
+                raise ValueError("the papers' network has no place for network=")
+        self.config: Any = config
+        self._network = network
         self.network = made.to(self._device).eval()
-        self.random_start = is_papers and self.config.average is None
         self._check()
 
     @property
