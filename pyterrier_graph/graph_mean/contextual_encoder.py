@@ -40,7 +40,9 @@ from pyterrier_graph.training.model import LearnedModel
 if TYPE_CHECKING:
     from torch_geometric.data import HeteroData
 
-ENCODER, INITIAL_ENCODER = "encoder", "initial_encoder"  # folders in a saved model
+# folders in a saved model
+ENCODER = "encoder"
+INITIAL_ENCODER = "initial_encoder"
 QUERIES_AT_ONCE = 4096
 
 

@@ -262,7 +262,8 @@ def write_index(
         verbose: Whether to show progress.
     """
     (about,) = base.payload(return_docnos=False, return_dvecs=False)
-    count, dimension = about["doc_count"], about["vec_size"]
+    count = about["doc_count"]
+    dimension = about["vec_size"]
     sizes = {"doc_count": count, "vec_size": dimension}
     meta = FLEX | HINT | sizes | {"contextual": {"identity": identity}}
     progress = {"desc": "indexing", "unit": "passage", "delay": 1, "disable": not verbose}

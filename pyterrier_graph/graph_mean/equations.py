@@ -139,19 +139,22 @@ class RelationNetwork(PassageNetwork):
     def terms(self, batch: HeteroData) -> Terms:
         """The terms of the sum, to which weights are applied."""
         own = self.own_states(batch[PASSAGE].x)
-        added, isolated = {}, own.new_zeros(len(own), 1)
+        added = {}
+        isolated = own.new_zeros(len(own), 1)
         for name in relations_of(batch):
             x, edge_index = inputs_of(batch, name)
             added[name] = lacking(own, self.relation[name](x, edge_index))
             if name == RELEVANT:
-                isolated[edge_index[1].bincount(minlength=len(own)) == 0] = batch.isolated_share
+                answered = edge_index[1].bincount(minlength=len(own)) > 0
+                isolated[~answered] = batch.isolated_share
         return Terms(own, added, isolated)
 
     def parts(self, batch: HeteroData) -> Parts:
         """Each source has its share of the message, scaled as the message is in the sum."""
         terms = self.terms(batch)
         scale = terms.scale(self.weights)[0]  # (1,)
-        sources, attention = {}, {}
+        sources = {}
+        attention = {}
         for name, added in terms.added.items():
             message = self.relation[name]
             x, edge_index = inputs_of(batch, name)

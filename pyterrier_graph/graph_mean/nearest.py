@@ -16,11 +16,14 @@ import numpy as np
 from pyterrier_graph.checks import SpeedWarning
 from pyterrier_graph.storage.arrays import blocks
 
-VECTORS_AT_ONCE, SCORES_AT_ONCE = 4096, 1 << 26
-LISTS, SEARCHED = 1024, 256  # lists of an index, and how many a query is compared with
+VECTORS_AT_ONCE = 4096
+SCORES_AT_ONCE = 1 << 26
+LISTS = 1024  # lists of an index
+SEARCHED = 256  # lists that a query is compared with
 SAMPLE_PER_LIST = 64  # vectors that centroids are computed from
 ROWS_AT_ONCE = 16_384
-CANDIDATES_PER_RESULT, MIN_CANDIDATES = 10, 5000
+CANDIDATES_PER_RESULT = 10
+MIN_CANDIDATES = 5000
 BLOCK = 64  # scores per maximum; the k-th largest maximum is a bound of the k-th largest score
 
 

@@ -167,9 +167,10 @@ class NeighborSampler:
 
     def add_nodes(self, batch: HeteroData, passages: np.ndarray, relations: Sequence[str]) -> None:
         """Adds the sources of passages in the document graph: passages, and sections with a title."""
+        nodes = self.graph.passage_nodes[passages]
         rows = {}
         for name in relations:
-            position, reached = self.graph.neighbors(self.graph.passage_nodes[passages], name)
+            position, reached = self.graph.neighbors(nodes, name)
             has_vector = self.rows[reached] >= 0
             rows[name] = CSR.group(position[has_vector], reached[has_vector], len(passages))
         self._connect(batch, NODE, PASSAGE, rows, self._vectors_of_nodes)
@@ -301,5 +302,6 @@ def isolated_share(queries: np.ndarray) -> float:
         return 1.0
     again = int(queries[queries > 1].sum())  # pairs whose passage has several
     c = (again + u) / (int(queries.sum()) + 1)
-    isolated, answered = (1 - c) / (1 - u), c / u
+    isolated = (1 - c) / (1 - u)
+    answered = c / u
     return isolated / (isolated + answered)
