@@ -23,7 +23,7 @@ QUICK = {
     "epochs": 2,
     "batch_size": 8,
     "learning_rate": 0.01,
-    "scalar_learning_rate": None,
+    "scalar_learning_rate": 0.01,
     "patience": 3,
 }
 SHAPE = {
@@ -64,7 +64,13 @@ def measured(reranker: HGATReranker) -> float:
 @pytest.mark.parametrize("negatives", ["mixed", "candidates"])
 def test_training_with_each_strategy(negatives: str) -> None:
     reranker = hgat(
-        training={"negatives": negatives, "epochs": 3, "learning_rate": 0.02}, dropout=0.0
+        training={
+            "negatives": negatives,
+            "epochs": 3,
+            "learning_rate": 0.02,
+            "scalar_learning_rate": 0.02,
+        },
+        dropout=0.0,
     )
     before = measured(reranker)
     assert reranker.fit(RUN, QRELS, RUN, QRELS) is reranker
@@ -126,6 +132,7 @@ def test_the_encoder_learns_but_for_frozen_layers(frozen: int, tmp_path: Path) -
         "frozen_encoder_layers": frozen,
         "epochs": 1,
         "learning_rate": 0.02,
+        "scalar_learning_rate": 0.02,
     }
     before = tiny.weights(encoder.network)
     reranker = hgat(encoder=encoder, tokens=store, training=training, dropout=0.0)

@@ -436,7 +436,6 @@ class HGAT(nn.Module):
     def __init__(self, config: HGATConfig, dimension: int, positions: int) -> None:
         super().__init__()
         self.config = config
-        self.dimension = dimension
         self.relations = config.relations or ()
         layers = [HGATLayer(config, dimension, positions) for _ in range(config.layers)]
         self.layers: Any = nn.ModuleList(layers)

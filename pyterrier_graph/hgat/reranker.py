@@ -314,7 +314,7 @@ class HGATReranker(GraphReranker):
         return TokenStore(path, verbose=self.verbose).write(
             partial(self._states_of, self.graph, self._tokens_of(self.graph)),
             self.graph.num_nodes,
-            self.network.dimension,
+            self.encoder.dimension,
             meta,
             task="contextualizing",
             workers=workers,

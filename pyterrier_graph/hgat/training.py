@@ -65,8 +65,8 @@ class HGATTraining(HeadOptions):
         repeats: Number of negatives drawn for each pair of a query and a relevant passage.
         max_triples: Maximum number of triples, and of queries for the weights of direct matches, drawn at random; None
             keeps all.
-        scalar_learning_rate: Learning rate of the relation weights W, lambda and alpha. At ``learning_rate`` (None),
-            these scalars need thousands of steps.
+        scalar_learning_rate: Learning rate of the relation weights W, lambda and alpha. At ``learning_rate``, these
+            scalars need thousands of steps.
         frozen_encoder_layers: Number of first encoder layers that do not learn; above 0, embeddings do not either.
 
     For the other attributes see :class:`~pyterrier_graph.training.trainer.HeadOptions`.
@@ -78,7 +78,7 @@ class HGATTraining(HeadOptions):
     negatives: Strategy = "candidates"
     repeats: PositiveInt = 1
     max_triples: PositiveInt | None = 1000
-    scalar_learning_rate: NonNegativeFloat | None = 0.03
+    scalar_learning_rate: NonNegativeFloat = 0.03
     frozen_encoder_layers: NonNegativeInt = 0
 
     @classmethod
@@ -98,7 +98,7 @@ class HGATTraining(HeadOptions):
             "negatives": "mixed",
             "repeats": 1000,
             "max_triples": None,
-            "scalar_learning_rate": None,
+            "scalar_learning_rate": 1e-3,
         }
         return cls(**published | options)
 
@@ -236,11 +236,9 @@ def train_matches(
     options = replace(options, epochs=MATCH_EPOCHS, patience=MATCH_PATIENCE, output_dir=folder)
     model = MatchModel(matches)
     rates = [([*model.parameters()], MATCH_LEARNING_RATE)]
-
-    def collate(batch: list[Any]) -> dict[str, list[Any]]:
-        return {"lists": batch}
-
-    return train(model, cast(Dataset, lists), collate, options, run, rates=rates)
+    return train(
+        model, cast(Dataset, lists), lambda batch: {"lists": batch}, options, run, rates=rates
+    )
 
 
 def train_on_triples(
@@ -258,10 +256,7 @@ def train_on_triples(
             matrices.append(weights)
         elif not name.startswith("matches."):  # W, lambda and alpha
             scalars.append(weights)
-    scalar_rate = options.scalar_learning_rate
-    if scalar_rate is None:
-        scalar_rate = options.learning_rate
-    rates = [(matrices, options.learning_rate), (scalars, scalar_rate)]
+    rates = [(matrices, options.learning_rate), (scalars, options.scalar_learning_rate)]
     if encoder is not None and options.encoder_learning_rate is not None:
         learning = [weights for weights in encoder.network.parameters() if weights.requires_grad]
         rates.append((learning, options.encoder_learning_rate))
