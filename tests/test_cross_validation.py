@@ -114,6 +114,14 @@ class KilledError(Exception):
     pass
 
 
+def test_an_estimator_of_another_fold_is_refused():
+    memory = Memory()
+    with pytest.raises(ValueError, match="must make a new .*Memory.* for each fold"):
+        cross_validate(
+            lambda fold: pt.Transformer.identity() >> memory, topics(5), qrels(5), verbose=False
+        )
+
+
 def test_goes_on_with_the_fold_that_was_interrupted(tmp_path: Path):
     log: list[Memory] = []
 

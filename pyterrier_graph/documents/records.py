@@ -7,6 +7,8 @@ from itertools import groupby
 from numbers import Integral
 from typing import Any
 
+import pandas as pd
+
 from pyterrier_graph.documents.document import (
     NO_PARENT,
     PASSAGE,
@@ -29,6 +31,8 @@ def structured_documents(
     passage_words: int,
 ) -> Iterator[tuple[StructuredDocument, Any]]:
     """Documents of a corpus, as in :meth:`DocumentGraph.index`, each with the lines of its nodes or None."""
+    if isinstance(corpus_iter, pd.DataFrame):
+        corpus_iter = corpus_iter.to_dict("records")
     if document is not None:
         for made in documents_of_rows(corpus_iter, document):
             yield made, None

@@ -46,7 +46,7 @@ def cross_validate(
         ``qid, docno, score, rank, fold``, where ``fold`` is the number of the query's test fold.
 
     Raises:
-        ValueError: If a query is not in exactly one fold.
+        ValueError: If a query is not in exactly one fold, or an Estimator was trained in another fold.
     """
     topics = topics.astype({"qid": str})
     qrels = qrels.astype({"qid": str})
@@ -55,7 +55,8 @@ def cross_validate(
     in_folds = [qid for fold in folds for qid in fold]
     if sorted(in_folds) != sorted(set(topics["qid"])):
         raise ValueError("each query must be in exactly one fold")
-    runs = []
+    runs: list[pd.DataFrame] = []
+    trained: list[pt.Transformer] = []
     progress = pt.tqdm(folds, desc="cross_validate", unit="fold", disable=not verbose)
     for number, test in enumerate(progress, start=1):
         *train, validation = [*folds[number:], *folds[: number - 1]]
@@ -64,6 +65,7 @@ def cross_validate(
             run = pd.read_parquet(file)
         else:
             pipeline: Any = make_pipeline(number)
+            _check_new(pipeline, trained)
             train_data = _judged_rows(topics, qrels, set().union(*train))
             validation_data = _judged_rows(topics, qrels, validation)
             pipeline.fit(*train_data, *validation_data)
@@ -75,6 +77,17 @@ def cross_validate(
                     run.to_parquet(out)
         runs.append(pt.model.add_ranks(run).assign(fold=number))
     return pd.concat(runs, ignore_index=True)
+
+
+def _check_new(pipeline: pt.Transformer, trained: list[pt.Transformer]) -> None:
+    """Raises ValueError if a stage was trained in another fold; adds the Estimators to ``trained``."""
+    stages: Any = [pipeline]
+    if isinstance(pipeline, pt.Compose):
+        stages = pt.inspect.subtransformers(pipeline)["transformers"]
+    for stage in stages:
+        if any(stage is other for other in trained):
+            raise ValueError(f"make_pipeline must make a new {stage!r} for each fold")
+    trained += [stage for stage in stages if isinstance(stage, pt.Estimator)]
 
 
 def _rows(frame: pd.DataFrame, qids: Collection[str]) -> pd.DataFrame:

@@ -78,10 +78,11 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         it is complete: if building fails or is killed, there is no graph, or the previous one.
 
         Args:
-            corpus_iter: Structured documents, or records as :func:`~pyterrier_graph.read_record` reads them: with
-                ``docno`` and ``nodes`` (``links``, ``references``, ``codes``), or with ``docno`` and ``text``
-                (``title``), which is split into passages, or with ``sections``. For documents in another format, pass
-                ``map(read, documents)`` with a function that returns such records.
+            corpus_iter: Structured documents, or records (or a DataFrame of them) as
+                :func:`~pyterrier_graph.read_record` reads them: with ``docno`` and ``nodes`` (``links``,
+                ``references``, ``codes``), or with ``docno`` and ``text`` (``title``), which is split into passages, or
+                with ``sections``. For documents in another format, pass ``map(read, documents)`` with a function that
+                returns such records.
             document: For a corpus of passages: the field that names the document of a row, or a function of the row.
                 Passages keep their docnos, and the rows of a document must follow one another. See
                 :func:`~pyterrier_graph.documents.records.documents_of_rows`.
