@@ -49,9 +49,6 @@ CARDS: dict[str, Callable[[Path], Any]] = {
     "max_tokens 32": lambda path: ptg.CrossEncoderReranker(
         tiny.checkpoint(), max_tokens=32, **QUIET
     ),
-    "passages 18": lambda path: ptg.GraphMean(tiny.graph(), tiny.dual_encoder(), **QUIET).index(
-        path / "flex"
-    ),
     "trained not yet": lambda path: tiny.dual_encoder(),
 }
 
