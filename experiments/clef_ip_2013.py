@@ -288,13 +288,9 @@ def train(
 
 def scalars_of(reranker: ptg.HGATReranker) -> pd.DataFrame:
     """The importance of each relation per layer, lambda per layer, and alpha: ``scalar, layer, value``."""
-    network = reranker.network
-    rows = [
-        (relation, number, value)
-        for relation, values in network.relation_weights().items()
-        for number, value in enumerate(values, start=1)
-    ]
+    network, rows = reranker.network, []
     for number, layer in enumerate(network.layers, start=1):
+        rows += [(relation, number, value) for relation, value in layer.importance().items()]
         if layer.lambda_ is not None:
             rows.append(("lambda", number, layer.lambda_.item()))
     if network.alpha is not None:

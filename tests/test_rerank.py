@@ -125,8 +125,6 @@ def test_a_query_that_another_stage_has_rewritten() -> None:
 def test_a_missing_graph(make: Make) -> None:
     with pytest.raises(pt.validate.InputValidationError, match="graph"):
         make(None)(tiny.run(1))
-    with pytest.raises(ValueError, match="explain needs the graph"):
-        make(None).explain("alpha", "d0%p0")
 
 
 @every_reranker
@@ -253,24 +251,12 @@ PASSAGES = QRELS.assign(label=1)
 DOCUMENTS = PASSAGES.assign(docno=PASSAGES["docno"].str.partition("%")[0]).drop_duplicates()
 
 
-def tiny_maxsim(graph: Any = "tiny", **options: Any) -> GraphMaxSim:
-    return GraphMaxSim(
-        tiny.graph() if graph == "tiny" else graph, tiny.encoder(), **{"verbose": False} | options
-    )
-
-
 def small(graph: Any = "tiny", **options: Any) -> HGATReranker:
     """The default HGAT, with two heads."""
     config = HGATConfig(heads=2, titles=options.pop("titles", False))
     training = HGATTraining(**{"batch_size": 8} | options.pop("training", {}))
     given = {"config": config, "training": training, "verbose": False} | options
     return HGATReranker(tiny.graph() if graph == "tiny" else graph, tiny.encoder(), **given)
-
-
-@pytest.mark.parametrize("make", [tiny_maxsim, small])
-def test_a_path_is_no_graph(make: Make) -> None:
-    with pytest.raises(TypeError, match="graph must be a DocumentGraph, .* got 'corpus.graph'"):
-        make("corpus.graph")
 
 
 # --- judgments of documents
