@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 import pyterrier as pt
 
-from pyterrier_graph.datasets.docstrings import MIN_PASSAGE_WORDS, Docstring, parse_docstring
+from pyterrier_graph.datasets.docstrings import Docstring, parse_docstring
 from pyterrier_graph.datasets.sources import DocumentedObject, read_package
 from pyterrier_graph.documents.document import (
     NO_PARENT,
@@ -24,6 +24,7 @@ from pyterrier_graph.documents.document import (
     StructuredDocument,
 )
 
+MIN_PASSAGE_WORDS = 3
 MIN_DOCUMENT_WORDS = 10
 MAX_COPIES = 3
 MAX_OVERLAP = 0.8
@@ -57,11 +58,11 @@ class DocstringCorpus(NamedTuple):
 def build_corpus(packages: Iterable[str]) -> DocstringCorpus:
     """Reads the docstrings of installed packages and makes documents and queries from them.
 
-    A docstring with fewer than ten words besides its summary is left out. Summary lines of three words or more are
-    queries. The description of an object in a "See Also" section is a query if it has three words or more, differs
-    from the object's summary (Jaccard coefficient of their words below 0.8), and neither describes nor summarizes
-    another object. A line with verbatim copies in more than three documents is a common phrase, not a query. Copies of
-    the queries are removed from all documents. Sources are read, not imported.
+    Equal docstrings become one document. A docstring with fewer than ten words besides its summary is left out.
+    Summary lines of three words or more are queries. The description of an object in a "See Also" section is a query if
+    it has three words or more, differs from the object's summary (Jaccard coefficient of their words below 0.8), and
+    neither describes nor summarizes another object. A line with verbatim copies in more than three documents is a
+    common phrase, not a query. Copies of the queries are removed from all documents. Sources are read, not imported.
     """
     drafts = _read(packages)
     names = _Names(drafts.values())
@@ -100,10 +101,15 @@ _Lines: TypeAlias = dict[Words, _Line]
 
 
 def _read(packages: Iterable[str]) -> dict[str, _Draft]:
-    """Returns the objects that may become documents, by docno."""
-    objects = [described for package in packages for described in read_package(package)]
+    """Returns the objects that may become documents, by docno. Objects with equal docstrings are one document."""
+    objects: dict[str, DocumentedObject] = {}
+    for package in packages:
+        for described in read_package(package):
+            words = " ".join(described.docstring.split())
+            first = objects.get(words, described)
+            objects[words] = first._replace(names=(*first.names, *described.names))
     drafts = {}
-    for described in pt.tqdm(objects, desc="docstrings", unit="docstring", delay=1):
+    for described in pt.tqdm(objects.values(), desc="docstrings", unit="docstring", delay=1):
         with suppress(ValueError):  # a docstring that violates the standard
             docstring = parse_docstring(described.docstring)
             if _count_words(docstring) >= MIN_DOCUMENT_WORDS:
@@ -257,9 +263,12 @@ class VerbatimCopies:
     def find(self, text: str) -> list[Words]:
         """Returns the lines that a text has copies of, longest first."""
         tokens = words(text)
-        starts = {tokens[start : start + MIN_WORDS] for start in range(len(tokens))}
-        candidates = [line for start in starts for line in self._by_start.get(start, ())]
-        copied = [line for line in candidates if _pattern(line).search(text)]
+        copied = {
+            line
+            for start in range(len(tokens))
+            for line in self._by_start.get(tokens[start : start + MIN_WORDS], ())
+            if tokens[start : start + len(line)] == line and _pattern(line).search(text)
+        }
         return sorted(copied, key=lambda line: (-len(line), line))
 
     def remove(self, text: str) -> str:

@@ -99,7 +99,7 @@ class _Package:
             if member:
                 definition.members.setdefault(member, _Definition(module_name, docstring))
             else:
-                definition.docstring = definition.docstring or docstring
+                definition.docstring = docstring
 
     def objects(self) -> list[DocumentedObject]:
         """Returns every documented public object, sorted by name."""
