@@ -105,9 +105,9 @@ def _read(packages: Iterable[str]) -> dict[str, _Draft]:
     objects: dict[str, DocumentedObject] = {}
     for package in packages:
         for described in read_package(package):
-            words = " ".join(described.docstring.split())
-            first = objects.get(words, described)
-            objects[words] = first._replace(names=(*first.names, *described.names))
+            text = " ".join(described.docstring.split())
+            first = objects.get(text, described)
+            objects[text] = first._replace(names=(*first.names, *described.names))
     drafts = {}
     for described in pt.tqdm(objects.values(), desc="docstrings", unit="docstring", delay=1):
         with suppress(ValueError):  # a docstring that violates the standard
