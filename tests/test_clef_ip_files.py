@@ -84,6 +84,12 @@ def test_qrels_in_each_variant(line: str, write: Callable[[str], Path]) -> None:
     assert [*read_qrels(write(text))] == JUDGMENTS
 
 
+@pytest.mark.parametrize("line", ["PSG1", "PSG1 Q0 EP-1000000 /x", "PSG1,EP-1000000-A1"])
+def test_bad_qrels(line: str, write: Callable[[str], Path]) -> None:
+    with pytest.raises(ValueError, match="does not name a topic, a docno and an XPath"):
+        [*read_qrels(write(f"PSG1 0 EP-1000000-A1 /x 1\n{line}\n"))]
+
+
 # Folders
 
 DOCNOS = [

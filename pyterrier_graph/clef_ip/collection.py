@@ -126,7 +126,7 @@ def _topics(split: str, language: str) -> list[Topic]:
     return [topic for topic in topics if _application(split, topic).language == language.upper()]
 
 
-def _judgments(split: str, language: str) -> list[Judgment]:
+def _judgments(split: str, language: str) -> Iterator[Judgment]:
     return read_qrels(find(TASK_FILES[split].qrels.format(language.upper())))
 
 

@@ -20,10 +20,7 @@ DATASET_ID = "clef-ip"
 DOCUMENTS = "documents"
 
 _TAG = re.compile(r"<t?(id|file|fam-docs|claims)\s*>([^<]*)", re.IGNORECASE)
-# Commas, spaces or tabs separate the fields of a line. There may be others, such as Q0.
-_JUDGMENT = re.compile(
-    r"^\s*([^\s,]+)[^\n/]*[ \t,]([A-Z]{2}-\w+-\w+)[ \t,][^\n/]*(/[^\s,]+)", re.MULTILINE
-)
+_SEPARATOR = re.compile(r"[,\s]+")
 
 
 class TaskFiles(NamedTuple):
@@ -148,9 +145,18 @@ class Judgment(NamedTuple):
     xpath: str
 
 
-def read_qrels(path: Path) -> list[Judgment]:
-    """Reads a file of judgments, all of relevant passages, in any of the formats that the collection has."""
-    return [Judgment(*fields) for fields in _JUDGMENT.findall(_read_text(path))]
+def read_qrels(path: Path) -> Iterator[Judgment]:
+    """Reads a file of judgments, all of relevant passages, in any of the formats that the collection has.
+
+    Commas, spaces or tabs separate the fields of a line: the topic, then a docno and an XPath among others (``Q0``).
+    """
+    for line in filter(str.strip, _read_text(path).splitlines()):
+        query_id, *fields = _SEPARATOR.split(line.strip(" \t,"))
+        docno = next(filter(is_docno, fields), None)
+        xpath = next((field for field in fields if field.startswith("/")), None)
+        if docno is None or xpath is None:
+            raise ValueError(f"{path}: {line!r} does not name a topic, a docno and an XPath")
+        yield Judgment(query_id, docno, xpath)
 
 
 def _read_text(path: Path) -> str:
