@@ -43,13 +43,10 @@ class Passages(Step):
 
     Args:
         graph: The graph that contains the documents.
-        titles: Whether texts begin with the titles of a passage's sections: ``"title - section: passage"``. Rerankers
-            that read a graph or stored vectors ignore texts.
     """
 
-    def __init__(self, graph: HeteroGraph, *, titles: bool = False) -> None:
+    def __init__(self, graph: HeteroGraph) -> None:
         self.graph = graph
-        self.titles = titles
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Replaces documents with their passages."""
@@ -62,7 +59,7 @@ class Passages(Step):
         rows, nodes = self._passages(inp["docno"].tolist())
         out = inp.drop(columns=["rank", "docid"], errors="ignore").iloc[rows].reset_index(drop=True)
         out["docno"] = pd.Series(self.graph.ids_of(nodes), dtype="str")
-        out["text"] = pd.Series(self.graph.texts(nodes, titles=self.titles), dtype="str")
+        out["text"] = pd.Series(self.graph.texts(nodes), dtype="str")
         return pt.model.add_ranks(out) if ranked else out
 
     def _passages(self, docnos: list[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -91,9 +88,6 @@ class GraphTextLoader(Step):
         if isinstance(fields, str):
             fields = FIELDS if fields == "*" else [fields]
         self.fields = [*fields]
-        for field in self.fields:
-            if field not in FIELDS:
-                raise ValueError(f"a graph has no field {field!r}, only 'text' and 'title'")
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Adds the fields."""

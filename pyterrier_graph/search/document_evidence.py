@@ -18,7 +18,8 @@ import pyterrier as pt
 
 from pyterrier_graph.checks import WithSignature, check_frame, check_training
 from pyterrier_graph.configuration import checked_weights
-from pyterrier_graph.graphs.hetero_graph import HeteroGraph, check_relations
+from pyterrier_graph.graphs.csr import CSR
+from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph, check_relations
 from pyterrier_graph.graphs.judgments import documents_of
 from pyterrier_graph.graphs.relations import DOCUMENT, inverse_path
 from pyterrier_graph.search.scores import above_lowest, ranked
@@ -167,7 +168,7 @@ def _mean_of_neighbors(
     graph: HeteroGraph, relation: str, query: np.ndarray, nodes: np.ndarray, scores: np.ndarray
 ) -> np.ndarray:
     """Per result the mean score of its neighbors in both directions; a neighbor that was not retrieved has 0."""
-    result, neighbor = graph.related_passages(nodes, relation)  # (pairs,) each
+    result, neighbor = _neighbors(graph, relation, nodes)  # (pairs,) each
     # a query and a passage as one number
     keys, first = np.unique(query * graph.num_nodes + nodes, return_index=True)
     wanted = query[result] * graph.num_nodes + neighbor  # (pairs,)
@@ -177,3 +178,15 @@ def _mean_of_neighbors(
     total = np.bincount(result[retrieved], neighbor_scores, len(nodes))  # (results,)
     neighbors = np.bincount(result, minlength=len(nodes))  # (results,)
     return total / np.maximum(neighbors, 1)
+
+
+def _neighbors(
+    graph: HeteroGraph, relation: str, nodes: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The position in ``nodes`` and the passage of each distinct pair that a relation connects, in either direction."""
+    forward = graph.neighbors(nodes, relation)
+    back = graph.neighbors(nodes, inverse_path(relation))
+    row, reached = np.concatenate([forward, back], axis=1)  # (pairs,) each
+    is_passage = graph.node_type[reached] == PASSAGE_TYPE
+    pairs = CSR.distinct(row[is_passage], reached[is_passage], len(nodes))
+    return pairs.row_index, pairs.indices
