@@ -55,9 +55,9 @@ def test_bad_input(graph):
         graph.fold("relevant")
     with pytest.raises(pt.validate.InputValidationError):
         graph.fold()(RUN.drop(columns="score"))
-    with pytest.raises(KeyError, match=r"put graph.passages\(\) before"):
+    with pytest.raises(KeyError, match=r"graph.passages\(\) turns"):
         graph.fold()(RUN.assign(docno="numpy.dot"))
-    with pytest.raises(KeyError, match="'numpy.dot%p9'.*split in another way"):
+    with pytest.raises(KeyError, match="'numpy.dot%p9'.*another corpus"):
         graph.fold()(RUN.assign(docno="numpy.dot%p9"))
     with pytest.raises(KeyError, match="built from another corpus"):
         graph.fold("document")(RUN.assign(docno="nowhere%p0"))

@@ -18,7 +18,6 @@ from pyterrier_graph.documents.document import PASSAGE, SECTION, Node, Structure
 from pyterrier_graph.documents.records import read_record
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.graphs.judgments import documents_of, judged_ids
-from pyterrier_graph.graphs.memory_graph import MemoryGraph
 
 ROWS = [
     {"docno": "1", "title": "Ants", "text": "Ants live in colonies."},
@@ -88,8 +87,6 @@ def test_documents_with_and_without_own_ids(tmp_path):
         build(tmp_path / "taken", [taken, documents[1]])
     with pytest.raises(ValueError, match="has 1 passages, but 2 passage_ids"):
         StructuredDocument("d", nodes, passage_ids=("x", "y"))
-    with pytest.raises(ValueError, match="two passages have the same id"):
-        MemoryGraph([documents[0], StructuredDocument("e", nodes, passage_ids=("x",))])
     record = {"docno": "d", "nodes": nodes, "passage_ids": ["x"]}
     assert read_record(record) == documents[0]
 
