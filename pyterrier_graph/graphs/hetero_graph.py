@@ -217,7 +217,7 @@ class HeteroGraph(HtmlDisplay, ABC):
 
         Raises KeyError, which names ids, if some are not in the graph.
         """
-        advice = "was it built from another corpus? graph.passages() turns documents into passages"
+        advice = "was it built from another corpus? For documents, put graph.passages() before"
         return checked_numbers(self.find(identifiers), identifiers, "nodes", advice)
 
     def find(self, identifiers: Sequence[str]) -> np.ndarray:

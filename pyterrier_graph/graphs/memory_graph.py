@@ -29,8 +29,8 @@ class MemoryGraph(HeteroGraph):
         builder = GraphBuilder()
         for document in documents:
             builder.add(document)
-        self.docnos = _Ids([document.docno for document in documents])
-        self.passage_ids = _Ids([*chain.from_iterable(map(passage_ids_of, documents))])
+        self.docnos = Ids([document.docno for document in documents])
+        self.passage_ids = Ids([*chain.from_iterable(map(passage_ids_of, documents))])
         self._node_texts = [node.text for document in documents for node in document.nodes]
         self._arrays = builder.nodes()
         edges = builder.edges(self._arrays)
@@ -60,7 +60,7 @@ class MemoryGraph(HeteroGraph):
         return [self._node_texts[node] for node in nodes.tolist()]
 
 
-class _Ids:
+class Ids:
     """Ids by number (``fwd``) and back (``inv``), as ``npids.Lookup`` has them on disk."""
 
     def __init__(self, ids: Sequence[str]) -> None:

@@ -54,8 +54,6 @@ from pyterrier_graph.training.grid_search import Tuning
 if TYPE_CHECKING:
     from pyterrier_dr import BiEncoder
 
-    from pyterrier_graph.graph_mean.contextual_encoder import ContextualEncoder
-
 ENCODED = "encoded"
 GRAPH, QUERIES, VECTORS, BM25 = "graph", "queries", "vectors.flex", "bm25"
 LINES, CHANGED, DELETED = "lines.npy", "changed.npy", "deleted.json"
@@ -168,7 +166,7 @@ class VersionedIndex(WithSignature, BuiltArtifact):
         self,
         path: str | os.PathLike[str],
         *,
-        encoder: str | os.PathLike[str] | BiEncoder | ContextualEncoder | None = None,
+        encoder: str | os.PathLike[str] | BiEncoder | None = None,
         lexical: Lexical | pt.Transformer | None = None,
         training: Tuning | None = None,
         verbose: bool = True,
@@ -180,11 +178,9 @@ class VersionedIndex(WithSignature, BuiltArtifact):
                 f"lexical must be a pipeline or one of {get_args(Lexical)}, got {lexical!r}"
             )
         self.lexical = lexical
+        if isinstance(encoder, os.PathLike):
+            encoder = os.fspath(encoder)
         self.encoder: Any = encoder
-        if isinstance(encoder, (str, os.PathLike)):
-            self.encoder = os.fspath(encoder)
-        elif encoder is not None and not hasattr(encoder, "vectors_of"):
-            self.encoder = encoder_of(encoder)
         if self.built():
             self._check_options()
 
@@ -193,14 +189,11 @@ class VersionedIndex(WithSignature, BuiltArtifact):
         made = self.meta["lexical"]
         if isinstance(self.lexical, str) and self.lexical != made:
             raise ValueError(f"{self!r} was made with lexical={made!r}, got {self.lexical!r}")
-        about = self.meta["encoder"]
-        if self.encoder is None:
+        about, encoder = self.meta["encoder"], self.encoder
+        if isinstance(encoder, str) and checkpoint_name(encoder) == about["checkpoint"]:
             return
-        if isinstance(self.encoder, str) and checkpoint_name(self.encoder) == about["checkpoint"]:
-            return
-        name = encoder_name(self.bi_encoder)
-        if about["name"] != name:
-            raise ValueError(f"{self!r} was made with encoder={about['name']}, got {name}")
+        if encoder is not None and encoder_name(self.bi_encoder) != about["name"]:
+            raise ValueError(f"{self!r} was made with encoder={about['name']}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         options = {"encoder": self.encoder, "lexical": self.lexical, "training": self.training}
@@ -257,19 +250,13 @@ class VersionedIndex(WithSignature, BuiltArtifact):
                 yield name.as_posix(), str(file)
 
     @cached_property
-    def loaded_encoder(self) -> BiEncoder | ContextualEncoder:
-        """The encoder that was given, or the encoder of the index; it is loaded once."""
-        if self.encoder is not None and not isinstance(self.encoder, str):
-            return self.encoder
+    def bi_encoder(self) -> BiEncoder:
+        """The bi-encoder that was given, or the bi-encoder of the index; it is loaded once."""
+        if self.encoder is not None:
+            return encoder_of(self.encoder)
         about: Any = self.meta["encoder"] if self.built() else {"checkpoint": DEFAULT}
-        if checkpoint := self.encoder or about["checkpoint"]:
-            return encoder_of(checkpoint)
+        if about["checkpoint"]:
+            return encoder_of(about["checkpoint"])
         if "folder" not in about:
             raise ValueError(f"{about['name']} is not part of {self!r}: give encoder=")
         return pt.Artifact.load(str(self.path / about["folder"]))
-
-    @property
-    def bi_encoder(self) -> BiEncoder:
-        """The bi-encoder of passages and queries. For a GraphMean or GNNEncoder, the bi-encoder inside it."""
-        encoder: Any = self.loaded_encoder
-        return encoder.encoder if hasattr(encoder, "vectors_of") else encoder
