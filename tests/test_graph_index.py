@@ -325,6 +325,10 @@ def test_wrong_places(index: ptg.GraphIndex, tmp_path: Path) -> None:
         made(tmp_path / "other")
     with pytest.raises(ValueError, match="was made with encoder="):
         ptg.GraphIndex(index.path, encoder=tiny.checkpoint(("alpha",)))
+    former = ptg.GraphIndex(tmp_path / "replaced", encoder=tiny.checkpoint(("alpha",)))
+    made(tmp_path / "replaced")
+    with pytest.raises(ValueError, match="was made with encoder="):
+        former.update(DOCUMENTS)
     with pytest.raises(
         ValueError,
         match="lexical must be a pipeline or one of .*'bm25s', 'pisa', 'terrier'",

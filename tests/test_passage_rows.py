@@ -41,7 +41,7 @@ def build(folder: Path, rows: Any, **options: Any) -> DocumentGraph:
 
 
 def test_rows_keep_their_ids(graph):
-    assert graph.summary()["documents"] == 3
+    assert graph.meta["documents"] == 3
     assert graph.ids_of(graph.passage_nodes) == ["1", "2", "3", "Bees"]
     assert graph.texts(graph.nodes_of(["Bees", "2", "Ants%s0"])) == [
         "A band from Sydney.",

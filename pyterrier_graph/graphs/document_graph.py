@@ -130,13 +130,6 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         """Copies the file with the ids of passages."""
         self._open(lambda folder: shutil.copyfile(folder / PASSAGES, file))
 
-    def summary(self) -> dict[str, Any]:
-        """Counts, as for any graph, and under ``source`` the report of the reader of the documents."""
-        summary = super().summary()
-        if "source" in self.meta:
-            summary["source"] = self.meta["source"]
-        return summary
-
     def passages(self) -> Passages:
         """A transformer from documents to their passages: :class:`~pyterrier_graph.graphs.passages.Passages`."""
         return Passages(self)

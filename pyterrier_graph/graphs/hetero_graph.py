@@ -198,16 +198,10 @@ class HeteroGraph(HtmlDisplay, ABC):
 
     def titles(self, nodes: np.ndarray) -> list[str]:
         """Titles of the sections around each node, outermost first: ``"title - section"``."""
-        titles: list[list[str]] = [[] for _ in range(len(nodes))]  # the nearest first
-        rows = np.arange(len(nodes))
-        sections = self.parent[np.asarray(nodes, dtype=np.int64)]
-        while len(rows):
-            inside = sections >= 0
-            rows, sections = rows[inside], sections[inside]
-            for row, title in zip(rows.tolist(), self._texts(sections), strict=True):
-                if title:
-                    titles[row].append(title)
-            sections = self.parent[sections]
+        titles: list[list[str]] = [[] for _ in nodes]  # the nearest first
+        row, sections = self.neighbors(np.asarray(nodes, dtype=np.int64), TITLES)
+        for number, title in zip(row.tolist(), self._texts(sections), strict=True):
+            titles[number].append(title)
         return [TITLE_SEPARATOR.join(reversed(path)) for path in titles]
 
     # --- ids
@@ -333,29 +327,21 @@ class HeteroGraph(HtmlDisplay, ABC):
         }
         return GraphView(self, edges)
 
-    def summary(self) -> dict[str, Any]:
-        """Counts of documents, sections, passages, codes, edges per relation, and unresolved references."""
+    def _view(self) -> HtmlCard:
         passages = len(self.passage_nodes)
-        return {
+        facts: dict[str, Any] = {
             "documents": len(self),
             "sections": self.num_nodes - passages,
             "passages": passages,
-            "codes": len(self.code_names),
-            "edges": {relation: len(self.edges(relation).indices) for relation in self.relations},
-            "unresolved": dict(self.unresolved),
         }
-
-    def _view(self) -> HtmlCard:
-        summary = self.summary()
-        facts = {name: summary[name] for name in ("documents", "sections", "passages")}
-        if summary["codes"]:
-            facts["codes"] = summary["codes"]
+        if self.code_names:
+            facts["codes"] = len(self.code_names)
         for name in self.relations[::2]:  # each is followed by its inverse, which has as many edges
-            fact = f"{summary['edges'][name]:,}"
+            fact = f"{len(self.edges(name).indices):,}"
             if in_words(name) != name:
                 fact += f", to the {in_words(name)}"
-            if summary["unresolved"].get(name):
-                fact += f" ({summary['unresolved'][name]:,} unresolved)"
+            if self.unresolved.get(name):
+                fact += f" ({self.unresolved[name]:,} unresolved)"
             facts[f"{name} edges"] = fact
         return HtmlCard(facts)
 

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 BATCH = 256  # queries to retrieve for, edges to encode, or passages whose ids are read, at once
 QIDS = "qids.npids"
 FEATURES = "features"
-COMPARED = 8  # edges that are encoded first, to notice another encoder when work is resumed
 
 PairEncoder = Callable[[list[str], list[str]], Any]
 
@@ -157,8 +156,7 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
     ) -> Self:
         """Stores a vector for each edge, such as a cross-encoder's state of [CLS] for its query and passage.
 
-        After an interruption, a second call continues where the first one stopped. It encodes the first edges again, to
-        check that the encoder is the same.
+        After an interruption, a second call with the same encoder continues where the first one stopped.
 
         Args:
             encode: Takes a list of queries and one of as many passages, and returns vectors, shape (pairs, d). The same
@@ -169,7 +167,6 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
         Raises:
             FileExistsError: If these edges have features already.
             KeyError: If there is no such type of edges.
-            ValueError: If an interrupted run used another encoder.
         """
         name = array_file(self.path, FEATURES).name
 
@@ -179,18 +176,14 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
             vectors = encode(self.texts(queries), loaded["text"].tolist())  # (edges, d)
             return {name: np.asarray(vectors).astype("<f2")}
 
-        total = self.num_edges[edge_type]
-        first = encoded(np.arange(min(COMPARED, total)))[name]
-        inputs = {
-            "graph": content_sha256(self.meta),
-            "first vectors (encoder, texts)": sha256(first.tobytes()).hexdigest(),
-        }
-        meta = {"type": "edge_features", "format": "float16", "dimension": first.shape[1]}
+        meta: dict[str, Any] = {"type": "edge_features", "format": "float16"}
         progress: dict[str, Any] = {"desc": "edge features", "unit": "edge", "delay": 1}
+        inputs = {"graph": content_sha256(self.meta)}
         with atomic_folder(self._features_folder(edge_type), meta) as folder:
-            shards = ShardWriter(folder.parent, total, BATCH, inputs)
+            shards = ShardWriter(folder.parent, self.num_edges[edge_type], BATCH, inputs)
             shards.compute(encoded, disable=not self.verbose, **progress)
             shards.concatenate(folder, [name])
+            meta["dimension"] = next(shards.read())[name].shape[1]
         return self
 
     def fingerprint(self) -> str:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import re
-import shutil
 import warnings
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory, TemporaryFile, mkdtemp
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+import pyterrier as pt
 
 from pyterrier_graph.checks import QualityWarning
 from pyterrier_graph.documents.records import structured_documents
@@ -23,14 +22,16 @@ from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name
 from pyterrier_graph.encoders.stored_vectors import encoder_name
 from pyterrier_graph.graph_mean.contextual_index import ContextualIndex
 from pyterrier_graph.graphs.document_graph import DocumentGraph
+from pyterrier_graph.graphs.judgments import passage_qrels
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.search import versions
 from pyterrier_graph.search.bm25 import BM25Index
 from pyterrier_graph.search.fitting import (
     HIGH_COSINE,
-    answered_settings,
+    best_settings,
     default_settings,
     mean_cosine,
+    measured_results,
 )
 from pyterrier_graph.search.hybrid import DEPTH, Hybrid
 from pyterrier_graph.search.lexical import build_engine, lexical_retriever
@@ -48,7 +49,9 @@ from pyterrier_graph.training.validation import checked_qrels, checked_topics
 if TYPE_CHECKING:
     from pyterrier_graph.graph_mean.graph_mean import GraphMean
 
-INDEX_FILES = re.compile(r"v\d+|encoder-\d+|encoded|lock|pt_meta\.json|\..*")
+FOLDS = 5  # of answered queries
+ENOUGH_QUERIES = 500  # answered queries that are measured before the remaining folds are skipped
+INDEX_FILES = re.compile(r"v\d+|encoded|lock|pt_meta\.json|\..*")
 
 
 @dataclass
@@ -115,11 +118,14 @@ class IndexBuilder:
         lexical = self.index.lexical or self.meta.get("lexical", "bm25s")
         self.meta["lexical"] = lexical if isinstance(lexical, str) else None
         self.meta["source"] = getattr(self.docs, "report", self.meta["source"])
+        if self.previous is None or (self.index.encoder is not None and not self.is_update):
+            encoder = self.index.encoder or DEFAULT
+            checkpoint = checkpoint_name(encoder) if isinstance(encoder, str) else None
+            name = encoder_name(self.index.bi_encoder)
+            self.meta["encoder"] = {"checkpoint": checkpoint, "name": name}
         with atomic_folder(self.path / f"v{number}", self.meta, overwrite=True) as folder:
             graph = self._write_graph(folder, changes)
             answered = self._write_answered(folder, graph)
-            if not self.is_update:
-                self._save_encoder(number)
             model, _ = self._write_context(folder, graph, answered)
             own_vectors, _ = model.sampler().index.payload(return_docnos=False)
             self.meta["mean_cosine"] = mean_cosine(own_vectors)
@@ -170,22 +176,6 @@ class IndexBuilder:
             topics.to_json(folder / versions.TOPICS, orient="split")
             qrels.to_json(folder / versions.QRELS, orient="split")
         return answered
-
-    def _save_encoder(self, number: int) -> None:
-        """Saves an encoder that can be saved, unless the name of a checkpoint is enough."""
-        from pyterrier_graph.training.model import LearnedModel
-
-        encoder = self.index.encoder
-        if encoder is None and "encoder" in self.meta:
-            return  # that of the previous version
-        encoder = encoder or DEFAULT
-        name = checkpoint_name(encoder) if isinstance(encoder, str) else None
-        self.meta["encoder"] = {"checkpoint": name, "name": encoder_name(self.index.bi_encoder)}
-        if isinstance(encoder, LearnedModel):
-            folder = self.path / f"encoder-{number}"
-            shutil.rmtree(folder, ignore_errors=True)
-            copy.copy(encoder).save(folder)  # a copy, since saving changes its path
-            self.meta["encoder"]["folder"] = folder.name
 
     def _write_context(
         self, folder: Path, graph: DocumentGraph, answered: Answered | None
@@ -254,30 +244,47 @@ class IndexBuilder:
     def _answered_settings(
         self, graph: DocumentGraph, topics: pd.DataFrame, qrels: pd.DataFrame
     ) -> dict[str, Any]:
-        """Chooses settings using the answered queries, each ranked by an index whose context lacks it."""
-        index = self.index
-        start = default_settings(self.meta["mean_cosine"])
+        """Chooses settings using the answered queries, each ranked by an index whose context lacks it.
 
-        def hybrid(known: pd.DataFrame) -> Hybrid:
-            folder = Path(mkdtemp(dir=root))
-            _, contextual = self._write_context(folder, graph, (known, qrels))
-            docnos, _ = contextual.files.payload(return_dvecs=False)
-            engine = index.lexical or self.meta["lexical"]
-            bm25 = BM25Index(folder / versions.BM25)
-            return Hybrid(lexical_retriever(engine, bm25, docnos, DEPTH), contextual.retriever())
-
+        With fewer than five answered queries, there are no settings.
+        """
+        verbose = self.index.verbose
+        judged = passage_qrels(qrels, graph)
+        relevant = judged.loc[judged["label"] > 0, "qid"]
+        topics = topics[topics["qid"].isin(relevant)].reset_index(drop=True)
+        if len(topics) < FOLDS:
+            return {}
+        fold = np.random.default_rng(0).permutation(len(topics)) % FOLDS
+        results: list[pd.DataFrame] = []
+        measured = 0
+        progress = {"desc": "answered queries left out", "unit": "fold", "disable": not verbose}
         with TemporaryDirectory(dir=self.path, prefix=".fold-", ignore_cleanup_errors=True) as root:
-            return answered_settings(
-                hybrid, topics, qrels, graph, start, index.training, verbose=index.verbose
-            )
+            for number in pt.tqdm(range(FOLDS), **progress):
+                folder = Path(root, str(number))
+                hybrid = self._hybrid(folder, graph, (topics[fold != number], qrels))
+                results.append(measured_results(hybrid, topics[fold == number], judged))
+                measured += (fold == number).sum()
+                if measured >= ENOUGH_QUERIES:
+                    break
+        start = default_settings(self.meta["mean_cosine"])
+        return best_settings(results, graph, judged, start, self.index.training, verbose=verbose)
+
+    def _hybrid(self, folder: Path, graph: DocumentGraph, answered: Answered) -> Hybrid:
+        """Writes an index with some of the answered queries, and opens its hybrid."""
+        folder.mkdir()
+        _, contextual = self._write_context(folder, graph, answered)
+        docnos, _ = contextual.files.payload(return_dvecs=False)
+        engine = self.index.lexical or self.meta["lexical"]
+        lexical = lexical_retriever(engine, BM25Index(folder / versions.BM25), docnos, DEPTH)
+        return Hybrid(lexical, contextual.retriever())
 
     def _remove_unused(self, current: versions.Version) -> None:
-        """Removes all but two versions with their encoders, and encoded texts of other graphs than the current ones."""
-        used = {versions.ENCODED}
-        for version in filter(None, (current, self.previous)):
-            used |= {version.folder.name, version.meta["encoder"].get("folder")}
+        """Removes all but two versions, and encoded texts of other graphs than the current ones."""
+        used = {self.path / versions.ENCODED, current.folder}
+        if self.previous is not None:
+            used.add(self.previous.folder)
         folders = filter(Path.is_dir, self.path.iterdir())
-        unused = [folder for folder in folders if folder.name not in used]
+        unused = [folder for folder in folders if folder not in used]
         graphs = [graph for graph in (current.graph, current.queries) if graph is not None]
         fingerprints = [graph.fingerprint().encode() for graph in graphs]
         for folder in (self.path / versions.ENCODED).iterdir():
@@ -297,4 +304,5 @@ class IndexBuilder:
 def has_answers(graph: DocumentGraph, qrels: pd.DataFrame) -> bool:
     """Whether a passage or document that is relevant to a query is in the graph."""
     relevant = qrels.loc[qrels["label"] > 0, "docno"].tolist()
-    return bool((graph.find(relevant) >= 0).any() or (graph.find_documents(relevant) >= 0).any())
+    numbers = np.append(graph.find(relevant), graph.find_documents(relevant))
+    return bool((numbers >= 0).any())

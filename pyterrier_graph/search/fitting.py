@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyterrier as pt
 
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
-from pyterrier_graph.graphs.judgments import passage_qrels
 from pyterrier_graph.graphs.relations import DOCUMENT, ORDER
 from pyterrier_graph.search.document_evidence import GRID, DocumentEvidence, node_evidence
 from pyterrier_graph.search.hybrid import ALPHA, ALPHAS, SIDES, Hybrid, combined
@@ -21,8 +19,6 @@ from pyterrier_graph.training.validation import JudgedRun, Validation
 # of an index before any query is judged, if the encoder knows the language
 SETTINGS: Mapping[str, Any] = {"alpha": ALPHA, "evidence": {DOCUMENT: 0.3, ORDER: 0.3}}
 ORDER_GRID = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)
-FOLDS = 5  # of answered queries
-ENOUGH_QUERIES = 500  # answered queries that are measured before the remaining folds are skipped
 MEASURED_RESULTS = 100  # best results of each pipeline for a query
 HIGH_COSINE = 0.5  # mean cosine above which vectors count less
 MAX_SAMPLE, MIN_SAMPLE = 10_000, 20  # passages whose vectors are compared for the mean cosine
@@ -90,35 +86,3 @@ def best_settings(
     grid = [{name: value} for name, values in grids.items() for value in values]
     best = coordinate_search(start, grid, measure, desc="fit", verbose=verbose)
     return {"alpha": best.pop("alpha"), "evidence": best}
-
-
-def answered_settings(
-    make: Callable[[pd.DataFrame], Hybrid],
-    topics: pd.DataFrame,
-    qrels: pd.DataFrame,
-    graph: HeteroGraph,
-    present: Mapping[str, Any],
-    training: Tuning,
-    *,
-    verbose: bool,
-) -> dict[str, Any]:
-    """The settings that answered queries support, each ranked by a hybrid whose context lacks it.
-
-    ``make`` makes the hybrid with some of the topics as context. With fewer than five queries, there are no settings.
-    """
-    qrels = passage_qrels(qrels, graph)
-    relevant = qrels.loc[qrels["label"] > 0, "qid"]
-    topics = topics[topics["qid"].isin(relevant)].reset_index(drop=True)
-    if len(topics) < FOLDS:
-        return {}
-    fold = np.random.default_rng(0).permutation(len(topics)) % FOLDS
-    results, count = [], 0
-    for number in pt.tqdm(
-        range(FOLDS), desc="answered queries left out", unit="fold", disable=not verbose
-    ):
-        hybrid = make(topics[fold != number])
-        results.append(measured_results(hybrid, topics[fold == number], qrels))
-        count += (fold == number).sum()
-        if count >= ENOUGH_QUERIES:
-            break
-    return best_settings(results, graph, qrels, present, training, verbose=verbose)

@@ -62,8 +62,8 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
     Args:
         path: Folder of the index; it may not exist yet, see :meth:`index`.
         encoder: Encodes passages and queries: the name of a checkpoint, or a bi-encoder such as a
-            :class:`~pyterrier_graph.DualEncoder`. By default the encoder of the index at the path, or all-MiniLM-L6-v2
-            for a new index.
+            :class:`~pyterrier_graph.DualEncoder`, which has to be given again when the index is opened. By default the
+            checkpoint of the index at the path, or all-MiniLM-L6-v2 for a new index.
         lexical: What BM25 runs on: ``'bm25s'``, ``'pisa'``, ``'terrier'``, or a pipeline of your own that finds
             passages, ``qid, query`` to ``qid, docno, score``. By default that of the index at the path, or ``'bm25s'``.
         training: The options of :meth:`fit`.
@@ -200,7 +200,7 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
         docnos, _ = version.flex.payload(return_dvecs=False)
         return lexical_retriever(engine, version.bm25, docnos, num_results)
 
-    def _dense(self, num_results: int, exact: bool = False) -> pt.Transformer:
+    def _dense(self, num_results: int, exact: bool = False) -> ContextualRetriever:
         return ContextualRetriever(self.contextual, num_results, exact=exact, texts=False)
 
     def _hybrid(self, num_results: int) -> IndexHybrid:

@@ -11,7 +11,6 @@
         bm25/       the index of the BM25 engine
     v2/             the version before, for processes that have it open
     encoded/        the encoder's own vectors, so that unchanged texts are not encoded again
-    encoder-1/      the encoder, unless the name of a checkpoint is enough
 """
 
 from __future__ import annotations
@@ -181,8 +180,7 @@ class VersionedIndex(WithSignature, BuiltArtifact):
         if isinstance(encoder, os.PathLike):
             encoder = os.fspath(encoder)
         self.encoder: Any = encoder
-        if self.built():
-            self._check_options()
+        self.reopen()
 
     def _check_options(self) -> None:
         """Raises ValueError if the index at the path was made with other options."""
@@ -225,9 +223,11 @@ class VersionedIndex(WithSignature, BuiltArtifact):
         return Version(self.path, self.meta["version"], verbose=self.verbose)
 
     def reopen(self) -> Self:
-        """Opens the current version. An encoder that is already loaded is kept."""
+        """Opens the current version, if there is one. An encoder that is already loaded is kept."""
         for name in ("meta", "version", "contextual"):
             vars(self).pop(name, None)
+        if self.built():
+            self._check_options()
         return self
 
     def publish(self, number: int, settings: Mapping[str, Any]) -> None:
@@ -243,7 +243,7 @@ class VersionedIndex(WithSignature, BuiltArtifact):
 
     def _package_files(self) -> Iterator[tuple[str, str]]:
         """The files of the current version, for ``to_hf`` and others."""
-        packed = {META, self.version.folder.name, ENCODED, self.meta["encoder"].get("folder")}
+        packed = {META, self.version.folder.name, ENCODED}
         for file in self.path.rglob("*"):
             name = file.relative_to(self.path)
             if file.is_file() and name.parts[0] in packed:
@@ -251,12 +251,10 @@ class VersionedIndex(WithSignature, BuiltArtifact):
 
     @cached_property
     def bi_encoder(self) -> BiEncoder:
-        """The bi-encoder that was given, or the bi-encoder of the index; it is loaded once."""
+        """The bi-encoder that was given, or the checkpoint of the index; it is loaded once."""
         if self.encoder is not None:
             return encoder_of(self.encoder)
         about: Any = self.meta["encoder"] if self.built() else {"checkpoint": DEFAULT}
-        if about["checkpoint"]:
-            return encoder_of(about["checkpoint"])
-        if "folder" not in about:
-            raise ValueError(f"{about['name']} is not part of {self!r}: give encoder=")
-        return pt.Artifact.load(str(self.path / about["folder"]))
+        if about["checkpoint"] is None:
+            raise ValueError(f"{self!r} was made with {about['name']}: give it again as encoder=")
+        return encoder_of(about["checkpoint"])
