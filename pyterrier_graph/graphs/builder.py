@@ -67,9 +67,7 @@ class GraphBuilder:
     def add(self, document: StructuredDocument) -> None:
         """Adds a document; raises ValueError if its docno is repeated."""
         if document.docno in self.documents:
-            advice = "must be unique"
-            if document.passage_ids:
-                advice = "the rows of a document must follow one another"
+            advice = "docnos must be unique, and the rows of a document must follow one another"
             raise ValueError(f"document {document.docno!r} comes twice: {advice}")
         self.documents[document.docno] = len(self.documents)
         self._codes.append(document.codes)
@@ -150,9 +148,11 @@ class GraphBuilder:
 
     def codes(self) -> tuple[list[str], CSR]:
         """The names of all codes in alphabetical order, and the codes of each document as positions in them."""
-        document = np.repeat(np.arange(len(self._codes)), [*map(len, self._codes)])
-        code, names = pd.factorize(np.array([*chain(*self._codes)], dtype=object), sort=True)
-        return names.tolist(), CSR.distinct(document, code, len(self._codes))
+        counts = [len(codes) for codes in self._codes]
+        document = np.repeat(np.arange(len(counts)), counts)
+        values = np.array([*chain(*self._codes)], dtype=object)
+        code, names = pd.factorize(values, sort=True)
+        return names.tolist(), CSR.distinct(document, code, len(counts))
 
 
 def passage_ids_of(document: StructuredDocument) -> Sequence[str]:

@@ -58,7 +58,9 @@ class CSR:
         return len(self.indptr) - 1
 
     def __getitem__(self, row: int) -> Array:
-        return self.indices[int(self.indptr[row]) : int(self.indptr[row + 1])]
+        start = int(self.indptr[row])
+        end = int(self.indptr[row + 1])
+        return self.indices[start:end]
 
     @property
     def lengths(self) -> Array:

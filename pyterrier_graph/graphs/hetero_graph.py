@@ -319,7 +319,8 @@ class HeteroGraph(HtmlDisplay, ABC):
         for j_type, name, i_type in data.edge_types:
             source, target = data[j_type, name, i_type].edge_index
             i, j = data[i_type].node[target], data[j_type].node[source]
-            batches.setdefault(name, []).append(np.stack([i.numpy(), j.numpy()]))  # (2, edges)
+            pairs = np.stack([i.numpy(), j.numpy()])  # (2, edges)
+            batches.setdefault(name, []).append(pairs)
         edges = {
             name: np.concatenate(arrays, axis=1)
             for name, arrays in batches.items()

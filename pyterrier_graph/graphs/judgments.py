@@ -31,7 +31,9 @@ def passages_are_judged(qrels: pd.DataFrame, graph: HeteroGraph | None = None) -
     if graph is None:
         return bool(qrels["docno"].str.contains(PASSAGE_NUMBER).any())
     docnos = qrels["docno"].unique().tolist()
-    return (graph.find(docnos) >= 0).sum() >= (graph.find_documents(docnos) >= 0).sum()
+    is_passage = graph.find(docnos) >= 0
+    is_document = graph.find_documents(docnos) >= 0
+    return is_passage.sum() >= is_document.sum()
 
 
 def judged_ids(

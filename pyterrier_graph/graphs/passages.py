@@ -53,7 +53,8 @@ class Passages(Step):
         pt.validate.columns(inp, includes=["docno"], context=self)
         documents = self.graph.document_of(inp["docno"].tolist())
         rows, nodes = self.graph.document_passages.select(documents)
-        out = inp.drop(columns=["rank", "docid"], errors="ignore").iloc[rows].reset_index(drop=True)
+        inp = inp.drop(columns=["rank", "docid"], errors="ignore")
+        out = inp.iloc[rows].reset_index(drop=True)
         out["docno"] = pd.Series(self.graph.ids_of(nodes), dtype="str")
         out["text"] = pd.Series(self.graph.texts(nodes), dtype="str")
         ranked = "qid" in out.columns and "score" in out.columns
@@ -128,8 +129,9 @@ class Fold(Step):
         run = inp.iloc[np.lexsort((-inp["score"].to_numpy(), query))]
         rows, ids = self._targets(run["docno"].tolist())
         out = run.drop(columns=["rank", "docid"], errors="ignore").iloc[rows]
-        out = out.assign(passage=out["docno"], docno=pd.Series(ids, dtype="str", index=out.index))
-        return pt.model.add_ranks(out.drop_duplicates(["qid", "docno"]).reset_index(drop=True))
+        out = out.assign(passage=out["docno"], docno=pd.array(ids, dtype="str"))
+        best = out.drop_duplicates(["qid", "docno"]).reset_index(drop=True)
+        return pt.model.add_ranks(best)
 
     def _targets(self, ids: list[str]) -> tuple[np.ndarray, list[str]]:
         """The position in ``ids``, ascending, and the id of each node that it leads to."""

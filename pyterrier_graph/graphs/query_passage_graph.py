@@ -329,7 +329,8 @@ def _checked_topics(topics: pd.DataFrame) -> pd.DataFrame:
 
 def _judged(qids: pd.Series, qrels: pd.DataFrame, docnos: Lookup, passages: Any) -> CSR:
     """Relevant passages of each query, from judgments ``qid, docno, label`` with labels above 0."""
-    qrels = check_frame(qrels, "qrels", numbers=("label",)).astype({"qid": str, "docno": str})
+    qrels = check_frame(qrels, "qrels", numbers=("label",))
+    qrels = qrels.astype({"qid": str, "docno": str})
     relevant = qrels[(qrels["label"] > 0) & qrels["qid"].isin(qids)]
     relevant = passage_qrels(relevant, passages if isinstance(passages, HeteroGraph) else docnos)
     return _edges(qids, relevant.rename(columns={"label": "score"}), docnos)
@@ -364,7 +365,8 @@ def _retrieved(
 
 def _edges(qids: pd.Series, rows: pd.DataFrame, docnos: Lookup) -> CSR:
     """Passages of each query with their scores, from rows ``qid, docno, score``; other queries are left out."""
-    rows = rows[["qid", "docno", "score"]].astype({"qid": str, "docno": str, "score": np.float32})
+    types = {"qid": str, "docno": str, "score": np.float32}
+    rows = rows[[*types]].astype(types)
     rows["query"] = pd.Index(qids).get_indexer(rows["qid"])
     rows["passage"] = known_numbers_of(docnos, rows["docno"].tolist())
     rows = rows[rows["query"] >= 0].drop_duplicates(["query", "passage"])

@@ -49,7 +49,8 @@ def measured_results(hybrid: Hybrid, topics: pd.DataFrame, qrels: pd.DataFrame) 
     """The best results of both pipelines for judged queries, as :meth:`Hybrid.combine` returns them."""
     run = hybrid.combine(JudgedRun(topics, qrels, hybrid).rows)
     ranks = run[SIDES].fillna(0.0).groupby(run["qid"]).rank(ascending=False)
-    return run.loc[(ranks <= MEASURED_RESULTS).any(axis=1), ["qid", "docno", *SIDES]]
+    is_best = (ranks <= MEASURED_RESULTS).any(axis=1)
+    return run.loc[is_best, ["qid", "docno", *SIDES]]
 
 
 def best_settings(
