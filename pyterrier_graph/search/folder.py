@@ -19,10 +19,9 @@ def open_folder(
     *,
     encoder: str | os.PathLike[str] = DEFAULT,
     lexical: Lexical = "bm25s",
-    workers: int | None = None,
     verbose: bool = True,
 ) -> GraphIndex:
-    """Makes a folder searchable: Markdown, HTML, reStructuredText, notebooks, plain text, and office files.
+    """Makes a folder searchable: Markdown, HTML, plain text, notebooks and office files.
 
     ::
 
@@ -38,7 +37,6 @@ def open_folder(
         folder: The folder, which is searched recursively.
         encoder: The name of a checkpoint. By default the one that needs no network.
         lexical: The engine of BM25: ``'bm25s'``, ``'pisa'``, or ``'terrier'`` (which needs Java).
-        workers: Number of processes. By default one per core, but a single one for fewer than 200 files.
         verbose: Whether to show progress.
 
     Returns:
@@ -49,7 +47,7 @@ def open_folder(
         ValueError: If the folder has no readable file, or no text.
         BlockingIOError: If another process is making the index.
     """
-    files = FolderFiles(Path(folder), workers=workers, verbose=verbose)
+    files = FolderFiles(Path(folder), verbose=verbose)
     cache = Path(folder, CACHE)
     cache.mkdir(exist_ok=True)
     (cache / ".gitignore").write_text("*\n", encoding="utf-8")

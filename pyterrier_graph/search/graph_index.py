@@ -87,7 +87,7 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
 
     def index(
         self,
-        docs: Iterable[Mapping[str, Any] | StructuredDocument] | pd.DataFrame,
+        docs: Iterable[Mapping[str, Any] | StructuredDocument],
         *,
         document: str | DocumentOf | None = None,
         passage_words: int = 120,
@@ -127,7 +127,7 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
 
     def update(
         self,
-        docs: Iterable[Mapping[str, Any] | StructuredDocument] | pd.DataFrame,
+        docs: Iterable[Mapping[str, Any] | StructuredDocument],
         *,
         document: str | DocumentOf | None = None,
         answered: Answered | None = None,
