@@ -319,7 +319,7 @@ def test_queries_without_text_or_judgments(small: Any) -> None:
         gnn(small).fit(small.train.assign(query=[" ", *small.train["query"][1:]]), small.qrels)
     with pytest.raises(KeyError, match="nothing judged is in"):
         gnn(small).fit(small.train, small.qrels[:0])
-    with pytest.raises(ValueError, match="there are no judgments"):
+    with pytest.raises(TypeError, match="a DataFrame is needed, got None"):
         gnn(small).fit(small.train, small.qrels, small.dev)
 
 

@@ -106,12 +106,12 @@ def test_saving_and_loading(name: str, tmp_path: Path) -> None:
         *(".safetensors", ".json", ".txt", ".model", ".md", "")
     }, "nothing is pickled"
     given: dict[str, Any] = {"graph": tiny.graph(), "query_graph": tiny.query_graph(), **QUIET}
-    if name == "Largest":
-        with pytest.raises(ValueError, match="Largest layers are not a part.*give network="):
+    if name in ("Largest", "HeteroConv"):
+        with pytest.raises(ValueError, match=f"{name} layers are not a part.*give network="):
             ptg.GNNEncoder.load(model.path, **given)
         with pytest.raises(RuntimeError, match="Missing key"):
             ptg.GNNEncoder.load(model.path, **given, network=LAYERS["SAGEConv"])
-        given["network"] = Largest
+        given["network"] = LAYERS[name]
     loaded = ptg.GNNEncoder.load(model.path, **given)
     np.testing.assert_array_equal(vectors(loaded), vectors(model))
 
@@ -160,7 +160,7 @@ def test_explanations_add_up(name: str) -> None:
         (lambda d: GATConv((d, d), d), "add_self_loops=False"),
         (
             lambda d: SAGEConv((d, d), 3),
-            "must return 16 dimensions, as its input has; it returned 3",
+            "must return 16 dimensions, returned 3",
         ),
         (
             lambda d: HeteroConv({("query", "asked", "passage"): SAGEConv((d, d), d)}),
@@ -184,13 +184,12 @@ def test_mistakes(layers: Any, message: str) -> None:
         SAGEConv((D, D), D, aggr="max", normalize=True, root_weight=False, bias=False),
         GATv2Conv((D, D), D // 2, heads=2, dropout=0.3, bias=False, add_self_loops=False),
         TransformerConv((D, D), D, beta=True, dropout=0.1),
-        HeteroConv({TITLES: SAGEConv((D, D), D), RELEVANT: gatv2(D)}, aggr="mean"),
     ],
     ids=lambda layer: type(layer).__name__,
 )
 def test_arguments_of_layers(layer: nn.Module) -> None:
-    made = layer_from(layer_meta(layer, D))
-    assert layer_meta(made, D) == layer_meta(layer, D)
+    made = layer_from(layer_meta(layer))
+    assert layer_meta(made) == layer_meta(layer)
     assert repr(made) == repr(layer)
     assert [getattr(part, "dropout", 0) for part in made.modules()] == [
         getattr(part, "dropout", 0) for part in layer.modules()
@@ -198,8 +197,7 @@ def test_arguments_of_layers(layer: nn.Module) -> None:
 
 
 def test_what_no_json_holds_and_other_names() -> None:
-    assert layer_meta(GINConv(nn.Linear(D, D)), D) == {"class": "GINConv"}
-    assert layer_meta(SAGEConv((D, D), D, flow="target_to_source"), D) == {"class": "SAGEConv"}
+    assert layer_meta(GINConv(nn.Linear(D, D))) == {"class": "GINConv"}
     for name in ("Sequential", "MessagePassing.__init__", "os"):
         with pytest.raises(ValueError, match="has no layer"):
             layer_from({"class": name, "arguments": {}})

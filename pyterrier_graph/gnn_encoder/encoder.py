@@ -80,7 +80,8 @@ class GNNEncoder(ContextualEncoder):
             ``forward((x_source, x_target), edge_index)``. Or makes one layer over all relations with
             ``forward(x_dict, edge_index_dict)``, such as ``HeteroConv``: edge types are
             ``('query', 'relevant', 'passage')`` for queries, ``('node', 'titles', 'passage')`` for documents. None is
-            the project's own attention. Layers of a user's own class are given again to :meth:`load`.
+            the project's own attention. A ``HeteroConv`` and layers of a user's own class are given again to
+            :meth:`load`.
         training: Options of training.
 
     The other arguments are those of :class:`~pyterrier_graph.GraphMean`.

@@ -107,7 +107,7 @@ class GNNEncoderNetwork(RelationNetwork):
         self.heads = config.heads
         self.joint = None if joint is None else HeterogeneousLayer(joint, dimension, [*weights])
         # after lazy layers have got their parameters
-        self.layer_meta = None if layer is None else layer_meta(layer, dimension)
+        self.layer_meta = None if layer is None else layer_meta(layer)
         self.own = nn.Linear(dimension, dimension, bias=False)  # W_0
         nn.init.zeros_(self.own.weight)
         self.own_gate = Gate(dimension, dimension)

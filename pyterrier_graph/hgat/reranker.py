@@ -463,7 +463,7 @@ class HGATReranker(GraphReranker):
         meta = asdict(replace(self.config, attention=None))
         if self.config.attention is not None:
             attention = self.network.layers[0].attention[SELF]
-            meta["attention"] = layer_meta(attention.layer, self.encoder.dimension)
+            meta["attention"] = layer_meta(attention.layer)
         return meta
 
     def _digest(self) -> str:
