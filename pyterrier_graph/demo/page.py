@@ -82,7 +82,7 @@ def write_page(
     trained = {name: systems.models[name] for name in (HGAT, PAIR, NETWORK, GNN)}
     sections = [
         "<h2>The papers</h2>",
-        PAPERS.to_html(),
+        PAPERS.style.to_html(),
         "<h2>The corpus and its graph</h2>",
         corpus(data),
         "<h2>Results</h2>",

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.checks import WithSignature, check_frame, check_training
+from pyterrier_graph.checks import WithSignature, check_frame
 from pyterrier_graph.configuration import checked_weights
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph, check_relations
 from pyterrier_graph.graphs.judgments import documents_of
@@ -66,7 +66,7 @@ class DocumentEvidence(WithSignature, pt.Estimator):
     ) -> None:
         self.weight, self.graph = weight, graph
         self.relations: Mapping[str, float] = checked_weights(relations or {})
-        self.training: Tuning = check_training(training, Tuning)
+        self.training: Tuning = training or Tuning()
         if self.relations and graph is None:
             raise ValueError("relations need a graph: give graph=DocumentGraph(path)")
         if graph is not None:

@@ -82,7 +82,7 @@ def _draw_edge(
     ax: Axes, source: tuple[float, float], target: tuple[float, float], color: str
 ) -> None:
     """Draws an arrow that bends to the left, away from the texts."""
-    bend = 0.8 / (source[1] - target[1])
+    bend = 0.5 / (source[1] - target[1])
     arrow = {"arrowstyle": "->", "color": color, "connectionstyle": f"arc3,rad={bend}"}
     ax.annotate("", target, source, arrowprops=arrow)
 
