@@ -1,10 +1,9 @@
-"""Explains the score of a passage: by its own text and its neighbors, or by the pipelines of a hybrid."""
+"""Explains the score of a passage by its own text and its neighbors."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -15,7 +14,6 @@ import pyterrier as pt
 from pyterrier_graph.graph_mean.contextual_index import ContextualRetriever
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.html import MINUS, PLUS, in_words, pipeline_name
-from pyterrier_graph.search.hybrid import Hybrid
 
 SHOWN = 10  # sources
 LENGTH = 300  # characters of a source's text
@@ -30,7 +28,7 @@ def explain(pipeline: pt.Transformer, query: str, docno: str) -> Explanation:
         ptg.explain(bm25 >> graph.passages() >> hgat, "how are ties broken", "numpy.argsort%p2")
 
     Args:
-        pipeline: GraphMean, GNNEncoder, their index or its retriever, GraphMaxSim, HGATReranker, Hybrid, or a pipeline.
+        pipeline: GraphMean, GNNEncoder, their index or its retriever, GraphMaxSim, HGATReranker, or a pipeline.
             The last of several models in a pipeline is explained.
         query: The query.
         docno: A passage, or a document: its best passage is explained.
@@ -40,18 +38,16 @@ def explain(pipeline: pt.Transformer, query: str, docno: str) -> Explanation:
         with ``frame``, ``score`` and ``html``.
 
     Raises:
-        KeyError: If the passage is not in the graph, or not among the results of a hybrid.
+        KeyError: If the passage is not in the graph.
         ValueError: If nothing in the pipeline can be explained.
     """
     models = [*_models(pipeline)]
     if not models:
         raise ValueError(
             f"{pipeline_name(pipeline)} cannot be explained: give GraphMean, GNNEncoder, their "
-            "index or its retriever, GraphMaxSim, HGATReranker, Hybrid, or a pipeline with one"
+            "index or its retriever, GraphMaxSim, HGATReranker, or a pipeline with one of them"
         )
     model = models[-1]
-    if isinstance(model, Hybrid):
-        return _hybrid(model, query, docno)
     frames = {passage: model.explain(query, passage) for passage in _passages(docno, model.graph)}
     passage = max(frames, key=lambda passage: frames[passage]["score"].sum())
     frame = frames[passage]
@@ -67,19 +63,17 @@ class Explanation:
 
     Attributes:
         query: The query.
-        docno: The passage, or a document among the results of a Hybrid.
+        docno: The passage.
         model: Name of the model or pipeline.
-        frame: A row per source, the largest contribution first: ``relation`` (``'own'`` for the passage itself, the
-            name of a Hybrid's pipeline), ``source`` (id of the node or query), ``text``, ``weight``, and ``score``, the
-            contribution of the source. An index that was opened without its model has a single row.
-        components: Explanations of the pipelines that a Hybrid combines.
+        frame: A row per source, the largest contribution first: ``relation`` (``'own'`` for the passage itself),
+            ``source`` (id of the node or query), ``text``, ``weight``, and ``score``, the contribution of the source.
+            An index that was opened without its model has a single row.
     """
 
     query: str
     docno: str
     model: str
     frame: pd.DataFrame
-    components: tuple[Explanation, ...] = ()
 
     @property
     def score(self) -> float:
@@ -91,8 +85,7 @@ class Explanation:
         """The explanation as HTML, which needs no network and no script."""
         table = self._largest().style.hide(axis="index").format(escape="html")
         table.format("{:+.3f}", subset="score").bar("score", align="zero", color=[MINUS, PLUS])
-        components = "".join(component.html for component in self.components)
-        return f"<p>{escape(self._title())}</p>{table.to_html()}{components}"
+        return f"<p>{escape(self._title())}</p>{table.to_html()}"
 
     def _repr_html_(self) -> str:
         return self.html
@@ -100,7 +93,7 @@ class Explanation:
     def __repr__(self) -> str:
         rows = self._largest().itertuples()
         lines = [f"  {row.score:+.3f}  {row.relation}: {row.text}" for row in rows]
-        return "\n".join([self._title(), *lines, *map(str, self.components)])
+        return "\n".join([self._title(), *lines])
 
     def _title(self) -> str:
         return f"{self.query} → {self.docno}: {self.score:.3f} ({self.model})"
@@ -118,32 +111,12 @@ def _models(pipeline: Any) -> Iterator[Any]:
     """Models in a pipeline that can be explained, in their order; a retriever stands for its index."""
     if isinstance(pipeline, ContextualRetriever):
         yield pipeline.index
-    elif isinstance(pipeline, Hybrid) or hasattr(pipeline, "explain"):
+    elif hasattr(pipeline, "explain"):
         yield pipeline
     elif isinstance(pipeline, pt.Transformer):
         for inner in pt.inspect.subtransformers(pipeline).values():
             for stage in inner if isinstance(inner, list) else [inner]:
                 yield from _models(stage)
-
-
-def _hybrid(model: Hybrid, query: str, docno: str) -> Explanation:
-    """A row per pipeline, and the explanation of each pipeline that has one."""
-    topics = pd.DataFrame({"qid": ["1"], "query": [query]})
-    result = model.contributions(topics).set_index("docno").loc[docno]
-    frame = pd.DataFrame(
-        {
-            "relation": [pipeline_name(pipeline) for pipeline in model.pipelines],
-            "source": docno,
-            "text": result.get("text", ""),
-            "weight": [1 - model.alpha, model.alpha],
-            "score": [result["lexical"], result["dense"]],
-        }
-    )
-    components = []
-    for pipeline in model.pipelines:
-        with suppress(KeyError, ValueError):  # BM25, or a passage that is not in its graph
-            components.append(explain(pipeline, query, docno))
-    return Explanation(query, docno, "Hybrid", frame, tuple(components))
 
 
 def _passages(docno: str, graph: HeteroGraph | None) -> list[str]:
