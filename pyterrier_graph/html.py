@@ -76,17 +76,6 @@ def card(facts: Mapping[str, Any], title: str) -> str:
     return f'<div class="ptg"><style>{CSS}</style>{table}</div>'
 
 
-def pipeline_name(transformer: Any) -> str:
-    """A short name of a pipeline: the classes of its transformers, or what these are as ``str``."""
-    import pyterrier as pt
-
-    if isinstance(transformer, pt.Compose):
-        stages: Any = pt.inspect.subtransformers(transformer)["transformers"]
-        return " >> ".join(map(pipeline_name, stages))
-    own = type(transformer).__str__ is not object.__str__
-    return str(transformer) if own else type(transformer).__name__
-
-
 def _formatted(fact: Any) -> str:
     if isinstance(fact, Mapping):  # weights of relations
         weights = [f"{in_words(name)}: {weight:.3g}" for name, weight in fact.items()]

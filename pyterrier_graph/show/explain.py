@@ -13,7 +13,7 @@ import pyterrier as pt
 
 from pyterrier_graph.graph_mean.contextual_index import ContextualRetriever
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
-from pyterrier_graph.html import MINUS, PLUS, in_words, pipeline_name
+from pyterrier_graph.html import MINUS, PLUS, in_words
 
 SHOWN = 10  # sources
 LENGTH = 300  # characters of a source's text
@@ -44,7 +44,7 @@ def explain(pipeline: pt.Transformer, query: str, docno: str) -> Explanation:
     models = [*_models(pipeline)]
     if not models:
         raise ValueError(
-            f"{pipeline_name(pipeline)} cannot be explained: give GraphMean, GNNEncoder, their "
+            f"{pipeline!r:.80} cannot be explained: give GraphMean, GNNEncoder, their "
             "index or its retriever, GraphMaxSim, HGATReranker, or a pipeline with one of them"
         )
     model = models[-1]
@@ -54,7 +54,7 @@ def explain(pipeline: pt.Transformer, query: str, docno: str) -> Explanation:
     if "position" in frame:
         frame = _by_source(frame, model.graph)
     frame = frame.sort_values("score", key=abs, ascending=False, ignore_index=True)
-    return Explanation(query, passage, pipeline_name(model), frame)
+    return Explanation(query, passage, type(model).__name__, frame)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
