@@ -11,7 +11,7 @@ import pandas as pd
 import pyterrier as pt
 from npids.lookup import Lookup
 
-from pyterrier_graph.checks import WithSignature, check_frame
+from pyterrier_graph.checks import WithSignature, check_frame, positions
 from pyterrier_graph.graph_mean.contextual_index import ContextualRetriever, Hits, ranking
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.graphs.relations import DOCUMENT
@@ -124,6 +124,4 @@ def united(hits: list[Hits], passages: int) -> tuple[np.ndarray, np.ndarray, np.
 def best_of_each(query: np.ndarray, scores: np.ndarray, count: int) -> np.ndarray:
     """Positions of the best results of each query, the best first; equal scores keep their order."""
     order = np.lexsort((-scores, query))
-    query = query[order]
-    rank = np.arange(len(query)) - np.searchsorted(query, query)
-    return order[rank < count]
+    return order[positions(query[order]) < count]

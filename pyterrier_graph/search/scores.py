@@ -3,13 +3,14 @@
 import numpy as np
 import pandas as pd
 
+from pyterrier_graph.checks import positions
+
 
 def ranked(run: pd.DataFrame, scores: np.ndarray) -> pd.DataFrame:
     """A run with new scores and ranks, sorted by score within each query; equal scores and queries keep their order."""
     query = run["qid"].factorize()[0]
     order = np.lexsort((-scores, query))
-    query = query[order]
-    rank = np.arange(len(run)) - np.searchsorted(query, query)
+    rank = positions(query[order])
     run = run.take(order).reset_index(drop=True)
     return run.assign(score=scores[order], rank=rank)
 
