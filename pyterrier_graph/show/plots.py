@@ -178,7 +178,7 @@ def results(
 
 @styled
 def training_curves(models: Mapping[str, Any]) -> list[Axes]:
-    """Draws the losses and the validation measure of trained models by name; a star marks the maximum."""
+    """Draws the losses and the validation measure of trained models by name; a star marks the weights kept."""
     _, (losses, validation) = plt.subplots(2, 1, sharex=True, figsize=(8, 5))
     for name, model in models.items():
         log = pd.DataFrame(model.training_log).set_index("step")
@@ -187,7 +187,8 @@ def training_curves(models: Mapping[str, Any]) -> list[Axes]:
         if measure in log:
             curve = log[measure].dropna()
             validation.plot(curve, marker=".", color=line.get_color())
-            validation.plot(curve.idxmax(), curve.max(), "*", color=line.get_color(), markersize=14)
+            kept = log[measure][log["kept"].notna()]
+            validation.plot(kept, "*", color=line.get_color(), markersize=14)
             validation.set_ylabel(f"validation {measure}")
     losses.set_ylabel("loss")
     losses.legend(**RIGHT)
