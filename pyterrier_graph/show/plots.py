@@ -25,10 +25,8 @@ if TYPE_CHECKING:
     from pyterrier_graph.lgre.reranker import LearnedWordGraph
 
 SCALE = (0.001, 1.0)  # the weights at both ends of the color scale of a word graph
-RIGHT: dict[str, Any] = {
-    "loc": "upper left",
-    "bbox_to_anchor": (1, 1),
-}  # of a legend: outside the axes
+# A legend outside the axes.
+RIGHT: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1, 1)}
 
 # Texts and names of systems may have dollar signs, which are no formulas.
 styled = plt.rc_context({"text.parse_math": False, "figure.constrained_layout.use": True})
@@ -45,13 +43,13 @@ def document_graph(graph: HeteroGraph, docno: str, *, most: int = 30) -> Axes:
     document = graph.document_of([docno])[0]
     start, end = graph.node_offsets[document : document + 2].tolist()
     nodes = np.arange(start, min(end, start + most))
-    edges = [
-        (relation, nodes[row], target)
-        for relation in graph.relations[::2]  # each is followed by its inverse
-        if relation != TITLE  # which repeats structural where sections have titles
-        for row, target in zip(*graph.neighbors(nodes, relation), strict=True)
-    ]
-    outside = sorted({target for *_, target in edges if not start <= target < end})[:most]
+    edges = {}  # pairs of source and target
+    for relation in graph.relations[::2]:  # each is followed by its inverse
+        if relation != TITLE:  # which repeats structural where sections have titles
+            rows, targets = graph.neighbors(nodes, relation)
+            edges[relation] = [*zip(nodes[rows], targets, strict=True)]
+    targets = {target for pairs in edges.values() for _, target in pairs}
+    outside = sorted(target for target in targets if not start <= target < end)[:most]
     names = [textwrap.shorten(text, 60, placeholder=" …") for text in graph.texts(nodes)]
     names += graph.ids_of(np.array(outside, dtype=np.int64))
 
@@ -61,16 +59,17 @@ def document_graph(graph: HeteroGraph, docno: str, *, most: int = 30) -> Axes:
     _, ax = plt.subplots(figsize=(9, 1.5 + 0.3 * len(names)))
     points = {}
     for row, (node, name) in enumerate(zip([*nodes, *outside], names, strict=True)):
-        points[node] = x, y = depth.get(node, 0), -row
+        x, y = depth.get(node, 0), -row
+        points[node] = x, y
         is_passage = graph.node_type[node] == PASSAGE_TYPE
         ax.plot(x, y, "s" if is_passage else "o", color="gray")
         ax.text(x + 0.15, y, name, va="center", fontsize=9)
-    colors = {relation: f"C{number}" for number, relation in enumerate(graph.relations[::2])}
-    for relation, source, target in edges:
-        if target in points:
-            _draw_edge(ax, points[source], points[target], colors[relation])
-    for relation in dict.fromkeys(relation for relation, *_ in edges):
-        ax.plot([], [], color=colors[relation], label=in_words(relation))
+    for number, (relation, pairs) in enumerate(edges.items()):
+        if pairs:
+            ax.plot([], [], color=f"C{number}", label=in_words(relation))
+        for source, target in pairs:
+            if target in points:
+                _draw_edge(ax, points[source], points[target], f"C{number}")
     ax.set_xlim(-1, max(depth.values()) + 5)  # with space for the texts
     ax.axis("off")
     ax.set_title(docno)
