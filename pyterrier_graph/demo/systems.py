@@ -156,7 +156,7 @@ def add_graph_rerankers(systems: Systems, data: Data, folder: Path) -> None:
 
 def add_lgre(systems: Systems, data: Data, folder: Path) -> None:
     """LGRe, trained on passages drawn at random, which are easier to tell apart than BM25's best ones."""
-    bm25 = systems.pipelines[BM25]
+    bm25: Any = systems.pipelines[BM25]
     texts = titled(data.index.graph)
     loader = pt.apply.text(lambda row: texts[row["docno"]])
     training = LGReTraining(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 
@@ -29,7 +30,7 @@ SCALE = (0.001, 1.0)  # the weights at both ends of the color scale of a word gr
 RIGHT: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1, 1)}
 
 # Texts and names of systems may have dollar signs, which are no formulas.
-styled = plt.rc_context({"text.parse_math": False, "figure.constrained_layout.use": True})
+styled = rc_context({"text.parse_math": False, "figure.constrained_layout.use": True})
 
 
 @styled
@@ -48,8 +49,8 @@ def document_graph(graph: HeteroGraph, docno: str, *, most: int = 30) -> Axes:
         if relation != TITLE:  # which repeats structural where sections have titles
             rows, targets = graph.neighbors(nodes, relation)
             edges[relation] = [*zip(nodes[rows], targets, strict=True)]
-    targets = {target for pairs in edges.values() for _, target in pairs}
-    outside = sorted(target for target in targets if not start <= target < end)[:most]
+    reached = {target for pairs in edges.values() for _, target in pairs}
+    outside = sorted(node for node in reached if not start <= node < end)[:most]
     names = [textwrap.shorten(text, 60, placeholder=" …") for text in graph.texts(nodes)]
     names += graph.ids_of(np.array(outside, dtype=np.int64))
 
