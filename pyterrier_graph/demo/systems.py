@@ -168,7 +168,7 @@ def add_lgre(systems: Systems, data: Data, folder: Path) -> None:
     start = shallow_encoder(folder / "lgre-start")
     model = LGReReranker(start, training=training, max_tokens=PAIR_TOKENS, verbose=False)
     topics = data.test.topics.head(LGRE_TEST)
-    test = loader(drawn(data, Queries(topics, data.test.qrels)))
+    test: Any = loader(drawn(data, Queries(topics, data.test.qrels)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", QualityWarning)  # it is not trained yet
         systems.drawn[UNTRAINED] = model(test)
