@@ -131,15 +131,6 @@ def warn_of_rewritten(texts: Sequence[str]) -> None:
         )
 
 
-def is_unicode(text: str) -> bool:
-    """Whether a string can be encoded: it has no unpaired surrogate."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def progress(steps: Any, queries: int, unit: str, *, verbose: bool, desc: str = "reranking") -> Any:
     """A progress bar over ``steps``, unless there is a single query, as in ``pipeline.search``."""
     import pyterrier as pt
