@@ -36,7 +36,6 @@ WORDS = LearnedWordGraph(
     np.array([-1, 0, -1, 1, 1, -1]),
     (2,),
     np.pad(np.eye(6)[None] * 0.5, 0) + np.eye(6)[None, :, ::-1] * 0.5,
-    np.ones(1),
     1.5,
 )
 
