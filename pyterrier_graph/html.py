@@ -47,11 +47,9 @@ class HtmlCard(NamedTuple):
 
     Attributes:
         facts: Rows of a table. A dictionary has weights by relation, a tuple has relations.
-        title: By default the class of a transformer, or the ``repr`` of another object.
     """
 
     facts: Mapping[str, Any]
-    title: str = ""
 
 
 class HtmlDisplay:
@@ -62,8 +60,7 @@ class HtmlDisplay:
         """Returns the content of the card."""
 
     def _repr_html_(self) -> str:
-        facts, title = self._view()
-        return card(facts, title or repr(self))
+        return card(self._view().facts, repr(self))
 
 
 def card(facts: Mapping[str, Any], title: str) -> str:

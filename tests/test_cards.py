@@ -12,7 +12,7 @@ from html_reader import HOSTILE, Reader
 
 import pyterrier_graph as ptg
 from pyterrier_graph.documents.document import StructuredDocument
-from pyterrier_graph.html import HtmlCard, card
+from pyterrier_graph.html import card
 
 HGAT = ptg.HGATConfig(layers=1, heads=2, relations=("order", "title"))
 QUIET: dict[str, Any] = {"device": "cpu", "verbose": False}
@@ -58,14 +58,8 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> ptg.DocumentGraph:
 
 
 def test_a_value_is_escaped_and_complete() -> None:
-    read = Reader(
-        card(
-            *HtmlCard(
-                {HOSTILE: HOSTILE, "many": 1234567, "weights": {"order": 0.5, "title": 1.0}},
-                HOSTILE,
-            )
-        )
-    )
+    facts = {HOSTILE: HOSTILE, "many": 1234567, "weights": {"order": 0.5, "title": 1.0}}
+    read = Reader(card(facts, HOSTILE))
     assert read.table == {
         HOSTILE: HOSTILE,
         "many": "1,234,567",
@@ -73,7 +67,7 @@ def test_a_value_is_escaped_and_complete() -> None:
     }
     assert "script" not in read.seen
     assert read.text.count(HOSTILE) == 3
-    assert Reader(card(*HtmlCard({"weights": {}}))).table == {"weights": "none"}
+    assert Reader(card({"weights": {}}, "")).table == {"weights": "none"}
 
 
 def test_a_graph_shows_its_sizes(corpus: ptg.DocumentGraph) -> None:
