@@ -22,6 +22,7 @@ from pyterrier_graph.storage.artifact import (
     META,
     SMALL,
     atomic_folder,
+    kind_of,
     locked,
     read_meta,
     verify,
@@ -106,7 +107,8 @@ def test_an_artifact_that_is_being_replaced_is_not_lost(
 
         with monkeypatch.context() as patch:
             patch.setattr(Path, "replace", failing)
-            DocumentGraph(graph.path).index(NEW, overwrite=True)
+            with atomic_folder(graph.path, kind_of(graph), overwrite=True) as folder:
+                (folder / "texts").write_text("new")
 
     with pytest.raises(OSError, match="Input/output"):
         replace(fails(errno.EIO))
@@ -126,7 +128,8 @@ def test_a_graph_that_was_replaced_is_not_mixed_with_the_new_one(tmp_path: Path)
     graph = document_graph(tmp_path / "graph")
     old = DocumentGraph(graph.path)
     assert len(old) == 2
-    graph.index(NEW, overwrite=True)
+    graph.path.rename(tmp_path / "former")
+    DocumentGraph(graph.path).index(NEW)
     with pytest.raises(ValueError, match="was replaced or removed after it had been opened: open"):
         old.texts(np.array([0]))
 

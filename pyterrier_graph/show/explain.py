@@ -50,10 +50,7 @@ def explain(pipeline: pt.Transformer, query: str, docno: str) -> Explanation:
     model = models[-1]
     frames = {passage: model.explain(query, passage) for passage in _passages(docno, model.graph)}
     passage = max(frames, key=lambda passage: frames[passage]["score"].sum())
-    frame = frames[passage]
-    if "position" in frame:
-        frame = _by_source(frame, model.graph)
-    frame = frame.sort_values("score", key=abs, ascending=False, ignore_index=True)
+    frame = frames[passage].sort_values("score", key=abs, ascending=False, ignore_index=True)
     return Explanation(query, passage, type(model).__name__, frame)
 
 
@@ -125,10 +122,3 @@ def _passages(docno: str, graph: HeteroGraph | None) -> list[str]:
         return [docno]
     _, nodes = graph.document_passages.select(graph.document_of([docno]))
     return graph.ids_of(nodes)
-
-
-def _by_source(tokens: pd.DataFrame, graph: HeteroGraph) -> pd.DataFrame:
-    """Sums up the contributions of tokens by their source."""
-    frame = tokens.groupby(["relation", "source"], sort=False, as_index=False)["score"].sum()
-    texts = graph.texts(graph.nodes_of(frame["source"].tolist()))
-    return frame.assign(text=texts, weight=float("nan"))
