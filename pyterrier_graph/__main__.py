@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
-import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyterrier_graph.encoders.names import DEFAULT
@@ -19,16 +16,8 @@ if TYPE_CHECKING:
 
     from pyterrier_graph.search.graph_index import GraphIndex
 
-QUIET = (
-    "httpx",
-    "sentence_transformers",
-    "transformers",
-    "datasets",
-    "pyterrier_graph.documents.readers",
-    "pyterrier_graph.graphs",
-)
 BAD_INPUT = 2  # exit status
-WIDTH = 100
+WIDTH = 96
 
 
 def main() -> None:
@@ -36,6 +25,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m pyterrier_graph")
     parser.add_argument("command", choices=["demo", "search"], help="add --help for its options")
     command, arguments = parser.parse_args(sys.argv[1:2]).command, sys.argv[2:]
+    for library in ("httpx", "sentence_transformers", "transformers", "datasets"):
+        logging.getLogger(library).setLevel(logging.ERROR)
     if command == "demo":
         from pyterrier_graph import demo
 
@@ -59,29 +50,17 @@ def search(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quiet", action="store_true", help="print results only")
     options = parser.parse_args(arguments)
     question = " ".join(options.question)
-    for library in QUIET:
-        logging.getLogger(library).setLevel(logging.ERROR)
+    from pyterrier_graph.search.folder import open_folder
+
     try:
-        from pyterrier_graph.search.files import FolderFiles
-        from pyterrier_graph.search.snippets import check_question
-
-        check_question(question)
-        FolderFiles(Path(options.folder))  # before the imports that take seconds
-        from pyterrier_graph.search.folder import open_folder
-
         index = open_folder(options.folder, encoder=options.encoder, verbose=not options.quiet)
         if not options.quiet:
-            print(_state(index), file=sys.stderr, flush=True)
+            print(index_state(index), file=sys.stderr)
         results = index.search(question, options.num_results)
     except (OSError, ValueError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT
-    try:
-        text = results_text(results, question, options.folder)
-        sys.stdout.buffer.write(f"{text}\n".encode(errors="replace"))
-        sys.stdout.flush()
-    except BrokenPipeError:  # nobody reads the output, as with `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    print(results_text(results, question, options.folder))
     return 0
 
 
@@ -91,19 +70,19 @@ def results_text(results: pd.DataFrame, question: str, folder: str) -> str:
     from pyterrier_graph.search.snippets import matching_words
 
     terms = frozenset(query_terms(question))
-    width = min(shutil.get_terminal_size((WIDTH, 24)).columns, WIDTH)
     texts = []
     for rank, row in enumerate(results.itertuples(), 1):
-        location = f"{_printable(os.path.join(folder, str(row.file)))}:{row.line}"
-        shown = textwrap.fill(_printable(str(row.snippet)), max(20, width - 4))
-        for start, end in reversed(matching_words(shown, terms)):
-            shown = f"{shown[:start]}**{shown[start:end]}**{shown[end:]}"
-        below = textwrap.indent(f"{location}\n{shown}\nwhy: {row.why}", "    ")
-        texts.append(f"{rank:>2}. {_printable(str(row.title))}\n{below}\n")
+        snippet = textwrap.fill(row.snippet, WIDTH)
+        for start, end in reversed(matching_words(snippet, terms)):
+            snippet = f"{snippet[:start]}**{snippet[start:end]}**{snippet[end:]}"
+        below = textwrap.indent(
+            f"{folder}/{row.file}:{row.line}\n{snippet}\nwhy: {row.why}", "    "
+        )
+        texts.append(f"{rank:>2}. {row.title}\n{below}\n")
     return "\n".join(texts)
 
 
-def _state(index: GraphIndex) -> str:
+def index_state(index: GraphIndex) -> str:
     """Describes the index, and names files that could not be read."""
     from pyterrier_graph.search.files import named
 
@@ -114,14 +93,7 @@ def _state(index: GraphIndex) -> str:
     if skipped := source["skipped"]:
         counts = ", ".join(f"{count:,} {suffix}" for suffix, count in skipped.items())
         lines.append(f"Other files: {counts}.")
-    return "\n".join(map(_printable, lines))
-
-
-def _printable(text: str) -> str:
-    """The text without what a terminal would obey."""
-    return "".join(
-        character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text
-    )
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

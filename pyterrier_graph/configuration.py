@@ -18,6 +18,4 @@ RelationWeights = dict[str, Annotated[float, Field(ge=0)]]
 
 def checked_weights(weights: Mapping[str, float]) -> dict[str, float]:
     """Weights of relations as floats; raises ValueError if one is negative or not a finite number."""
-    return TypeAdapter(RelationWeights, config=ConfigDict(allow_inf_nan=False)).validate_python(
-        dict(weights)
-    )
+    return TypeAdapter(RelationWeights, config=STRICT).validate_python(dict(weights))

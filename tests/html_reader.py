@@ -15,4 +15,4 @@ class Reader:
         cells = [cell.text_content() for cell in root.iter("th", "td")]
         self.seen = [element.tag for element in root.iter()]
         self.text = root.text_content()
-        self.table = dict(zip(cells[::2], cells[1::2], strict=True))
+        self.table = dict(zip(cells[::2], cells[1::2], strict=False))

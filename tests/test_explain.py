@@ -63,9 +63,9 @@ def test_parts_of_rerankers_add_up_to_the_score(make: Any) -> None:
     explanation = ptg.explain(model, QUERY, DOCNO)
     assert explanation.frame["score"].sum() == pytest.approx(explanation.score, abs=1e-5)
     assert explanation.score == pytest.approx(score_of(model), abs=1e-4)
-    assert explanation.frame["relation"][0] == "own" and explanation.frame["source"][0] == DOCNO
+    assert DOCNO in [*explanation.frame["source"][explanation.frame["relation"] == "own"]]
+    assert explanation.frame["score"].abs().is_monotonic_decreasing
     assert len({*explanation.frame["relation"]}) > 1
-    assert explanation.titles == "alpha - lambda"
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_parts_of_dense_models_add_up_to_the_score(make: Any) -> None:
     model = make()
     explanation = ptg.explain(model, QUERY, DOCNO)
     assert explanation.frame["score"].sum() == pytest.approx(product(model), abs=1e-5)
-    assert explanation.frame["relation"][0] == "own"
+    assert "own" in [*explanation.frame["relation"]]
 
 
 def test_parts_of_models_with_queries(tmp_path: Path) -> None:
@@ -105,16 +105,17 @@ def test_parts_of_models_with_queries(tmp_path: Path) -> None:
         )
 
 
+def test_a_document_is_explained_by_its_best_passage() -> None:
+    passages = {passage: ptg.explain(mean(), QUERY, passage) for passage in ("d0%p0", "d0%p1")}
+    best = max(passages, key=lambda passage: passages[passage].score)
+    assert str(ptg.explain(mean(), QUERY, "d0")) == str(passages[best])
+
+
 def test_what_cannot_be_explained_is_named() -> None:
-    with pytest.raises(KeyError, match="'nowhere' is neither a passage nor a document of"):
+    with pytest.raises(KeyError, match="nowhere.* not in the graph"):
         ptg.explain(maxsim(), QUERY, "nowhere")
     with pytest.raises(ValueError, match="cannot be explained: give GraphMean, GNNEncoder"):
         ptg.explain(pt.text.max_passage(), QUERY, DOCNO)
-    with pytest.raises(ValueError, match="has no graph"):
-        ptg.explain(maxsim(graph=None), QUERY, DOCNO)
-    assert ptg.explain(maxsim(graph=None), QUERY, DOCNO, graph=tiny.graph()).docno == DOCNO
-    with pytest.raises(ValueError, match="the question is empty"):
-        ptg.explain(maxsim(), " ", DOCNO)
 
 
 def test_an_explanation_is_shown_as_text_and_as_escaped_html() -> None:

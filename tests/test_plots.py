@@ -58,7 +58,7 @@ PICTURES: dict[str, Callable[[], Any]] = {
     "document_graph": lambda: plots.document_graph(tiny.graph(), "d0"),
     "relation_weights": lambda: plots.relation_weights(MODEL),
     "word_graph": lambda: plots.word_graph(WORDS),
-    "results": lambda: plots.results(RESULTS, title="$a$")[0],
+    "results": lambda: plots.results(RESULTS, "nDCG@10", title="$a$")[0],
 }
 
 
@@ -87,62 +87,34 @@ def test_each_picture_can_be_saved_and_has_the_colors_of_the_style(name: str, st
 def test_relations_and_texts_of_a_document() -> None:
     ax = plots.document_graph(tiny.graph(), "d0", most=4)
     legend = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert {"next passage (order)", "section", "passage"} <= {*legend}
-    assert ax.get_title("left") == "d0, first 4 of 5 nodes"
+    assert {"next passage", "section around it", "cited document"} == {*legend}
+    assert len(texts(ax)) == 4 + 1  # and a cited document
 
 
-def test_curves_of_one_training() -> None:
-    assert len(plots.training_curves(LOG[:3])) == 1  # there is one loss, which is not a curve
-    loss, measure = plots.training_curves(SimpleNamespace(training_log=LOG), title="mine")
+def test_curves_of_a_training() -> None:
+    model = SimpleNamespace(training_log=LOG, training=SimpleNamespace(measure=MEASURE))
+    loss, measure = plots.training_curves({"mine": model})
     np.testing.assert_array_equal(loss.lines[0].get_xydata(), [[5, 0.7], [10, 0.6]])
     np.testing.assert_array_equal(measure.lines[0].get_xydata(), [[0, 0.3], [5, 0.5], [10, 0.4]])
     np.testing.assert_array_equal(measure.lines[1].get_xydata(), [[0, 0.3]])
-    (only,) = plots.training_curves([entry for entry in LOG if MEASURE not in entry])
-    np.testing.assert_array_equal(only.lines[0].get_xdata(), [5, 10])
 
 
 def test_means_intervals_and_differences() -> None:
-    means, differences = plots.results(RESULTS)
-    assert [label.get_text() for label in means.get_yticklabels()] == [
-        "BM25",
-        "$hybrid$",
-        "the same",
-    ]
-    values = RESULTS.groupby("name", sort=False)["value"]
-    drawn = [line.get_xdata()[0] for line in means.lines if line.get_marker() == "o"]
-    np.testing.assert_allclose(drawn, values.mean())
-    for lines, (_, row) in zip(means.collections, values, strict=True):
-        (((low, _), (high, _)),) = lines.get_segments()
+    means, differences = plots.results(RESULTS, "nDCG@10")
+    labels = [label.get_text() for label in means.get_yticklabels()]
+    values = RESULTS.pivot(index="qid", columns="name", values="value")
+    marks = {"BM25": "", "$hybrid$": "+", "the same": ""}  # + is significantly better
+    assert labels == [f"{name}  {values[name].mean():.3f}{mark}" for name, mark in marks.items()]
+    for segment, name in zip(means.collections[0].get_segments(), marks, strict=True):
+        row = values[name]
         interval = stats.t.interval(0.95, len(row) - 1, row.mean(), stats.sem(row))
-        np.testing.assert_allclose([low, high], interval)
-    assert [text[-1] for text in texts(means)] == ["1", "+", "1"]  # significantly better
-    better, same = (np.asarray(points.get_offsets())[:, 0] for points in differences.collections)
-    expected = RESULTS.pivot(index="qid", columns="name", values="value")
-    np.testing.assert_allclose(better, np.sort(expected["$hybrid$"] - expected["BM25"]), atol=1e-9)
-    assert not same.any()
-    assert texts(differences)[1] == "better 40\nequal 0\nworse 0"
-    other = plots.results(RESULTS, "nDCG@10", baseline="$hybrid$")
-    assert [text[-1] for text in texts(other[0])] == ["0", "-", "-"]  # the baseline is the first
-    by_name = plots.results(
-        RESULTS.sort_values("name", ascending=False), names=["the same", "BM25"]
-    )[0]
-    assert [label.get_text() for label in by_name.get_yticklabels()] == ["the same", "BM25"]
-
-
-@pytest.mark.parametrize(
-    ("draw", "message"),
-    [
-        (lambda: plots.relation_weights(SimpleNamespace(weights={})), "has no relations"),
-        (lambda: plots.training_curves({"a": LOG, "b": SimpleNamespace()}), "was not trained"),
-        (lambda: plots.results(RESULTS, "AP"), r"measure must be one of \['nDCG@10'\], got 'AP'"),
-        (
-            lambda: plots.results(RESULTS, baseline="PL2"),
-            "baseline must be one of .*'BM25', .*got 'PL2'",
-        ),
-        (lambda: plots.results(RESULTS[1:]), "'BM25' has no nDCG@10 of some queries"),
-    ],
-)
-def test_what_cannot_be_drawn_is_named(draw: Callable[[], Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        draw()
-    assert not any(figure.axes[0].has_data() for figure in map(plt.figure, plt.get_fignums()))
+        np.testing.assert_allclose(segment[:, 0], interval)
+    for points, name in zip(differences.lines, marks, strict=False):
+        gains = np.sort(values[name] - values["BM25"])
+        np.testing.assert_allclose(points.get_xdata(), gains, atol=1e-9)
+    other, _ = plots.results(
+        RESULTS, "nDCG@10", names=["the same", "$hybrid$"], baseline="$hybrid$"
+    )
+    assert [label.get_text()[-1] for label in other.get_yticklabels()] == ["-", "0"]
+    with pytest.raises(ValueError, match=r"measure must be one of \['nDCG@10'\], got 'AP'"):
+        plots.results(RESULTS, "AP")

@@ -6,16 +6,14 @@ lines of other objects are past queries, and train the models. The demo prints t
 """
 
 import argparse
-import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
 import pyterrier as pt
-from ir_measures import RR
+from ir_measures import RR, nDCG
 
-from pyterrier_graph.demo.measures import Results, as_text, compare, per_query
 from pyterrier_graph.demo.page import write_page
 from pyterrier_graph.demo.systems import (
     BM25,
@@ -25,51 +23,58 @@ from pyterrier_graph.demo.systems import (
     LGRE_TEST,
     MAXSIM,
     Data,
+    Queries,
     build_systems,
     prepare,
     report,
 )
-from pyterrier_graph.evaluation.significance import values_of
+from pyterrier_graph.evaluation.significance import summarize, values_of
 
 
-def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
-    """Runs the demo from the command line and returns its table."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the demo from the command line."""
     parser = argparse.ArgumentParser(prog="python -m pyterrier_graph demo", description=__doc__)
     parser.add_argument("--output", default="pyterrier_graph-demo", help="folder of all results")
-    options = parser.parse_args(arguments)
-    for library in ("httpx", "sentence_transformers", "transformers", "datasets"):
-        logging.getLogger(library).setLevel(logging.ERROR)
+    output = Path(parser.parse_args(arguments).output)
     start = time.perf_counter()
-    output = Path(options.output)
-    output.mkdir(parents=True, exist_ok=True)
-    data = prepare(output)
-    table = run(data, output)
+    run(prepare(output), output)
     minutes = (time.perf_counter() - start) / 60
     print(f"{minutes:.1f} minutes. Open {output / 'report.html'}.")
-    return table
 
 
-def run(data: Data, output: Path) -> pd.DataFrame:
+def run(data: Data, output: Path) -> None:
     """Trains and compares all systems. Prints the tables and writes ``results.csv`` and ``report.html``."""
     systems = build_systems(data, output)
-    test, qrels = data.test.topics, data.test.qrels
+    test = data.test
     runs, times = {}, {}
     for name, pipeline in systems.pipelines.items():
         report(f"ranking by {name}")
         start = time.perf_counter()
-        runs[name] = pipeline(test)
-        times[name] = 1000 * (time.perf_counter() - start) / len(test)
-    table = compare(runs, test, qrels).assign(**{"ms per query": pd.Series(times)})
+        runs[name] = pipeline(test.topics)
+        times[name] = 1000 * (time.perf_counter() - start) / len(test.topics)
     best = {name: pt.text.max_passage()(runs[name]) for name in (MAXSIM, GRAPH_MAXSIM, HGAT)}
-    folded = {BM25: systems.documents(test)} | best
-    documents = compare(folded, test, data.test.document_qrels)
-    easy = per_query(systems.drawn, test.head(LGRE_TEST), qrels, RR @ 10)
-    table.to_csv(output / "results.csv", index_label="system")
-    print(f"Passages, {len(test)} queries:\n{as_text(table)}")
-    print(f"\nDocuments, by their best passage:\n{as_text(documents)}")
+    documents = {BM25: systems.documents(test.topics)} | best
+
+    values = per_query(runs, test)
+    values.to_csv(output / "results.csv", index=False)
+    table = summarize(values, BM25).loc[[*runs]]
+    table["ms per query"] = pd.Series(times).round(1)
+    document_values = per_query(documents, Queries(test.topics, test.document_qrels))
+    document_table = summarize(document_values, BM25).loc[[*documents]]
+    easy_values = per_query(systems.drawn, Queries(test.topics.head(LGRE_TEST), test.qrels))
+    easy_table = values_of(easy_values, "RR@10").mean(axis=1).round(3).to_frame("RR@10")
+
+    print(f"Passages, {len(test.topics)} queries:\n{table.to_string()}")
+    print(f"\nDocuments, by their best passage:\n{document_table.to_string()}")
     print(f"+ and -: better and worse than {BM25} (paired t-test, Holm-corrected, p < 0.05).")
-    means = values_of(easy, "RR@10").mean(axis=1)[[*systems.drawn]].rename("RR@10")
     print(f"\n{DRAWN} passages drawn at random, one of them relevant, {LGRE_TEST} queries:")
-    print(means.map("{:.3f}".format).to_string())
-    write_page(output / "report.html", data, systems, runs, Results(table, documents, easy))
-    return table
+    print(easy_table.to_string())
+    tables = [table, document_table, easy_table]
+    write_page(output / "report.html", data, systems, runs, values, tables)
+
+
+def per_query(runs: Mapping[str, pd.DataFrame], queries: Queries) -> pd.DataFrame:
+    """``name, qid, measure, value`` of each system."""
+    measures = [nDCG @ 10, RR @ 10]
+    names = [*runs]
+    return pt.Experiment([*runs.values()], *queries, measures, names=names, perquery=True)

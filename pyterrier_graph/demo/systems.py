@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -39,6 +39,7 @@ from pyterrier_graph.search.retrievers import BM25Retriever
 from pyterrier_graph.search.versions import ENCODED
 
 CORPUS = "irds:pyterrier-graph/numpydoc/numpy"
+INDEXES = "indexes"  # folder of all indexes and models in the output
 LEFT_OUT = ("numpy.char.", "numpy.ma.", "numpy.matrix.", "numpy.polynomial.")  # repeat others
 PASSAGES = 2  # of each docstring
 PASSAGE_TOKENS, PAIR_TOKENS = 96, 48
@@ -52,12 +53,9 @@ BM25, DENSE, MAXSIM, GRAPH_MAXSIM = "BM25", "dense", "BM25 >> MaxSim", "BM25 >> 
 HGAT, LGRE, PAIR, MEAN = "BM25 >> HGAT", "BM25 >> LGRe", "PAIR", "GraphMean"
 NETWORK, GNN, RIVAL, INDEX = "network without edges", "GNNEncoder", "BM25 + dense", "GraphIndex"
 UNTRAINED, TRAINED = "LGRe before training", "LGRe"  # on passages drawn at random
-# what each trained model is compared with: the same without training, or without a graph
-RIVALS = {HGAT: GRAPH_MAXSIM, GNN: MEAN, PAIR: DENSE, LGRE: BM25, INDEX: RIVAL}
 
 
-@dataclass(frozen=True)
-class Queries:
+class Queries(NamedTuple):
     """Queries, and judgments of passages."""
 
     topics: pd.DataFrame
@@ -85,21 +83,22 @@ class Data:
 class Systems:
     """The systems by name, which rank passages, and the models that were trained."""
 
-    pipelines: dict[str, pt.Transformer] = field(default_factory=dict)
+    documents: pt.Transformer  # BM25 over documents
+    pipelines: dict[str, pt.Transformer]
     models: dict[str, Any] = field(default_factory=dict)
-    documents: Any = None  # BM25 over documents
     drawn: dict[str, pd.DataFrame] = field(default_factory=dict)  # runs on passages drawn at random
 
 
 def prepare(output: Path) -> Data:
-    """Reads the corpus and its queries, and makes the index, or finds it in ``output``."""
+    """Reads the corpus and its queries, and makes the index in ``output``; results of an earlier run are deleted."""
+    shutil.rmtree(output / INDEXES, ignore_errors=True)
     corpus = pt.get_dataset(CORPUS).get_corpus_iter(verbose=False)
     docs = [beginning(doc) for doc in corpus if not doc["docno"].startswith(LEFT_OUT)]
     train, dev, test = (queries(split, docs) for split in ("train", "dev", "test"))
-    index = GraphIndex(output / "index", encoder=DualEncoder(max_passage_tokens=PASSAGE_TOKENS))
-    if not index.built():
-        index.index(docs, answered=(train.topics, train.qrels))
-    return Data(docs, index, train, dev, test)
+    index = GraphIndex(
+        output / INDEXES / "index", encoder=DualEncoder(max_passage_tokens=PASSAGE_TOKENS)
+    )
+    return Data(docs, index.index(docs, answered=train), train, dev, test)
 
 
 def beginning(doc: Mapping[str, Any]) -> dict[str, Any]:
@@ -110,64 +109,55 @@ def beginning(doc: Mapping[str, Any]) -> dict[str, Any]:
     links = [link for link in doc["links"] if link.source < end and link.target < end]
     references = [reference for reference in doc["references"] if reference.source < end]
     text = "\n\n".join(node.text for node in nodes if node.kind == PASSAGE)
-    new = {"text": text, "nodes": nodes, "links": links, "references": references}
-    return {**doc, **new}
+    return {**doc, "text": text, "nodes": nodes, "links": links, "references": references}
 
 
 def queries(split: str, docs: Sequence[Mapping[str, Any]]) -> Queries:
     """The queries of a split of the dataset whose answers are in the corpus."""
     dataset = pt.get_dataset(f"{CORPUS}/{split}")
     topics, qrels = dataset.get_topics(), dataset.get_qrels()
-    ids = [
-        f"{doc['docno']}%p{number}"
-        for doc in docs
-        for number in range(sum(node.kind == PASSAGE for node in doc["nodes"]))
-    ]
-    qrels = qrels[qrels["docno"].isin(ids)].reset_index(drop=True)
+    passages = [f"{doc['docno']}%p{number}" for doc in docs for number in range(PASSAGES)]
+    qrels = qrels[qrels["docno"].isin(passages)].reset_index(drop=True)
     topics = topics[topics["qid"].isin(qrels["qid"])].reset_index(drop=True)
     return Queries(topics, qrels)
 
 
 def build_systems(data: Data, output: Path) -> Systems:
     """Makes and trains all systems."""
-    systems = Systems()
-    add_rerankers(systems, data, output)
-    add_lgre(systems, data, output)
-    add_retrievers(systems, data, output)
-    order = (BM25, MAXSIM, GRAPH_MAXSIM, HGAT, LGRE, DENSE, PAIR, MEAN, NETWORK, GNN, RIVAL, INDEX)
-    systems.pipelines = {name: systems.pipelines[name] for name in order}
+    folder = output / INDEXES
+    documents = {doc["docno"]: f"{doc['title']}\n{doc['text']}" for doc in data.docs}
+    passages = titled(data.index.graph)
+    systems = Systems(
+        lexical(folder / "documents.bm25", documents),
+        {BM25: lexical(folder / "passages.bm25", passages)},
+    )
+    add_graph_rerankers(systems, data, folder)
+    add_lgre(systems, data, folder)
+    add_retrievers(systems, data, folder)
     return systems
 
 
-def add_rerankers(systems: Systems, data: Data, output: Path) -> None:
-    """BM25, MaxSim, GraphMaxSim and HGAT."""
-    graph, train, dev = data.index.graph, data.train, data.dev
-    documents = {doc["docno"]: f"{doc['title']}\n{doc['text']}" for doc in data.docs}
-    systems.documents = lexical(output / "documents.bm25", documents)
-    systems.pipelines[BM25] = lexical(output / "passages.bm25", titled(graph))
-    find = systems.documents % FOUND >> graph.passages()
-
+def add_graph_rerankers(systems: Systems, data: Data, folder: Path) -> None:
+    """MaxSim, GraphMaxSim and HGAT, over the passages of BM25's best documents."""
+    graph = data.index.graph
     encoder = reduced_encoder(graph)
-    tokens = TokenStore(output / "tokens", verbose=False)
-    if not tokens.built():
-        tokens.build(graph, encoder, titles=True)
-    shared: dict[str, Any] = {"tokens": tokens, "verbose": False}
-    models: dict[str, Any] = {
-        MAXSIM: GraphMaxSim(graph, encoder, {}, **shared),
-        GRAPH_MAXSIM: GraphMaxSim(graph, encoder, **shared),
-        HGAT: HGATReranker(graph, encoder, **shared),
+    tokens = TokenStore(folder / "tokens", verbose=False).build(graph, encoder, titles=True)
+    systems.models |= {
+        MAXSIM: GraphMaxSim(graph, encoder, {}, tokens=tokens, verbose=False),
+        GRAPH_MAXSIM: GraphMaxSim(graph, encoder, tokens=tokens, verbose=False),
+        HGAT: HGATReranker(graph, encoder, tokens=tokens, verbose=False),
     }
-    for name, model in models.items():
-        pipeline: Any = find >> model
+    for name in (MAXSIM, GRAPH_MAXSIM, HGAT):
+        pipeline: Any = systems.documents % FOUND >> graph.passages() >> systems.models[name]
         if name != MAXSIM:
             report(f"training {name}")
-            pipeline.fit(train.topics, train.qrels, dev.topics, dev.qrels)
+            pipeline.fit(*data.train, *data.dev)
         systems.pipelines[name] = pipeline
-    systems.models |= models
 
 
-def add_lgre(systems: Systems, data: Data, output: Path) -> None:
+def add_lgre(systems: Systems, data: Data, folder: Path) -> None:
     """LGRe, trained on passages drawn at random, which are easier to tell apart than BM25's best ones."""
+    bm25: Any = systems.pipelines[BM25]
     texts = titled(data.index.graph)
     loader = pt.apply.text(lambda row: texts[row["docno"]])
     training = LGReTraining(
@@ -176,21 +166,20 @@ def add_lgre(systems: Systems, data: Data, output: Path) -> None:
         learning_rate=1e-3,
         encoder_learning_rate=2e-4,
     )
-    model = LGReReranker(
-        shallow_encoder(output / "lgre-start"),
-        training=training,
-        max_tokens=PAIR_TOKENS,
-        verbose=False,
-    )
-    test = loader(drawn(data, Queries(data.test.topics.head(LGRE_TEST), data.test.qrels)))
+    start = shallow_encoder(folder / "lgre-start")
+    model = LGReReranker(start, training=training, max_tokens=PAIR_TOKENS, verbose=False)
+    topics = data.test.topics.head(LGRE_TEST)
+    test: Any = loader(drawn(data, Queries(topics, data.test.qrels)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", QualityWarning)  # it is not trained yet
         systems.drawn[UNTRAINED] = model(test)
     report(f"training {LGRE}")
     model.fit(loader(drawn(data, data.train)), data.train.qrels)
     systems.drawn[TRAINED] = model(test)
-    systems.drawn[BM25] = scored_by(systems.pipelines[BM25], test)
-    systems.pipelines[LGRE] = systems.pipelines[BM25] % RERANKED >> loader >> model
+    scores = bm25(topics)[["qid", "docno", "score"]]
+    scored = test.merge(scores, how="left", on=["qid", "docno"])
+    systems.drawn[BM25] = scored.fillna({"score": 0.0})
+    systems.pipelines[LGRE] = bm25 % RERANKED >> loader >> model
     systems.models[LGRE] = model
 
 
@@ -208,53 +197,46 @@ def drawn(data: Data, queries: Queries) -> pd.DataFrame:
     return rows.merge(queries.topics, on="qid")
 
 
-def scored_by(retriever: Any, run: pd.DataFrame) -> pd.DataFrame:
-    """A run with the scores of a retriever; passages that it does not find have 0."""
-    topics = run[["qid", "query"]].drop_duplicates()
-    scores = retriever(topics)[["qid", "docno", "score"]]
-    scored = run[["qid", "query", "docno"]].merge(scores, how="left", on=["qid", "docno"])
-    return pt.model.add_ranks(scored.fillna({"score": 0.0}))
-
-
-def add_retrievers(systems: Systems, data: Data, output: Path) -> None:
+def add_retrievers(systems: Systems, data: Data, folder: Path) -> None:
     """The dense retriever, PAIR, GraphMean, GNNEncoder with and without edges, and the hybrids."""
-    index, train, dev = data.index, data.train, data.dev
+    index = data.index
+    encoder: Any = index.bi_encoder
+    encoder.verbose = False
+    vectors = base_vectors(index.path / ENCODED, index.graph, encoder, titles=True).flex
+    search = vectors.np_retriever(drop_query_vec=True)
+    dense = encoder.query_encoder() >> search
+    report(f"training {PAIR}")
+    pair = trained_pair(data, systems.pipelines[BM25], encoder, vectors)
+    systems.models[PAIR] = pair
+    systems.pipelines |= {DENSE: dense, PAIR: pair.query_encoder() >> search}
+
     shared: dict[str, Any] = {
         "query_graph": index.version.queries,
         "folder": index.path / ENCODED,
         "verbose": False,
     }
-    encoder: Any = index.bi_encoder
-    encoder.verbose = False
-    vectors = base_vectors(shared["folder"], index.graph, encoder, titles=True).flex
-    search = vectors.np_retriever(drop_query_vec=True)
-    systems.pipelines[DENSE] = dense = encoder.query_encoder() >> search
+    without_edges = GNNEncoderConfig(edges=False)
     models: dict[str, Any] = {
         MEAN: GraphMean(index.graph, encoder, **shared),
-        NETWORK: GNNEncoder(index.graph, encoder, config=GNNEncoderConfig(edges=False), **shared),
+        NETWORK: GNNEncoder(index.graph, encoder, config=without_edges, **shared),
         GNN: GNNEncoder(index.graph, encoder, **shared),
     }
     for name, model in models.items():
         if name != MEAN:
             report(f"training {name}")
-            model.fit(train.topics, train.qrels, dev.topics, dev.qrels)
-        path = fresh(output / f"{name.replace(' ', '-')}.flex")
-        systems.pipelines[name] = model.index(path).retriever(100)
-    report(f"training {PAIR}")
-    models[PAIR] = pair(data, systems.pipelines[BM25], encoder, vectors)
-    systems.pipelines[PAIR] = models[PAIR].query_encoder() >> search
-    systems.pipelines[RIVAL] = Hybrid(index.bm25(), dense)
-    systems.pipelines[INDEX] = index.hybrid()
-    systems.models |= models
+            model.fit(*data.train, *data.dev)
+        systems.models[name] = model
+        systems.pipelines[name] = model.index(folder / f"{name}.flex").retriever(100)
+    systems.pipelines |= {RIVAL: Hybrid(index.bm25(), dense), INDEX: index.hybrid()}
 
 
-def pair(data: Data, bm25: pt.Transformer, encoder: DualEncoder, vectors: Any) -> DualEncoder:
+def trained_pair(data: Data, bm25: Any, encoder: DualEncoder, vectors: Any) -> DualEncoder:
     """The second stage of PAIR, for queries only: the vectors of passages stay, so that none is encoded again."""
     miner = HardNegativeMiner(bm25, data.index.graph.text_loader(), verbose=False)
-    examples = miner.labeled(data.train.topics, data.train.qrels)
+    examples = miner.labeled(*data.train)
     training = DualEncoderTraining(epochs=1, batch_size=16, learning_rate=1e-4)
     model = encoder.apply_attributes(training=training)
-    return model.fit_query_encoder(vectors, examples, data.dev.topics, data.dev.qrels)
+    return model.fit_query_encoder(vectors, examples, *data.dev)
 
 
 def titled(graph: DocumentGraph) -> dict[str, str]:
@@ -270,7 +252,7 @@ def report(step: str) -> None:
 
 def lexical(path: Path, texts: Mapping[str, str]) -> BM25Retriever:
     """BM25 over texts by id."""
-    return BM25Retriever(BM25Index.build(fresh(path), texts.values()), Ids([*texts]))
+    return BM25Retriever(BM25Index.build(path, texts.values()), Ids([*texts]))
 
 
 def shallow_encoder(path: Path) -> str:
@@ -285,9 +267,3 @@ def reduced_encoder(graph: DocumentGraph) -> TokenEncoder:
     """The token vectors of all-MiniLM-L6-v2, reduced to the length that late-interaction models have."""
     encoder = TokenEncoder(max_passage_tokens=PASSAGE_TOKENS, dtype="auto")
     return encoder.reduced(graph.texts(graph.passage_nodes[::16]), DIMENSIONS)
-
-
-def fresh(path: Path) -> Path:
-    """A path without the results of an earlier run, which are deleted."""
-    shutil.rmtree(path, ignore_errors=True)
-    return path

@@ -3,8 +3,6 @@
 import numpy as np
 import pandas as pd
 
-PER_QUERY = ["name", "qid", "measure", "value"]  # the columns of pt.Experiment(..., perquery=True)
-
 
 def summarize(per_query: pd.DataFrame, baseline: str) -> pd.DataFrame:
     """Summarizes an experiment with several seeds, with paired t-tests (Holm-corrected) against a baseline.

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.checks import WithSignature, check_frame, check_training
+from pyterrier_graph.checks import WithSignature, check_frame
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.judgments import documents_of
 from pyterrier_graph.graphs.relations import DOCUMENT, ORDER, inverse
@@ -56,7 +56,7 @@ class DocumentEvidence(WithSignature, pt.Estimator):
         training: Tuning | None = None,
     ) -> None:
         self.weight, self.graph = weight, graph
-        self.training: Tuning = check_training(training, Tuning)
+        self.training: Tuning = training or Tuning()
 
     def __repr__(self) -> str:
         return f"DocumentEvidence({self.weight:g})"

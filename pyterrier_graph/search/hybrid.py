@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.checks import WithSignature, check_frame, check_training
+from pyterrier_graph.checks import WithSignature, check_frame
 from pyterrier_graph.documents.document import split_passage_id
 from pyterrier_graph.search.scores import normalized_scores, ranked, weighted
 from pyterrier_graph.training.grid_search import Numbers, Tuning, coordinate_search
@@ -102,7 +102,7 @@ class Hybrid(WithSignature, pt.Estimator):
     ) -> None:
         self.lexical, self.dense = lexical, dense
         self.alpha, self.depth, self.num_results = alpha, depth, num_results
-        self.training: Tuning = check_training(training, Tuning)
+        self.training: Tuning = training or Tuning()
         self.verbose = verbose
         if not 0 <= alpha <= 1:
             raise ValueError(f"alpha must be from 0 to 1, got {alpha!r}")

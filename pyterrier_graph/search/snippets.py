@@ -39,9 +39,3 @@ def snippet(text: str, terms: frozenset[str], length: int = 40) -> str:
 def matching_words(text: str, terms: frozenset[str]) -> list[tuple[int, int]]:
     """Start and end of each word of a text that has one of the terms."""
     return [match.span() for match in WORD.finditer(text) if terms & stems(match[0])]
-
-
-def check_question(question: str) -> None:
-    """Raises ValueError if a question has no word."""
-    if not words(question):
-        raise ValueError("the question is empty: it needs a word")

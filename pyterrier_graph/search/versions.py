@@ -26,7 +26,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.checks import WithSignature, check_training
+from pyterrier_graph.checks import WithSignature
 from pyterrier_graph.encoders.flex import Flex
 from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name
 from pyterrier_graph.encoders.stored_vectors import encoder_name
@@ -178,7 +178,7 @@ class VersionedIndex(WithSignature, BuiltArtifact):
         verbose: bool = True,
     ) -> None:
         super().__init__(path, verbose=verbose)
-        self.training: Tuning = check_training(training, Tuning)
+        self.training: Tuning = training or Tuning()
         if isinstance(lexical, str) and lexical not in get_args(Lexical):
             raise ValueError(
                 f"lexical must be a pipeline or one of {get_args(Lexical)}, got {lexical!r}"

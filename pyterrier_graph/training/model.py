@@ -14,7 +14,7 @@ import pandas as pd
 import pyterrier as pt
 import torch
 
-from pyterrier_graph.checks import QualityWarning, WithSignature, check_training
+from pyterrier_graph.checks import QualityWarning, WithSignature
 from pyterrier_graph.encoders.checkpoints import DType, device_of, dtype_of, hidden_bars
 from pyterrier_graph.encoders.names import checkpoint_name
 from pyterrier_graph.html import HtmlCard, HtmlDisplay
@@ -77,8 +77,6 @@ class LearnedModel(HtmlDisplay, WithSignature, OwnArtifact, pt.Estimator):
 
         Called at the end of the constructor, for copies, and before training.
         """
-        if self.TRAINING is not None:
-            check_training(self.training, self.TRAINING)
         dtype_of(self.dtype, self._device)
 
     @property
