@@ -125,8 +125,8 @@ class IndexBuilder:
             name = encoder_name(self.index.bi_encoder)
             self.meta["encoder"] = {"checkpoint": checkpoint, "name": name, "model": self._given()}
         if self.meta["encoder"]["model"] != self._given():
-            model = "an index keeps the model that made its vectors: give the same one as encoder="
-            raise ValueError(f"{self.index!r} was made with another model: {model}")
+            advice = "an index keeps the model that made its vectors: give the same one as encoder="
+            raise ValueError(f"{self.index!r} was made with another model: {advice}")
         with atomic_folder(self.path / f"v{number}", self.meta, overwrite=True) as folder:
             graph = self._write_graph(folder, changes)
             answered = self._write_answered(folder, graph)
