@@ -266,7 +266,7 @@ def changed(frame: pd.DataFrame, row: int, **values) -> pd.DataFrame:
         (
             {"passages": PASSAGES[:1]},
             KeyError,
-            r"2 docnos \('d2%p0', 'd0%p1'\) of the results not among the passages",
+            r"docnos \['d2%p0', 'd0%p1'\] of the results not among the passages",
         ),
         ({"qrels": QRELS.assign(docno="e")}, KeyError, "nothing judged is in"),
         (

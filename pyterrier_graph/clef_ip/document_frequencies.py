@@ -91,7 +91,7 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
             )
         if not words:
             return np.zeros(0)
-        counts = self._open(lambda folder: np.load(folder / f"{language}.npy", mmap_mode="r"))
+        counts = np.load(self.folder / f"{language}.npy", mmap_mode="r")
         frequencies = counts[self._vectorizer.transform(words).indices]
         with np.errstate(divide="ignore"):
             return np.log(self.documents[language] / frequencies)

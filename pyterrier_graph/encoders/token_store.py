@@ -161,12 +161,12 @@ class TokenStore(WithSignature, BuiltArtifact):
     @cached_property
     def _tokens(self) -> np.ndarray:
         """Stored vectors: shape (tokens, d), memory-mapped."""
-        tokens = self._open(lambda folder: read_array(folder, "tokens"))
+        tokens = read_array(self.folder, "tokens")
         return tokens.reshape(-1, self.dimension)
 
     @cached_property
     def _offsets(self) -> np.ndarray:
-        return self._open(lambda folder: read_array(folder, "offsets"))
+        return read_array(self.folder, "offsets")
 
 
 class GraphTokens:

@@ -30,7 +30,7 @@ from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.graphs.relations import OWN, QUERY_RELATIONS
 from pyterrier_graph.storage.arrays import blocks, known_numbers_of
 from pyterrier_graph.storage.artifact import stored_sha256, weights_sha256
-from pyterrier_graph.storage.shards import Workers, check_workers
+from pyterrier_graph.storage.shards import Workers
 from pyterrier_graph.training.model import LearnedModel
 
 if TYPE_CHECKING:
@@ -88,7 +88,6 @@ class ContextualEncoder(LearnedModel):
             Liu et al. 2022; else None.
     """
 
-    GIVEN = ("graph", "query_graph")
     KEEP_WEIGHTS = frozenset(
         {"graph", "query_graph", "vectors", "folder", "training", "device", "dtype", "verbose"}
     )
@@ -176,7 +175,6 @@ class ContextualEncoder(LearnedModel):
             FileExistsError: If the path exists already.
             ValueError: If unfinished work at the path is of another model or of other graphs.
         """
-        check_workers(workers)
         self._warn_if_random()
         sampler = self.sampler(workers)
         sampler.encode(workers)  # before the progress bar of the index

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import reprlib
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +30,7 @@ from pyterrier_graph.graphs.relations import (
     with_inverses,
 )
 from pyterrier_graph.html import HtmlCard, HtmlDisplay, in_words
-from pyterrier_graph.storage.arrays import ids_of, numbers_of, some, write_ids
+from pyterrier_graph.storage.arrays import ids_of, numbers_of, write_ids
 
 if TYPE_CHECKING:
     from torch_geometric.data import HeteroData
@@ -245,7 +246,7 @@ class HeteroGraph(HtmlDisplay, ABC):
     def nodes_of(self, identifiers: Sequence[str]) -> np.ndarray:
         """Nodes of passages (``docno%pN``, or own ids) and sections (``docno%sN``); shape (n,), int64.
 
-        Raises KeyError, which names up to three ids, if some are not in the graph.
+        Raises KeyError, which names ids, if some are not in the graph.
         """
         nodes = self.find(identifiers)
         unknown = [identifiers[row] for row in np.flatnonzero(nodes < 0).tolist()]
@@ -253,7 +254,7 @@ class HeteroGraph(HtmlDisplay, ABC):
             advice = "was the graph built from another corpus, or split in another way?"
             if (self.find_documents(unknown) >= 0).any():
                 advice = "documents are not nodes: put graph.passages() before"
-            raise KeyError(f"{some(unknown, 'node')} not in the graph; {advice}")
+            raise KeyError(f"nodes {reprlib.repr(unknown)} not in the graph; {advice}")
         return nodes
 
     def find(self, identifiers: Sequence[str]) -> np.ndarray:
@@ -303,14 +304,14 @@ class HeteroGraph(HtmlDisplay, ABC):
         write_ids(file, self.ids_of(self.passage_nodes))
 
     def document_of(self, docnos: Sequence[str]) -> np.ndarray:
-        """Document numbers by docno, shape (n,), int64; raises KeyError, which names up to three unknown docnos."""
+        """Document numbers by docno, shape (n,), int64; raises KeyError, which names unknown docnos."""
         documents = self.find_documents(docnos)
         unknown = [docnos[row] for row in np.flatnonzero(documents < 0).tolist()]
         if unknown:
             advice = "was the graph built from another corpus?"
             if any(split_passage_id(docno)[1] is not None for docno in unknown):
                 advice = "these are ids of passages, documents are needed: pt.text.max_passage() folds them"
-            raise KeyError(f"{some(unknown, 'document')} not in the graph; {advice}")
+            raise KeyError(f"documents {reprlib.repr(unknown)} not in the graph; {advice}")
         return documents
 
     def find_documents(self, docnos: Sequence[str]) -> np.ndarray:

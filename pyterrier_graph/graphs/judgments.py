@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 import warnings
 
 import numpy as np
@@ -11,7 +12,7 @@ from npids.lookup import Lookup
 from pyterrier_graph.checks import DataWarning, check_frame
 from pyterrier_graph.documents.document import PASSAGE_SEPARATOR
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
-from pyterrier_graph.storage.arrays import IDS_AT_ONCE, blocks, ids_of, numbers_of, some
+from pyterrier_graph.storage.arrays import IDS_AT_ONCE, blocks, ids_of, numbers_of
 
 PASSAGE_NUMBER = rf"{PASSAGE_SEPARATOR}[0-9]+$"
 
@@ -64,10 +65,8 @@ def passage_qrels(qrels: pd.DataFrame, passages: HeteroGraph | Lookup) -> pd.Dat
             f"nothing judged is in {corpus}, got {some_docnos}: are the judgments of another corpus?"
         )
     if not known.all():
-        unknown = some(qrels["docno"][~known].tolist(), "judged docno")
-        message = (
-            f"{unknown} not in the graph: these judgments are ignored; are they of another corpus?"
-        )
+        unknown = reprlib.repr(qrels["docno"][~known].tolist())
+        message = f"judged docnos {unknown} not in the graph: these judgments are ignored; are they of another corpus?"
         warnings.warn(message, DataWarning, stacklevel=3)
     return qrels.iloc[row].assign(docno=ids)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import reprlib
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from hashlib import sha256
@@ -30,7 +31,6 @@ from pyterrier_graph.storage.arrays import (
     ids_of,
     numbers_of,
     read_array,
-    some,
     write_ids,
     writing_ids,
 )
@@ -43,7 +43,7 @@ from pyterrier_graph.storage.artifact import (
     pipeline_identity,
     read_meta,
 )
-from pyterrier_graph.storage.shards import ShardWriter, Workers, check_workers
+from pyterrier_graph.storage.shards import ShardWriter, Workers
 
 if TYPE_CHECKING:
     from pyterrier_dr import FlexIndex
@@ -129,7 +129,6 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
             KeyError: If a retrieved docno is not in the corpus, or no judged docno is.
             ValueError: If queries or passages are missing or not unique, or a score is not finite.
         """
-        check_workers(workers)
         topics = _checked_topics(topics)
         if retriever is None and qrels is None:
             raise ValueError("a graph of queries needs a retriever, qrels, or both")
@@ -254,7 +253,7 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
     @cached_property
     def qids(self) -> Lookup:
         """Qids by query number (``.fwd``) and back (``.inv``, -1 for unknown ones)."""
-        return self._open(lambda folder: Lookup(folder / QIDS))
+        return Lookup(self.folder / QIDS)
 
     def qids_of(self, queries: np.ndarray) -> list[str]:
         """Qids by query number."""
@@ -434,7 +433,7 @@ def _edges(qids: pd.Series, rows: pd.DataFrame, docnos: Lookup, source: str) -> 
     unknown = rows["docno"][rows["passage"] < 0].unique().tolist()
     if unknown:
         raise KeyError(
-            f"{some(unknown, 'docno')} of the {source} not among the passages: "
+            f"docnos {reprlib.repr(unknown)} of the {source} not among the passages: "
             "do they belong to another corpus?"
         )
     if not np.isfinite(rows["score"]).all():

@@ -36,7 +36,6 @@ from pyterrier_graph.storage.artifact import (
     frame_sha256,
     json_sha256,
     pipeline_identity,
-    sync,
     workspace,
 )
 from pyterrier_graph.storage.shards import ShardWriter
@@ -192,9 +191,7 @@ class HardNegativeMiner:
             # named by its content, so that a file in use is never overwritten
             path = folder / f"{kind}-{file_sha256(stream)[:16]}.arrow"
             if not path.exists():
-                sync(stream)
                 stream.rename(path)
-                sync(folder)
         return Dataset.from_file(str(path))
 
     def _identity(self, topics: pd.DataFrame, relevant: pd.DataFrame) -> dict[str, Any]:

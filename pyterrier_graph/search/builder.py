@@ -45,8 +45,8 @@ from pyterrier_graph.search.versions import (
     contexts,
 )
 from pyterrier_graph.storage.arrays import blocks
-from pyterrier_graph.storage.artifact import META, atomic_folder, locked
-from pyterrier_graph.storage.shards import Workers, check_workers
+from pyterrier_graph.storage.artifact import LOCK, META, atomic_folder, locked
+from pyterrier_graph.storage.shards import Workers
 from pyterrier_graph.training.validation import checked_qrels, checked_topics
 
 if TYPE_CHECKING:
@@ -80,7 +80,6 @@ class IndexBuilder:
 
     def build(self) -> None:
         """Writes the next version and makes it the current one. An update that changes nothing writes nothing."""
-        check_workers(self.workers)
         self.path = self.index.path
         self.is_update = self.passage_words is None
         if self.answered is not None:
@@ -92,7 +91,7 @@ class IndexBuilder:
         if foreign:
             advice = f"has other files, such as {min(foreign)!r}: choose another path"
             raise FileExistsError(f"{str(self.path)!r} {advice}")
-        with locked(self.path), TemporaryFile(dir=self.path) as file:
+        with locked(self.path / LOCK), TemporaryFile(dir=self.path) as file:
             self.index.reopen()  # another object may have written a newer version
             self.previous = self.index.version if self.is_update or self.index.built() else None
             self.meta: dict[str, Any] = {"source": {}} | KIND
