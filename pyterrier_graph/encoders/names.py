@@ -14,9 +14,7 @@ FOLDER = "model"
 def resolve(encoder: str | os.PathLike[str]) -> str:
     """The folder or Hugging Face id to load for an encoder's name, which is one of both, or the default's name."""
     name = os.fspath(encoder)
-    if name not in NAMES or Path(name).exists():
-        return name
-    return str(packaged() or NAMES[1])
+    return str(packaged() or NAMES[1]) if name in NAMES else name
 
 
 def packaged() -> Path | None:

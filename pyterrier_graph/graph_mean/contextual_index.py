@@ -6,7 +6,7 @@ import copy
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -22,9 +22,7 @@ from pyterrier_graph.encoders.openvino_encoder import load_encoder
 from pyterrier_graph.encoders.stored_vectors import (
     FLEX,
     FLOAT,
-    HINT,
     VECTORS,
-    VectorsOf,
     checked_vectors,
     encoder_name,
 )
@@ -252,7 +250,7 @@ def ranking(
 def write_index(
     base: Flex | FlexIndex,
     path: Path,
-    vectors_of: VectorsOf,
+    vectors_of: Callable[[np.ndarray], np.ndarray],
     *,
     identity: dict[str, Any],
     chunk_size: int = 16_384,
@@ -265,14 +263,14 @@ def write_index(
     Args:
         base: The index of the encoder's own vectors.
         path: Folder of the new index.
-        vectors_of: Computes vectors of passages by their numbers, which ascend.
+        vectors_of: Computes vectors of passages, shape (passages, d), by their numbers, which ascend.
         identity: Digests of everything that the vectors depend on.
         chunk_size: Passages per chunk. Memory grows with it.
         verbose: Whether to show progress.
     """
     (about,) = base.payload(return_docnos=False, return_dvecs=False)
     count, dimension = about["doc_count"], about["vec_size"]
-    meta: dict[str, Any] = FLEX | HINT | {"doc_count": count, "vec_size": dimension}
+    meta: dict[str, Any] = FLEX | {"doc_count": count, "vec_size": dimension}
     meta["contextual"] = {"identity": identity}
     progress = {"desc": "indexing", "unit": "passage", "delay": 1, "disable": not verbose}
     with atomic_folder(path, meta) as folder, pt.tqdm(total=count, **progress) as bar:

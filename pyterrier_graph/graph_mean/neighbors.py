@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from pyterrier_graph.encoders.flex import Flex
-from pyterrier_graph.encoders.stored_vectors import Texts, encode_once, encoder_name, without_bars
+from pyterrier_graph.encoders.stored_vectors import Texts, encode_once, encoder_name
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import SECTION_TYPE, HeteroGraph
 from pyterrier_graph.graphs.relations import QUERY_RELATIONS, RELEVANT, RETRIEVED
@@ -275,8 +275,8 @@ class NeighborSampler:
     def _encoded(self, name: str, digest: str, count: int, texts: Texts) -> np.ndarray:
         if not count:  # an empty file cannot be mapped
             return np.empty((0, self.dimension), np.float32)
-        encoder = without_bars(self.encoder)
-        return encode_once(
+        encoder = self.encoder
+        files = encode_once(
             self.folder,
             name,
             {"encoder": encoder_name(encoder), "texts": digest},
@@ -286,6 +286,8 @@ class NeighborSampler:
             workers=self.workers,
             verbose=self.verbose,
         )
+        vectors, _ = files.payload(return_docnos=False)
+        return vectors
 
 
 def isolated_share(queries: np.ndarray) -> float:
