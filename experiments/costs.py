@@ -153,7 +153,10 @@ def question(options: argparse.Namespace, folder: Path) -> pd.DataFrame:
 
 
 def reranking(options: argparse.Namespace, folder: Path) -> pd.DataFrame:
-    """A query whose candidates are drawn at random; the models encode it, PyLate gets the vectors of both."""
+    """A query whose candidates are drawn at random; the models encode it, PyLate gets the vectors of both.
+
+    PyLate also ranks the candidates together with the neighbors that a graph model compares with the query.
+    """
     collection = read_medquad(options.medquad, passages=options.indexed, verbose=False)
     graph = ptg.DocumentGraph(folder / "graph", verbose=False).index(collection.get_corpus_iter())
     encoder = ptg.TokenEncoder(options.encoder, max_passage_tokens=options.tokens)
@@ -171,10 +174,18 @@ def reranking(options: argparse.Namespace, folder: Path) -> pd.DataFrame:
     ids = graph.ids_of(nodes)
     run = pd.DataFrame({"qid": "1", "query": QUESTION, "docno": ids})
     programs: dict[str, Callable[[], Any]] = {}
-    if rerank is not None:
-        query, states = encoder.encode_queries([QUESTION]), store.states(nodes)
+    relations = {
+        "": [],
+        " with GraphMaxSim's neighbors": [*models["GraphMaxSim"].weights],
+        " with HGAT's neighbors": [*(hgat.config.matches or ())],
+    }
+    for name, paths in relations.items() if rerank is not None else ():
+        compared = [nodes, *(graph.neighbors(nodes, path)[1] for path in paths)]
+        compared = np.unique(np.concatenate(compared))
+        query, states = encoder.encode_queries([QUESTION]), store.states(compared)
         passages = [states[number] for number in range(len(states))]
-        programs["PyLate's rank.rerank"] = partial(rerank, [ids], [query[0]], [passages])
+        call = partial(rerank, [graph.ids_of(compared)], [query[0]], [passages])
+        programs[f"PyLate's rank.rerank{name}"] = call
     programs["encoding of the query"] = partial(encoder.encode_queries, [QUESTION])
     programs |= {name: partial(model, run) for name, model in models.items()}
     return compare({f"{len(run)} passages": programs}, options.rounds)

@@ -107,25 +107,6 @@ def test_parts_of_models_with_queries(tmp_path: Path) -> None:
         )
 
 
-def test_a_hybrid_shows_the_share_of_each_pipeline(tmp_path: Path) -> None:
-    dense = mean().index(tmp_path / "flex").retriever()
-    hybrid = ptg.Hybrid(dense >> maxsim(), dense)
-    explanation = ptg.explain(hybrid, QUERY, DOCNO)
-    assert explanation.frame["relation"].tolist() == ["GraphMean >> GraphMaxSim", "GraphMean"]
-    assert explanation.score == pytest.approx(
-        hybrid.search(QUERY).set_index("docno")["score"][DOCNO]
-    )
-    assert [one.model for one in explanation.components] == ["GraphMaxSim", "GraphMean"]
-    lexical = pt.Transformer.from_df(
-        pd.DataFrame({"qid": ["1"], "query": [QUERY], "docno": ["d0"], "score": [1.0]})
-    )
-    mixed = ptg.Hybrid(lexical, dense >> pt.text.max_passage(), num_results=1000)
-    explanation = ptg.explain(mixed, QUERY, "d0")
-    assert len(explanation.components) == 1
-    with pytest.raises(KeyError, match="'nowhere' is not among the 6 results"):
-        ptg.explain(mixed, QUERY, "nowhere")
-
-
 def test_what_cannot_be_explained_is_named() -> None:
     with pytest.raises(KeyError, match="'nowhere' is neither a passage nor a document of"):
         ptg.explain(maxsim(), QUERY, "nowhere")

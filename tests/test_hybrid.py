@@ -71,24 +71,6 @@ def test_scores_are_the_literal_ones(lexical: Scores, dense: Scores, alpha: floa
         assert result[result["qid"] == qid]["score"].is_monotonic_decreasing
 
 
-def test_explanations_add_up() -> None:
-    hybrid = ptg.Hybrid(
-        pipeline({"1": {"a": 3.0, "b": 2.0, "c": 0.0}}),
-        pipeline({"1": {"c": 1.0, "b": 0.5}}),
-        alpha=0.3,
-    )
-    for row in hybrid(TOPICS[:1]).itertuples():
-        explained = hybrid.explain("alpha", row.docno)
-        assert [*explained.columns[:5]] == ["relation", "source", "text", "weight", "score"]
-        assert explained["score"].sum() == pytest.approx(row.score)
-        product = explained["weight"] * explained["normalized"].fillna(0)
-        assert explained["score"].tolist() == pytest.approx(product.tolist())
-    with pytest.raises(
-        KeyError, match="'d' is not among the 3 results of the pipelines for 'alpha'"
-    ):
-        hybrid.explain("alpha", "d")
-
-
 def test_alpha_moves_only_as_far_as_the_queries_agree() -> None:
     topics = pd.DataFrame({"qid": [str(n) for n in range(20)], "query": "x"})
     good = {str(n): {"a": 2.0, "b": 1.0, "c": 0.0} for n in range(20)}

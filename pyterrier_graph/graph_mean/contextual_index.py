@@ -6,10 +6,10 @@ import copy
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -204,15 +204,21 @@ class ContextualRetriever(WithSignature, pt.Transformer):
         """Finds passages."""
         topics = check_frame(inp, self, texts=("query",))
         pt.validate.query_frame(topics, extra_columns=["query"], context=self)
-        scores, passages = self._nearest(self._vectors(topics))  # (queries, results) each
+        hits = self.hits(topics)
         lookup, _ = self.index.files.payload(return_dvecs=False)
-        docnos = ids_of(lookup, passages.ravel())
-        columns = {"docno": pd.array(docnos, dtype="str"), "score": scores.ravel()}
+        docnos = ids_of(lookup, hits.passage)
+        columns = {"docno": pd.array(docnos, dtype="str"), "score": hits.score}
         graph = self.index.graph
         if self.texts and graph is not None:
             texts = graph.texts(graph.nodes_of(docnos))
             columns["text"] = pd.array(texts, dtype="str")
-        return ranking(topics, [scores.shape[1]] * len(topics), columns)
+        return ranking(topics, hits.query, columns)
+
+    def hits(self, topics: pd.DataFrame) -> Hits:
+        """The passages, by number."""
+        scores, passages = self._nearest(self._vectors(topics))  # (queries, results) each
+        query = np.repeat(np.arange(len(topics)), scores.shape[1])
+        return Hits(query, passages.ravel(), scores.ravel())
 
     def fuse_rank_cutoff(self, k: int) -> Self:
         """Finds no more passages than a cutoff behind it keeps."""
@@ -237,14 +243,19 @@ class ContextualRetriever(WithSignature, pt.Transformer):
         return np.array([*topics["query_vec"]], np.float32).reshape(-1, dimension)
 
 
-def ranking(
-    topics: pd.DataFrame, counts: Sequence[int], columns: Mapping[str, Any]
-) -> pd.DataFrame:
-    """A ranking with ``counts`` results per topic and these columns, which list the best result first."""
-    rows = np.repeat(np.arange(len(topics)), counts)
+class Hits(NamedTuple):
+    """Passages that were found for queries, the best of each query first; arrays of shape (results,)."""
+
+    query: np.ndarray  # number of the query, ascending
+    passage: np.ndarray  # number of the passage
+    score: np.ndarray
+
+
+def ranking(topics: pd.DataFrame, query: np.ndarray, columns: Mapping[str, Any]) -> pd.DataFrame:
+    """A ranking with columns of results, and those of their topics; ``query`` is the number of a result's topic."""
     names = [name for name in topics if name not in REPLACED]
-    about = {name: topics[name].array.take(rows) for name in names}
-    return pd.DataFrame(about | dict(columns) | {"rank": positions(rows)})
+    about = {name: topics[name].array.take(query) for name in names}
+    return pd.DataFrame(about | dict(columns) | {"rank": positions(query)})
 
 
 def write_index(

@@ -9,7 +9,7 @@ leads to. The sum and the maximum are over results of the query only: a neighbor
 last result. Both directions are one mean, so that the first and the last passage of a document lose nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Self
 
 import numpy as np
@@ -87,10 +87,6 @@ class DocumentEvidence(WithSignature, pt.Estimator):
         added = self.evidence(inp).to_numpy() @ [*self.weights.values()]
         return ranked(inp, inp["score"].to_numpy() + added)
 
-    def contributions(self, run: pd.DataFrame) -> pd.DataFrame:
-        """What each kind of evidence adds to the score of each row: a column ``document``, and one per relation."""
-        return self.evidence(run) * [*self.weights.values()]
-
     def _checked(self, run: pd.DataFrame) -> pd.DataFrame:
         run = check_frame(run, self, numbers=("score",))
         pt.validate.result_frame(run, extra_columns=["score"], context=self)
@@ -104,13 +100,8 @@ class DocumentEvidence(WithSignature, pt.Estimator):
             document = documents_of(run["docno"]).factorize()[0]
             return pd.DataFrame({DOCUMENT: _best(score, query, document)}, run.index)
         nodes = self.graph.nodes_of(run["docno"].tolist())
-        best = _best(score, query, self.graph.document[nodes])
-        above = above_lowest(score, query)
-        neighbors = {
-            relation: _mean_of_neighbors(self.graph, relation, query, nodes, above)
-            for relation in self.relations
-        }
-        return pd.DataFrame({DOCUMENT: best, **neighbors}, run.index)
+        evidence = node_evidence(self.graph, self.relations, query, nodes, score)
+        return pd.DataFrame(evidence, run.index)
 
     def grid(self) -> list[dict[str, float]]:
         """The weights that :meth:`fit` tries."""
@@ -145,6 +136,24 @@ class DocumentEvidence(WithSignature, pt.Estimator):
         return self
 
 
+def node_evidence(
+    graph: HeteroGraph,
+    relations: Iterable[str],
+    query: np.ndarray,
+    nodes: np.ndarray,
+    scores: np.ndarray,
+) -> dict[str, np.ndarray]:
+    """The evidence of each result before weights: of its ``document``, and of its neighbors of each relation.
+
+    ``query``, ``nodes`` and ``scores`` have the query, the passage and the score of each result, shape (results,).
+    """
+    above = above_lowest(scores, query)
+    neighbors = {
+        relation: _mean_of_neighbors(graph, relation, query, nodes, above) for relation in relations
+    }
+    return {DOCUMENT: _best(scores, query, graph.document[nodes])} | neighbors
+
+
 def _best(scores: np.ndarray, query: np.ndarray, document: np.ndarray) -> np.ndarray:
     """The best score of each result's document, shape (results,)."""
     pairs = query * (document.max(initial=0) + 1) + document
@@ -157,10 +166,7 @@ def _best(scores: np.ndarray, query: np.ndarray, document: np.ndarray) -> np.nda
 def _mean_of_neighbors(
     graph: HeteroGraph, relation: str, query: np.ndarray, nodes: np.ndarray, scores: np.ndarray
 ) -> np.ndarray:
-    """Per result the mean score of its neighbors in both directions; a neighbor that was not retrieved has 0.
-
-    ``query``, ``nodes`` and ``scores`` have the query, the passage and the score of each result, shape (results,).
-    """
+    """Per result the mean score of its neighbors in both directions; a neighbor that was not retrieved has 0."""
     result, neighbor = graph.related_passages(nodes, relation)  # (pairs,) each
     # a query and a passage as one number
     keys, first = np.unique(query * graph.num_nodes + nodes, return_index=True)

@@ -14,7 +14,7 @@ from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.judgments import passage_qrels
 from pyterrier_graph.graphs.relations import DOCUMENT, ORDER
 from pyterrier_graph.search.document_evidence import DocumentEvidence
-from pyterrier_graph.search.hybrid import ALPHA, ALPHAS, SIDES, Hybrid, weighted
+from pyterrier_graph.search.hybrid import ALPHA, ALPHAS, SIDES, Hybrid, combined
 from pyterrier_graph.training.grid_search import Numbers, Tuning, coordinate_search
 from pyterrier_graph.training.validation import JudgedRun, Validation
 
@@ -74,7 +74,7 @@ def best_settings(
 
     @lru_cache(maxsize=1)
     def scores_and_evidence(alpha: float) -> pd.DataFrame:
-        scores = weighted(validation.run, alpha).sum(axis=1)
+        scores = combined(validation.run, alpha)
         run = validation.run.assign(score=scores)
         return evidence.evidence(run).assign(alpha=scores)
 

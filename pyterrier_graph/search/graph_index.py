@@ -17,13 +17,12 @@ from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.graphs.judgments import passage_qrels
 from pyterrier_graph.html import HtmlCard, HtmlDisplay
 from pyterrier_graph.search.builder import IndexBuilder
-from pyterrier_graph.search.document_evidence import DocumentEvidence
-from pyterrier_graph.search.fitting import best_settings, evidence_of, measured_results
-from pyterrier_graph.search.hybrid import DEPTH, SIDES, Frozen, Hybrid
+from pyterrier_graph.search.fitting import best_settings, measured_results
+from pyterrier_graph.search.hybrid import DEPTH, Hybrid
+from pyterrier_graph.search.index_hybrid import IndexHybrid
 from pyterrier_graph.search.lexical import lexical_retriever
 from pyterrier_graph.search.results import CANDIDATES, Lines, distinct_results, with_reasons
 from pyterrier_graph.search.retrievers import QueriesWithWords
-from pyterrier_graph.search.scores import ranked
 from pyterrier_graph.search.versions import (
     ROWS_AT_ONCE,
     VECTORS,
@@ -175,7 +174,8 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
             ValueError: If none of the queries is judged.
         """
         qrels = passage_qrels(qrels, self.graph)
-        results = measured_results(self._fusion(), checked_topics(topics, self), qrels)
+        hybrid = Hybrid(self._lexical(DEPTH), self._dense(DEPTH))
+        results = measured_results(hybrid, checked_topics(topics, self), qrels)
         former = self.meta["settings"]
         fitted = best_settings(
             [results], self.graph, qrels, former, self.training, verbose=self.verbose
@@ -203,15 +203,11 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
     def _dense(self, num_results: int, exact: bool = False) -> pt.Transformer:
         return ContextualRetriever(self.contextual, num_results, exact=exact, texts=False)
 
-    def _fusion(self) -> Hybrid:
-        """The hybrid of BM25 and vectors, with all of its results."""
-        alpha = self.meta["settings"]["alpha"]
-        return Hybrid(self._lexical(DEPTH), self._dense(DEPTH), alpha=alpha, num_results=2 * DEPTH)
-
-    @property
-    def _evidence(self) -> DocumentEvidence:
-        """Adds evidence of documents and neighbors to the scores."""
-        return evidence_of(self.graph, self.meta["settings"]["evidence"])
+    def _hybrid(self, num_results: int) -> IndexHybrid:
+        """The hybrid of BM25 and vectors, with evidence of documents and neighbors."""
+        settings = self.meta["settings"]
+        lexical, dense = self._lexical(DEPTH), self._dense(DEPTH)
+        return IndexHybrid(lexical, dense, self.graph, settings, num_results)
 
     def _with_texts(self, retriever: pt.Transformer) -> pt.Transformer:
         """Adds texts and titles, and files and lines if the documents are files."""
@@ -248,8 +244,7 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
         Args:
             num_results: Passages per query.
         """
-        pipeline = QueriesWithWords() >> self._fusion() >> self._evidence
-        return self._with_texts(Frozen(pipeline) % num_results)
+        return self._with_texts(self._hybrid(num_results))
 
     def search(self, question: str, num_results: int = 10) -> pd.DataFrame:
         """Finds the best passages for a question.
@@ -264,17 +259,13 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
             also ``file`` and ``line``. ``why`` lists what the words (BM25), the meaning (vectors) and other results
             add to the score. If the documents are files, each section and each text is shown only once.
         """
-        topics = QueriesWithWords().transform(pd.DataFrame({"qid": ["1"], "query": [question]}))
-        run = self._fusion().contributions(topics)
-        evidence = self._evidence.contributions(run)
-        scores = run["score"].to_numpy() + evidence.to_numpy().sum(axis=1)
-        run = ranked(run.assign(**evidence), scores)
         files = self.version.lines is not None
-        run = run.head(max(num_results, CANDIDATES) if files else num_results)
+        hybrid = self._hybrid(max(num_results, CANDIDATES) if files else num_results)
+        run = hybrid.with_parts(pd.DataFrame({"qid": ["1"], "query": [question]}))
         run = self._with_texts(pt.Transformer.identity()).transform(run)
         if files:
             run = distinct_results(run, num_results)
-        return with_reasons(run, [*SIDES, *evidence], question)
+        return with_reasons(run, hybrid.parts, question)
 
     # --- other engines
 

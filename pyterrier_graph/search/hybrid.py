@@ -19,8 +19,7 @@ import pyterrier as pt
 
 from pyterrier_graph.checks import WithSignature, check_frame, check_training
 from pyterrier_graph.documents.document import split_passage_id
-from pyterrier_graph.html import pipeline_name
-from pyterrier_graph.search.scores import normalized_scores, ranked
+from pyterrier_graph.search.scores import normalized_scores, ranked, weighted
 from pyterrier_graph.training.grid_search import Numbers, Tuning, coordinate_search
 from pyterrier_graph.training.validation import JudgedRun, Validation, tuning_set
 
@@ -120,15 +119,9 @@ class Hybrid(WithSignature, pt.Estimator):
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Finds documents."""
         run = self.combine(inp)
-        run = ranked(run, weighted(run, self.alpha).sum(axis=1))
+        run = ranked(run, combined(run, self.alpha))
         columns = [name for name in run if name not in SIDES]
         return run.loc[run["rank"] < self.num_results, columns].reset_index(drop=True)
-
-    def contributions(self, topics: pd.DataFrame) -> pd.DataFrame:
-        """All results of both pipelines, with columns ``lexical`` and ``dense`` that add up to the score."""
-        run = self.combine(topics)
-        lexical, dense = weighted(run, self.alpha).T
-        return ranked(run.assign(lexical=lexical, dense=dense), lexical + dense)
 
     def combine(self, topics: pd.DataFrame) -> pd.DataFrame:
         """Each result of the pipelines once, with its normalized scores in columns ``lexical`` and ``dense``.
@@ -194,46 +187,13 @@ class Hybrid(WithSignature, pt.Estimator):
         validation = Validation(JudgedRun(run, qrels, self), self.training.measure)
 
         def measure(numbers: Numbers) -> np.ndarray:
-            return validation.per_query(weighted(run, numbers["alpha"]).sum(axis=1))
+            return validation.per_query(combined(run, numbers["alpha"]))
 
         grid = [{"alpha": alpha} for alpha in ALPHAS]
         start = {"alpha": self.alpha}
         best = coordinate_search(start, grid, measure, desc="Hybrid.fit", verbose=self.verbose)
         self.alpha = best["alpha"]
         return self
-
-    def explain(self, query: str, docno: str) -> pd.DataFrame:
-        """Explains the score of a result by the pipelines that retrieved it.
-
-        Args:
-            query: The query.
-            docno: A passage or document, as the pipelines return it.
-
-        Returns:
-            A row per pipeline: ``relation`` (the pipeline's name), ``source`` (the docno), ``text`` (empty where the
-            pipelines add none), ``weight`` (the pipeline's share for this query), ``score`` (its part of the score),
-            ``normalized`` (its normalized score).
-
-        Raises:
-            KeyError: If the docno is not among the results.
-        """
-        run = self.combine(pd.DataFrame({"qid": ["1"], "query": [query]}))
-        rows = np.flatnonzero(run["docno"] == docno)
-        if not len(rows):
-            results = f"the {len(run)} results of the pipelines for {query!r}"
-            raise KeyError(f"{docno!r} is not among {results}")
-        normalized = _normalized(run)[rows[0]]
-        weights = shares(run, self.alpha)[rows[0]]
-        return pd.DataFrame(
-            {
-                "relation": [*map(pipeline_name, self.pipelines)],
-                "source": docno,
-                "text": run["text"][rows[0]] if "text" in run else "",
-                "weight": weights,
-                "score": np.nan_to_num(normalized) * weights,
-                "normalized": normalized,
-            }
-        )
 
 
 def _result_numbers(rows: pd.DataFrame) -> np.ndarray:
@@ -242,26 +202,10 @@ def _result_numbers(rows: pd.DataFrame) -> np.ndarray:
     return pd.factorize(query * len(rows) + docno)[0]
 
 
-def weighted(run: pd.DataFrame, alpha: float) -> np.ndarray:
-    """What the pipelines add to scores of a run that :meth:`Hybrid.combine` has returned, shape (results, 2)."""
-    return np.nan_to_num(_normalized(run)) * shares(run, alpha)
-
-
-def shares(run: pd.DataFrame, alpha: float) -> np.ndarray:
-    """The weight of each pipeline in each score, shape (results, 2).
-
-    A pipeline that has retrieved nothing for a query leaves its weight to the other one.
-    """
-    query = run["qid"].factorize()[0]
-    has_score = ~np.isnan(_normalized(run))
-    retrieved = np.stack([np.bincount(query, side) > 0 for side in has_score.T], axis=1)
-    weights = retrieved * np.array([1 - alpha, alpha])  # (queries, 2)
-    weights = np.where(weights.any(axis=1, keepdims=True), weights, retrieved)
-    return (weights / weights.sum(axis=1, keepdims=True))[query]
-
-
-def _normalized(run: pd.DataFrame) -> np.ndarray:
-    return np.stack([run[side] for side in SIDES], axis=1)  # ten times as fast as run[SIDES]
+def combined(run: pd.DataFrame, alpha: float) -> np.ndarray:
+    """The scores of a run that :meth:`Hybrid.combine` has returned, shape (results,)."""
+    normalized = np.stack([run[side] for side in SIDES], axis=1)  # ten times as fast as run[SIDES]
+    return weighted(normalized, run["qid"].factorize()[0], alpha).sum(axis=1)
 
 
 def _check_same_units(runs: list[pd.DataFrame]) -> None:

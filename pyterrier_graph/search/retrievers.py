@@ -12,7 +12,7 @@ import pyterrier as pt
 from npids.lookup import Lookup
 
 from pyterrier_graph.checks import WithSignature, check_frame
-from pyterrier_graph.graph_mean.contextual_index import ranking
+from pyterrier_graph.graph_mean.contextual_index import Hits, ranking
 from pyterrier_graph.graphs.passages import Step
 from pyterrier_graph.search.bm25 import BM25Index, words
 from pyterrier_graph.storage.arrays import ids_of
@@ -58,13 +58,19 @@ class BM25Retriever(WithSignature, pt.Transformer):
         """Finds passages."""
         topics = check_frame(inp, self, texts=("query",))
         pt.validate.query_frame(topics, extra_columns=["query"], context=self)
-        hits = [self.index.search(query, self.num_results) for query in topics["query"]]
-        scores = np.concatenate([np.empty(0), *(scores for scores, _ in hits)])
-        passages = np.concatenate([np.empty(0, np.int64), *(numbers for _, numbers in hits)])
+        hits = self.hits(topics)
         named = isinstance(self.docnos, Lookup)
-        docnos = ids_of(self.docnos, passages) if named else self.docnos[passages]
-        columns = {"docno": pd.array(docnos, dtype="str"), "score": scores}
-        return ranking(topics, [len(numbers) for _, numbers in hits], columns)
+        docnos = ids_of(self.docnos, hits.passage) if named else self.docnos[hits.passage]
+        columns = {"docno": pd.array(docnos, dtype="str"), "score": hits.score}
+        return ranking(topics, hits.query, columns)
+
+    def hits(self, topics: pd.DataFrame) -> Hits:
+        """The passages, by number."""
+        found = [self.index.search(query, self.num_results) for query in topics["query"]]
+        query = np.repeat(np.arange(len(topics)), [len(numbers) for _, numbers in found])
+        passages = np.concatenate([np.empty(0, np.int64), *(numbers for _, numbers in found)])
+        scores = np.concatenate([np.empty(0), *(scores for scores, _ in found)])
+        return Hits(query, passages, scores)
 
     def fuse_rank_cutoff(self, k: int) -> Self:
         """Finds no more passages than are used."""

@@ -1,15 +1,16 @@
-"""Scores of runs: ranks, and scores relative to the other results of a query."""
+"""Scores of results: ranks, scores relative to the other results of a query, and their combination."""
 
 import numpy as np
 import pandas as pd
+
+from pyterrier_graph.checks import positions
 
 
 def ranked(run: pd.DataFrame, scores: np.ndarray) -> pd.DataFrame:
     """A run with new scores and ranks, sorted by score within each query; equal scores and queries keep their order."""
     query = run["qid"].factorize()[0]
     order = np.lexsort((-scores, query))
-    query = query[order]
-    rank = np.arange(len(run)) - np.searchsorted(query, query)
+    rank = positions(query[order])
     run = run.take(order).reset_index(drop=True)
     return run.assign(score=scores[order], rank=rank)
 
@@ -24,7 +25,32 @@ def above_lowest(scores: np.ndarray, query: np.ndarray) -> np.ndarray:
 def normalized_scores(scores: np.ndarray, query: np.ndarray) -> np.ndarray:
     """Z-scores above the lowest score of each query, shape (results,); 1 where all scores of a query are equal."""
     above = above_lowest(scores, query)
-    results = np.bincount(query)
+    results = np.maximum(np.bincount(query), 1)
     mean = np.bincount(query, above) / results
     spread = np.sqrt(np.bincount(query, (above - mean[query]) ** 2) / results)[query]
     return np.divide(above, spread, out=np.ones_like(above), where=spread > 0)
+
+
+def shares(normalized: np.ndarray, query: np.ndarray, alpha: float) -> np.ndarray:
+    """The weight of each pipeline in each score, shape (results, 2).
+
+    A pipeline that has retrieved nothing for a query leaves its weight to the other one.
+    """
+    has_score = ~np.isnan(normalized)  # (results, 2)
+    retrieved = np.stack([np.bincount(query, side) > 0 for side in has_score.T], axis=1)
+    weights = retrieved * np.array([1 - alpha, alpha])  # (queries, 2)
+    weights = np.where(weights.any(axis=1, keepdims=True), weights, retrieved)
+    total = weights.sum(axis=1, keepdims=True)
+    total[total == 0] = 1  # queries without results
+    return (weights / total)[query]
+
+
+def weighted(normalized: np.ndarray, query: np.ndarray, alpha: float) -> np.ndarray:
+    """What a lexical and a dense pipeline add to scores, shape (results, 2).
+
+    Args:
+        normalized: Normalized scores of both, shape (results, 2); NaN where the pipeline has not retrieved the result.
+        query: The number of each result's query, shape (results,).
+        alpha: Share of the dense pipeline.
+    """
+    return np.nan_to_num(normalized) * shares(normalized, query, alpha)

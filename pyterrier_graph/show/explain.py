@@ -1,10 +1,9 @@
-"""Explains the score of a passage: by its own text and its neighbors, or by the pipelines of a hybrid."""
+"""Explains the score of a passage by its own text and its neighbors."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -13,21 +12,17 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.documents.document import split_passage_id
 from pyterrier_graph.graph_mean.contextual_index import ContextualRetriever
 from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, HeteroGraph
 from pyterrier_graph.graphs.relations import OWN
 from pyterrier_graph.html import bar, in_words, pipeline_name, relation, styled
-from pyterrier_graph.search.hybrid import Hybrid
 from pyterrier_graph.search.snippets import check_question
 
 SHOWN = 3  # sources of each relation
 LENGTH = 400  # characters of a neighbor's text; the passage itself is shown in full
 NOTHING = 0.0005  # is printed as +0.000
 COLUMNS = ["relation", "source", "text", "weight", "score"]
-EXPLAINED = (
-    "GraphMean, GNNEncoder, their index or its retriever, GraphMaxSim, HGATReranker, or Hybrid"
-)
+EXPLAINED = "GraphMean, GNNEncoder, their index or its retriever, GraphMaxSim, or HGATReranker"
 
 
 def explain(
@@ -40,7 +35,7 @@ def explain(
         ptg.explain(bm25 >> graph.passages() >> hgat, "how are ties broken", "numpy.argsort%p2")
 
     Args:
-        pipeline: GraphMean, GNNEncoder, their index or its retriever, GraphMaxSim, HGATReranker, Hybrid, or a pipeline.
+        pipeline: GraphMean, GNNEncoder, their index or its retriever, GraphMaxSim, HGATReranker, or a pipeline.
             The last of several models in a pipeline is explained.
         query: The query.
         docno: A passage, or a document: its best passage is explained.
@@ -51,7 +46,7 @@ def explain(
         with ``frame``, ``score`` and ``html``.
 
     Raises:
-        KeyError: If the passage is not in the graph, or not among the results of a hybrid.
+        KeyError: If the passage is not in the graph.
         ValueError: If nothing in the pipeline can be explained, or the query is empty.
     """
     check_question(query)
@@ -64,13 +59,12 @@ class Explanation:
 
     Attributes:
         query: The query.
-        docno: The passage, or a document among the results of a Hybrid.
+        docno: The passage.
         model: Name of the model or pipeline.
-        frame: A row per source, grouped by relation: ``relation`` (``'own'`` for the passage itself, the name of a
-            Hybrid's pipeline), ``source`` (id of the node or query), ``text``, ``weight``, and ``score``, the
-            contribution of the source. An index that was opened without its model has a single row.
+        frame: A row per source, grouped by relation: ``relation`` (``'own'`` for the passage itself), ``source`` (id
+            of the node or query), ``text``, ``weight``, and ``score``, the contribution of the source. An index that
+            was opened without its model has a single row.
         titles: The titles above the passage.
-        components: Explanations of the pipelines that a Hybrid combines.
     """
 
     query: str
@@ -78,7 +72,6 @@ class Explanation:
     model: str
     frame: pd.DataFrame
     titles: str = ""
-    components: tuple[Explanation, ...] = ()
 
     @property
     def score(self) -> float:
@@ -99,7 +92,7 @@ class Explanation:
             lines.append(f"  {rows['score'].sum():+.3f}  {in_words(name)}")
             texts = (textwrap.shorten(text, 100, placeholder="…") for text in rows["text"][:SHOWN])
             lines += [f"          {text}" for text in texts if text]
-        return "\n".join([*lines, *map(str, self.components)])
+        return "\n".join(lines)
 
     def _relations(self) -> list[tuple[str, pd.DataFrame]]:
         """The sources of each relation, without relations that contribute nothing."""
@@ -113,7 +106,6 @@ class Explanation:
         relations = self._relations()
         largest = max((abs(rows["score"].sum()) for _, rows in relations), default=0.0)
         blocks = [_block(name, rows, largest) for name, rows in relations]
-        blocks += [f'<div class="block">{component._html()}</div>' for component in self.components]
         return (
             f'<div class="title">{escape(self.query)} → {escape(self.docno)}</div>'
             f"<div>{escape(self.model)}: {self.score:.3f}</div>"
@@ -158,8 +150,6 @@ def _models(pipeline: Any) -> Iterator[Any]:
 
 
 def _explanation(model: Any, query: str, docno: str, graph: HeteroGraph | None) -> Explanation:
-    if isinstance(model, Hybrid):
-        return _hybrid(model, query, docno, graph)
     if graph is None:
         graph = model.graph
     if graph is None:
@@ -174,20 +164,6 @@ def _explanation(model: Any, query: str, docno: str, graph: HeteroGraph | None) 
         frame = _by_source(frame, graph)
     titles = graph.titles(graph.nodes_of([best]))[0]
     return Explanation(query, best, pipeline_name(model), _ordered(frame), titles)
-
-
-def _hybrid(model: Hybrid, query: str, docno: str, graph: HeteroGraph | None) -> Explanation:
-    """A row per pipeline, and the explanation of each pipeline that has one."""
-    try:
-        frame = model.explain(query, docno)
-    except KeyError:
-        frame = model.explain(query, split_passage_id(docno)[0])
-    components: list[Explanation] = []
-    for pipeline in model.pipelines:
-        with suppress(KeyError, ValueError):
-            components.append(_explanation(_last_model(pipeline), query, docno, graph))
-    source = frame["source"].iloc[0]
-    return Explanation(query, source, "Hybrid", frame[COLUMNS], components=tuple(components))
 
 
 def _passages(docno: str, graph: HeteroGraph) -> Sequence[str]:

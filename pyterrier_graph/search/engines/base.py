@@ -47,7 +47,8 @@ class EngineRetriever(pt.Transformer):
         hits = [self.find(query, self.num_results) for query in queries]
         columns = pd.DataFrame(sum(hits, []), columns=["docno", "score", "text"])
         columns = columns.astype({"docno": "str", "score": float, "text": "str"})
-        run = ranking(topics, [*map(len, hits)], dict(columns))
+        query = np.repeat(np.arange(len(topics)), [*map(len, hits)])
+        run = ranking(topics, query, dict(columns))
         return ranked(run, run["score"].to_numpy())
 
 

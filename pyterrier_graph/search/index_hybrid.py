@@ -1,0 +1,127 @@
+"""The hybrid of a GraphIndex, in arrays: numbers of passages take the place of ids until the best are known."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+from npids.lookup import Lookup
+
+from pyterrier_graph.checks import WithSignature, check_frame, positions
+from pyterrier_graph.graph_mean.contextual_index import ContextualRetriever, Hits, ranking
+from pyterrier_graph.graphs.document_graph import DocumentGraph
+from pyterrier_graph.graphs.relations import DOCUMENT
+from pyterrier_graph.search.document_evidence import node_evidence
+from pyterrier_graph.search.hybrid import SIDES
+from pyterrier_graph.search.retrievers import BM25Retriever, QueriesWithWords
+from pyterrier_graph.search.scores import normalized_scores, weighted
+from pyterrier_graph.storage.arrays import known_numbers_of
+
+
+class IndexHybrid(WithSignature, pt.Transformer):
+    """Ranks the passages of an index as ``Hybrid(lexical, dense) >> DocumentEvidence`` does, in half of the time.
+
+    Columns in: ``qid, query``. Columns out: ``qid, query, docno, score, rank``.
+
+    Args:
+        lexical: Finds passages by their words.
+        dense: Finds passages by their vectors.
+        graph: The graph of the passages.
+        settings: ``alpha``, the share of vectors, and ``evidence``, the weights of the document and of relations.
+        num_results: Passages per query.
+    """
+
+    schematic = {"label": "Hybrid", "inner_pipelines_mode": "combine"}
+
+    def __init__(
+        self,
+        lexical: pt.Transformer,
+        dense: ContextualRetriever,
+        graph: DocumentGraph,
+        settings: Mapping[str, Any],
+        num_results: int = 1000,
+    ) -> None:
+        self.lexical, self.dense = lexical, dense
+        self.graph, self.settings = graph, settings
+        self.num_results = num_results
+
+    def __repr__(self) -> str:
+        return f"IndexHybrid({self.lexical}, {self.dense}, {self.num_results})"
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Finds passages."""
+        return self._ranked(inp, parts=False)
+
+    @property
+    def parts(self) -> list[str]:
+        """What a score is the sum of: words, meaning, and each kind of evidence."""
+        return [*SIDES, *self.settings["evidence"]]
+
+    def with_parts(self, topics: pd.DataFrame) -> pd.DataFrame:
+        """Finds passages; a column for each part has what it adds to the score."""
+        return self._ranked(topics, parts=True)
+
+    def _ranked(self, topics: pd.DataFrame, *, parts: bool) -> pd.DataFrame:
+        topics = QueriesWithWords().transform(topics).drop_duplicates("qid")
+        query, passage, summands = self._scored(topics)
+        scores = summands.sum(axis=1)
+        best = best_of_each(query, scores, self.num_results)
+        nodes = self.graph.passage_nodes[passage[best]]
+        columns = {"docno": pd.array(self.graph.ids_of(nodes), dtype="str"), "score": scores[best]}
+        if parts:
+            columns |= dict(zip(self.parts, summands[best].T, strict=True))
+        return ranking(topics, query[best], columns)
+
+    def _scored(self, topics: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The query and the passage of each result, shape (results,), and its parts, shape (results, parts)."""
+        hits = [lexical_hits(self.lexical, self.graph.passage_ids, topics), self.dense.hits(topics)]
+        query, passage, normalized = united(hits, len(self.graph.passage_nodes))
+        sides = weighted(normalized, query, self.settings["alpha"])  # (results, 2)
+        nodes = self.graph.passage_nodes[passage]
+        weights = self.settings["evidence"]
+        relations = [name for name in weights if name != DOCUMENT]
+        evidence = node_evidence(self.graph, relations, query, nodes, sides.sum(axis=1))
+        added = [weight * evidence[name] for name, weight in weights.items()]
+        return query, passage, np.column_stack([sides, *added])
+
+    def fuse_rank_cutoff(self, k: int) -> Self:
+        """Returns no more passages than are used."""
+        other = copy.copy(self)
+        other.num_results = min(k, self.num_results)
+        return other
+
+
+def lexical_hits(retriever: pt.Transformer, docnos: Lookup, topics: pd.DataFrame) -> Hits:
+    """The passages that a retriever finds, by number; :class:`BM25Retriever` need not look them up."""
+    if isinstance(retriever, BM25Retriever):
+        return retriever.hits(topics)
+    run = check_frame(retriever.transform(topics), retriever, numbers=("score",))
+    pt.validate.result_frame(run, extra_columns=["score"], context=retriever)
+    query = pd.Index(topics["qid"]).get_indexer(run["qid"])
+    passage = known_numbers_of(docnos, run["docno"].tolist())
+    return Hits(query, passage, run["score"].to_numpy(float))
+
+
+def united(hits: list[Hits], passages: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Each result of two retrievers once: its query, its passage, and its normalized scores, shape (results, 2).
+
+    A score is NaN where the retriever has not found the passage.
+    """
+    pairs = np.concatenate([one.query * passages + one.passage for one in hits])
+    pair, result = np.unique(pairs, return_inverse=True)
+    side = np.repeat([0, 1], [len(one.query) for one in hits])
+    normalized = np.full((len(pair), 2), np.nan)
+    scores = [normalized_scores(np.asarray(one.score, float), one.query) for one in hits]
+    normalized[result, side] = np.concatenate(scores)
+    query, passage = np.divmod(pair, passages)
+    return query, passage, normalized
+
+
+def best_of_each(query: np.ndarray, scores: np.ndarray, count: int) -> np.ndarray:
+    """Positions of the best results of each query, the best first; equal scores keep their order."""
+    order = np.lexsort((-scores, query))
+    return order[positions(query[order]) < count]
