@@ -25,7 +25,7 @@ def packaged() -> Path | None:
 
 def checkpoint_state(encoder: str | os.PathLike[str]) -> str:
     """A digest of a checkpoint's name, and of the names, sizes and times of its files where it is a folder."""
-    folder = (packaged() if os.fspath(encoder) in NAMES else None) or Path(encoder)
+    folder = Path(resolve(encoder))
     files = [
         (str(file), file.stat().st_size, file.stat().st_mtime_ns)
         for file in sorted(folder.rglob("*"))

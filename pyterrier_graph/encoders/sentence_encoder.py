@@ -160,8 +160,8 @@ class SentenceEncoder(WithSignature, BiEncoder):
                 show_progress_bar=False,
                 normalize_embeddings=truncated and self.similarity == "cosine",
             )
-        vectors = np.asarray(vectors, dtype=np.float32)
-        return vectors.reshape(len(texts), self.network.get_embedding_dimension())
+        dimension: Any = self.network.get_embedding_dimension()
+        return np.asarray(vectors, dtype=np.float32).reshape(len(texts), dimension)
 
 
 def load_sentence_transformer(checkpoint: str, device: str | None) -> SentenceTransformer:

@@ -171,6 +171,11 @@ def _write_digests(file: Path, texts: Texts, count: int) -> np.ndarray:
     return np.memmap(file, DIGEST, "r")
 
 
+def _keys(digests: np.ndarray) -> np.ndarray:
+    """The first half of each digest, as a number: it is found faster than a string."""
+    return digests.view("<u8")[::2]
+
+
 def _copy(
     vectors: np.ndarray,
     digests: np.ndarray,
@@ -179,12 +184,13 @@ def _copy(
     stored: np.ndarray,
 ) -> np.ndarray:
     """Copies stored vectors of the texts with these numbers; returns the numbers of texts that are not stored."""
-    order = np.argsort(stored_digests, kind="stable")
+    order = np.argsort(_keys(stored_digests), kind="stable")
+    keys = _keys(stored_digests)[order]
     missing = [numbers[:0]]
     for block in blocks(len(numbers), TEXTS_AT_ONCE):
         batch = numbers[block]
-        position = np.searchsorted(stored_digests, digests[batch], sorter=order)
-        row = order[np.minimum(position, len(order) - 1)]  # the first text with this digest, or any
+        position = np.searchsorted(keys, _keys(digests[batch]))
+        row = order[np.minimum(position, len(keys) - 1)]  # the first text with this key, or any
         known = stored_digests[row] == digests[batch]
         vectors[batch[known]] = stored[row[known]]
         missing.append(batch[~known])
