@@ -306,7 +306,7 @@ def test_all_titles_above_a_node():
             "nodes_of",
             [["numpy.dot"]],
             KeyError,
-            r"1 node \('numpy.dot'\) .* put graph.passages\(\) before",
+            r"nodes \['numpy.dot'\] .* put graph.passages\(\) before",
         ),
         ("nodes_of", [["numpy.dot%p3"]], KeyError, "split in another way"),
         ("document_of", [["numpy.dot%p0"]], KeyError, "max_passage"),

@@ -86,7 +86,11 @@ def writing_ids(path: Path) -> Iterator[FwdLookupBuilder]:
     with Lookup.builder(path) as builder:
         builder.formats = {FwdFixedBytes.NAME: _PlainIds()}
         builder.seeded_formats = dict(builder.formats)
-        yield builder
+        try:
+            yield builder
+        except BaseException:
+            builder.fout.close()  # npids closes the file only if there is no error
+            raise
 
 
 def write_ids(path: Path, ids: Iterable[str]) -> None:
