@@ -34,6 +34,7 @@ REQUIRES = [
     "PyStemmer>=2.2",  # stems of BM25, and of words that a snippet has
     "regex>=2024.5",  # words of all scripts
     "lazy_loader>=0.4",
+    "more_itertools>=10",
     "pydantic>=2.8",  # checks the fields of configurations
     "wrapt>=1.15",  # before, its import hook hides a package's data files
     "matplotlib>=3.9.2",
@@ -44,12 +45,11 @@ REQUIRES = [
     "cloudpickle>=3.0",  # what workers compute may be defined in a notebook
 ]
 
-# Readers of files: HTML, Markdown, reStructuredText and CLEF-IP.
+# Readers of files: HTML, Markdown and CLEF-IP.
 FILES = [
     "lxml>=5.3",
     "markdown-it-py>=3",
     "mdit-py-plugins>=0.4",
-    "docutils>=0.20",
 ]
 
 # Readers of .docx, .pptx and .pdf.

@@ -6,7 +6,6 @@ from .documents.document import StructuredDocument as StructuredDocument
 from .documents.readers.files import read_html as read_html
 from .documents.readers.files import read_markdown as read_markdown
 from .documents.readers.files import read_office as read_office
-from .documents.readers.files import read_rst as read_rst
 from .documents.records import read_record as read_record
 from .encoders.token_encoder import TokenEncoder as TokenEncoder
 from .encoders.token_store import TokenStore as TokenStore

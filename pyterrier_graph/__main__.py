@@ -48,7 +48,7 @@ def search(arguments: Sequence[str] | None = None) -> int:
     """Prints the passages that answer a question. Returns the exit status: 2 for bad input."""
     parser = argparse.ArgumentParser(
         prog="python -m pyterrier_graph search",
-        description="Finds the passages of a folder's files (Markdown, HTML, reStructuredText, plain text; "
+        description="Finds the passages of a folder's files (Markdown, HTML, plain text; "
         "with the extra [office] also Word, PowerPoint, PDF and notebooks) that answer a question. The first "
         "call reads all files and builds indexes; later calls read changed files and only encode new texts.",
     )

@@ -48,62 +48,6 @@ HTML = """<!doctype html><html><head><title>Top - the site</title><meta name=key
 OTHER_HTML = (
     b'<meta charset=latin1><p>caf\xe9 &eacute; <a name=x>anchor</a> <a href="a.html#d">d</a>'
 )
-RST = """:tags: u, v
-
-=====
-Title
-=====
-
-.. toctree::
-   :maxdepth: 2
-
-   sub/other
-   Named <sub/other>
-
-.. _lab:
-
-Section
--------
-
-A paragraph with :ref:`other-label`, :func:`~pkg.mod.fun`, :doc:`sub/other`, :foo:`bar` and `Section`_.
-
-.. unknown:: argument
-   :opt: 1
-
-   Content of it.
-
-.. code-block:: python
-
-   x = 1
-
-.. note:: careful
-
-+---+---+
-| a | b |
-+---+---+
-| c | d |
-+---+---+
-"""
-OTHER_RST = """Other
-=====
-
-.. module:: pkg.mod
-
-.. _other-label:
-
-Deep
-----
-
-.. py:function:: fun(x)
-
-   Does it. Back to :ref:`lab`, `site <https://example.org>`_, |undefined|.
-
-.. include:: ../index.rst
-
-.. raw:: html
-
-   <p>RAW</p>
-"""
 NOTEBOOK = """{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [
 {"cell_type": "markdown", "source": "# Note\\n\\nSee [the other](b.ipynb)."},
 {"cell_type": "code", "source": "x = 1\\n# no title", "outputs": ["OUTPUT"]}]}"""
@@ -111,6 +55,5 @@ PLAIN_TEXT = "One paragraph\nof two lines.\n\nAnother one.\n\n\n  A third."
 FILES: dict[str, dict[str, str | bytes]] = {
     "markdown": {"a.md": MARKDOWN, "sub/b.md": OTHER_MARKDOWN, "p.png": b"\x89PNG"},
     "html": {"a.html": HTML, "b.html": OTHER_HTML},
-    "rst": {"index.rst": RST, "sub/other.rst": OTHER_RST},
     "office": {"a.ipynb": NOTEBOOK, "b.ipynb": NOTEBOOK},
 }

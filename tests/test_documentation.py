@@ -142,9 +142,7 @@ def what_a_reader_has(page: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, 
     }
 
 
-EXTRAS = (
-    "markdown_it mdit_py_plugins docutils lxml bs4 numpydoc pyterrier_pisa ray faiss ipywidgets"
-)
+EXTRAS = "markdown_it mdit_py_plugins lxml bs4 numpydoc pyterrier_pisa ray faiss ipywidgets"
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ import tiny
 import pyterrier_graph as ptg
 from pyterrier_graph import __main__ as program
 from pyterrier_graph.documents.readers import files
-from pyterrier_graph.documents.readers.files import read_draft
+from pyterrier_graph.documents.readers.files import read_file
 from pyterrier_graph.search.folder import CACHE
 from pyterrier_graph.search.graph_index import GraphIndex
 from pyterrier_graph.search.snippets import snippet
@@ -26,11 +26,11 @@ FILES = {
     "guide.md": "# Guide\n\nalpha beta gamma\n\n## Installing\n\nkappa lambda, see [eta](sub/page.html#eta).\n",
     "sub/page.html": "<title>Page</title><h1>Page</h1><h2 id=eta>eta</h2><p>eta theta iota</p>",
     "sub/user_notes.txt": "delta epsilon\nzeta\n\nmu mu mu\n",
-    "old.rst": "Old\n===\n\nzeta eta\n",
+    "old.md": "# Old\n\nzeta eta\n",
     "article.htm": "<h1>Article</h1><h2>Body</h2><p>iota kappa</p>",
     "picture.png": "no text",
 }
-DOCUMENTS = {"guide.md", "sub/page.html", "sub/user_notes.txt", "old.rst", "article.htm"}
+DOCUMENTS = {"guide.md", "sub/page.html", "sub/user_notes.txt", "old.md", "article.htm"}
 LONG_AGO = 10**18
 
 
@@ -53,11 +53,11 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The docnos that parsers were called for."""
     calls: list[str] = []
 
-    def counted(parse: Any, data: bytes, docno: str, *words: int) -> Any:
-        calls.append(docno)
-        return read_draft(parse, data, docno, *words)
+    def counted(root: Path, path: str, *options: Any) -> Any:
+        calls.append(path)
+        return read_file(root, path, *options)
 
-    monkeypatch.setattr(files, "read_draft", counted)
+    monkeypatch.setattr(files, "read_file", counted)
     return calls
 
 
@@ -71,7 +71,7 @@ def texts_of(opened: GraphIndex) -> dict[str, str]:
 
 
 def changed_text(text: str) -> Callable[[Path], None]:
-    return lambda folder: write(folder, {"old.rst": text}, LONG_AGO + 1) and None
+    return lambda folder: write(folder, {"old.md": text}, LONG_AGO + 1) and None
 
 
 # --- what is read and built
@@ -101,8 +101,8 @@ def test_second_call_reads_and_builds_nothing(
 @pytest.mark.parametrize(
     ("change", "new"),
     [
-        pytest.param(changed_text("New\n===\n\nzeta eta\n"), {"New", "New: zeta eta"}, id="title"),
-        pytest.param(lambda folder: (folder / "old.rst").unlink(), set(), id="removed"),
+        pytest.param(changed_text("# New\n\nzeta eta\n"), {"New", "New: zeta eta"}, id="title"),
+        pytest.param(lambda folder: (folder / "old.md").unlink(), set(), id="removed"),
     ],
 )
 def test_only_new_texts_are_encoded(
@@ -173,7 +173,7 @@ def test_one_result_per_section_and_no_copies(folder: Path) -> None:
     assert len(found.graph) == len(DOCUMENTS) + 2
     results = found.search("alpha3 zeta eta", 20)
     assert [*results["file"]].count("long.md") == 1 and results["text"].is_unique
-    assert len({"copy.txt", "old.rst"} & {*results["file"]}) == 1
+    assert len({"copy.txt", "old.md"} & {*results["file"]}) == 1
 
 
 def test_files_that_are_skipped(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,7 +219,10 @@ def test_output(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [line[:4] for line in out.splitlines() if line[:1].strip() or line[1:2].isdigit()] == [
         f" {rank}. " for rank in range(1, 7)
     ]
-    assert "5 documents, 6 passages" in err and "cannot be read: 1 (bad.md: not a text" in err
+    assert (
+        "5 documents, 6 passages" in err
+        and "cannot be read: 1 (bad.md: ValueError: not a text" in err
+    )
     assert "\033" not in out
     assert run(folder, "gamma", "--quiet") == 0
     assert capsys.readouterr().err == ""
@@ -243,7 +246,7 @@ def test_control_characters_are_not_printed(
         (
             {"a.md": "\0", "b.md": "\0"},
             "alpha",
-            "has no text: of 2 files, 2 cannot be read (a.md: not a text",
+            "has no text: of 2 files, 2 cannot be read (a.md: ValueError: not a text",
         ),
     ],
 )

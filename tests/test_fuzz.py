@@ -13,6 +13,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,8 +26,7 @@ from reader_files import FILES, PLAIN_TEXT
 
 import pyterrier_graph as ptg
 from pyterrier_graph.documents.document import StructuredDocument
-from pyterrier_graph.documents.readers.files import FORMATS, converter, read_draft
-from pyterrier_graph.documents.readers.page import ReaderError
+from pyterrier_graph.documents.readers.files import FORMATS, read_file
 from pyterrier_graph.graphs.memory_graph import MemoryGraph
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", 0))
@@ -54,7 +54,7 @@ def fuzz(few: int = 10) -> Callable[[Any], Any]:
 
 def is_allowed(error: BaseException) -> bool:
     """Whether an error is one that a ``raise`` statement of this package or PyTerrier made, with a message."""
-    if isinstance(error, (ReaderError, pydantic.ValidationError)):
+    if isinstance(error, pydantic.ValidationError):
         return bool(str(error))
     if (
         not isinstance(error, ALLOWED)
@@ -90,15 +90,15 @@ def allowed_errors() -> Iterator[None]:
 TOKENS = (
     r"""<div> </div> <p> <table> <tr> <td> <h1> <a·href='#x'> <main> <pre> <!-- --> <![CDATA[ <?xml &#0; &#xD800; &nbsp;
 &x;
-<sec> </sec> <title> <fig> <label> <ref-list> <xref·rid='B1'/> <caption> --- === [a](b.md#c) [ ]( ![ |--| .. :: :ref:`
-`_ |a| [1]_ * ** _ ` \ //[ %00 http://[ %p1 tags:·[ {a:·&b *b <<:· !!python/object:a <tid> <tfile> <claims> <heading> Q0
+<sec> </sec> <title> <fig> <label> <ref-list> <xref·rid='B1'/> <caption> --- === [a](b.md#c) [ ]( ![ |--|
+|a| * ** _ ` \ //[ %00 http://[ %p1 tags:·[ {a:·&b *b <<:· !!python/object:a <tid> <tfile> <claims> <heading> Q0
 <patcit·ucid='x'> nan 1e999 <!ENTITY·x·SYSTEM·'file:///etc/hostname'> &x;""".replace("·", " ")
     .encode()
     .split(b"\n")
 )
 TOKENS = [token for line in TOKENS for token in line.split(b" ")]
 TOKENS += [b"\n", b"\n\n", b"\n## ", b"```\n", b"    ", b"\0", b"\n- ", b"\n> ", b"\xff\xfe"]
-TOKENS += [b".. py:class:: C\n\n   ", b".. toctree::\n\n   ", b"---\n", b"a: b\n"]
+TOKENS += [b"---\n", b"a: b\n"]
 TEXTS = [
     "",
     " ",
@@ -180,39 +180,32 @@ RECORDS: list[dict[str, Any]] = [
         "passage_ids": ["x", "y"],
     },
     {"docno": "d0", "title": "alpha", "sections": [["one", "text"], ["two", ["a", "b"]]]},
-    {"docno": "d0", "title": "alpha", "headings": "one\ntwo", "body": "one\ntext\ntwo\nmore"},
-    {
-        "docno": "d0",
-        "title": "alpha",
-        "abstract": "beta",
-        "body": [["one", "text"], ["one", "more"]],
-    },
+    {"docno": "d0", "title": "alpha", "body": "one\n\ntext"},
 ]
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_files(name: str) -> None:
+def test_files(name: str, tmp_path: Path) -> None:
+    docno = f"a{FORMATS[name][0]}"
+
     @fuzz(10)
-    @given(
-        changed_bytes([*EXAMPLE_FILES[name].values()]),
-        st.sampled_from(["a", "a", "d0%p1", "\udcff"]),
-    )
-    def check(data: bytes, docno: str) -> None:
-        with allowed_errors():
-            draft = read_draft(converter(name), data, docno, 3, 8)
-            StructuredDocument(docno, (*draft.nodes,), (*draft.links,))
-            assert len(draft.lines) == len(draft.nodes) and all(
-                1 <= line < 2**31 for line in draft.lines
-            )
-            json.dumps(vars(draft), ensure_ascii=False).encode()
-            passages = sum(kind == "passage" for kind, _, _ in draft.nodes)
-            assert all(
-                id == docno or int(id.removeprefix(f"{docno}%p")) < passages
-                for id in draft.names.values()
-            )
-            assert all(
-                0 <= node < len(draft.nodes) and names for node, _, names in draft.references
-            )
+    @given(changed_bytes([*EXAMPLE_FILES[name].values()]))
+    def check(data: bytes) -> None:
+        (tmp_path / docno).write_bytes(data)
+        draft = read_file(tmp_path, docno, [name], 3, 8)
+        if isinstance(draft, str):
+            assert draft
+            return
+        StructuredDocument(docno, (*draft.nodes,), (*draft.links,))
+        assert len(draft.lines) == len(draft.nodes)
+        assert all(1 <= line < 2**31 for line in draft.lines)
+        json.dumps(vars(draft), ensure_ascii=False).encode()
+        passages = sum(kind == "passage" for kind, _, _ in draft.nodes)
+        assert all(
+            id == docno or int(id.removeprefix(f"{docno}%p")) < passages
+            for id in draft.names.values()
+        )
+        assert all(0 <= node < len(draft.nodes) and names for node, _, names in draft.references)
 
     check()
 

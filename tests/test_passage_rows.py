@@ -68,8 +68,7 @@ def test_rows_keep_their_ids(graph):
     [
         ([*ROWS, ROWS[0] | {"docno": "9"}], "document 'Ants' comes twice: the rows"),
         ([*ROWS, {"docno": "2", "title": "Cows", "text": ""}], "passage '2' comes twice"),
-        ([{"docno": "1", "text": "a", "title": None}], "no docno of its document in 'title'"),
-        (["1"], "a row needs strings as 'docno' and 'text', got '1'"),
+        ([{"docno": "1", "text": "a", "title": None}], "valid string .*None"),
     ],
 )
 def test_bad_rows_leave_nothing(tmp_path, rows, message):

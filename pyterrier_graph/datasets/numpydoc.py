@@ -167,4 +167,5 @@ def _grades(document: StructuredDocument) -> Iterator[int]:
     for node in document.nodes:
         if node.kind == PASSAGE:
             is_notes = document.nodes[node.parent].text == "Notes"
-            yield 2 if is_notes or node.parent == document.root else 1
+            is_in_root = node.parent == 0
+            yield 2 if is_notes or is_in_root else 1

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from graphlib import CycleError, TopologicalSorter
-from typing import NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from pydantic.dataclasses import dataclass
 
-from pyterrier_graph.checks import is_unicode
-
-SECTION = "section"
-PASSAGE = "passage"
+Kind = Literal["section", "passage"]
+SECTION: Final = "section"
+PASSAGE: Final = "passage"
 PASSAGE_SEPARATOR = "%p"
 SECTION_SEPARATOR = "%s"
 NO_PARENT = -1
@@ -24,10 +22,10 @@ _SECTION_ID = re.compile(r"(.*)%s([0-9]{1,18})", re.DOTALL)
 class Node(NamedTuple):
     """A part of a document: a ``'section'``, whose text is its title, or a ``'passage'``.
 
-    ``parent`` is the position of the section that contains this node, or -1 for the document's root section.
+    ``parent`` is the position of the section that contains this node; -1 for the first node, the root section.
     """
 
-    kind: str
+    kind: Kind
     text: str
     parent: int
 
@@ -77,8 +75,6 @@ def split_text(text: str, words: int = 120) -> Iterator[str]:
 
     Short paragraphs (separated by blank lines) are merged, and long ones are cut between words.
     """
-    if words < 1:
-        raise ValueError(f"a passage needs at least one word, got words={words}")
     passage: list[str] = []
     for paragraph in re.split(r"\n\s*\n", text):
         tokens = paragraph.split()
@@ -99,8 +95,8 @@ class StructuredDocument:
 
     Attributes:
         docno: Id of the document.
-        nodes: Sections and passages in document order. The only node without a parent is the root section, whose text
-            is the title of the document.
+        nodes: Sections and passages in document order. The first node is the root section, whose text is the title of
+            the document. A section comes before the nodes that it contains.
         links: Edges inside the document, in addition to order and structure.
         references: Edges to other documents.
         codes: Attributes that documents share (classification codes, modules, concepts), for negative sampling.
@@ -115,19 +111,13 @@ class StructuredDocument:
     passage_ids: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        problem = next(_problems(self), None)
-        if problem is not None:
-            raise ValueError(f"document {self.docno!r}: {problem}")
-
-    @property
-    def root(self) -> int:
-        """The position of the root section."""
-        return [node.parent for node in self.nodes].index(NO_PARENT)
+        for problem in _problems(self):
+            raise ValueError(problem)
 
     @property
     def title(self) -> str:
         """The text of the root section."""
-        return self.nodes[self.root].text
+        return self.nodes[0].text
 
     def passages(self) -> list[str]:
         """The texts of the passages, in document order."""
@@ -136,59 +126,28 @@ class StructuredDocument:
 
 def with_title_passage(nodes: Sequence[Node]) -> tuple[Node, ...]:
     """Adds the titles as a passage if there is no other, since search finds passages only."""
-    titles = [node.text for node in nodes if isinstance(node.text, str) and node.text.strip()]
+    titles = " ".join(node.text for node in nodes if node.text.strip())
     if not titles or any(node.kind == PASSAGE for node in nodes):
         return (*nodes,)
-    return (*nodes, Node(PASSAGE, " ".join(titles), 0))
+    return (*nodes, Node(PASSAGE, titles, 0))
 
 
 def _problems(document: StructuredDocument) -> Iterator[str]:
     """Yields what is wrong with a document."""
-    nodes, ids = document.nodes, document.passage_ids
-    strings = [document.docno, *document.codes, *ids]
-    for row in (*nodes, *document.links, *document.references):
-        strings += [value for value in row if isinstance(value, str)]
-    for value in strings:
-        if not is_unicode(value):
-            yield f"{value!r:.60} is not valid Unicode"
-    if _PASSAGE_ID.fullmatch(document.docno) or _SECTION_ID.fullmatch(document.docno):
-        ends = f"'{PASSAGE_SEPARATOR}' or '{SECTION_SEPARATOR}' and a number"
-        yield f"a docno must not look like the id of a passage or section (it ends in {ends})"
-    if any("\0" in identifier for identifier in (document.docno, *ids)):
-        yield "ids must not contain NUL characters"
-    yield from _problems_of_tree(nodes)
-    if ids and len(ids) != len(document.passages()):
-        yield f"has {len(document.passages())} passages, but {len(ids)} passage_ids"
-    if "" in ids:
-        yield "the id of a passage must not be empty"
-    if len(set(ids)) < len(ids):
-        yield "two passages have the same id"
-    ends_of_edges = [reference.source for reference in document.references]
+    docno, nodes = document.docno, document.nodes
+    if _PASSAGE_ID.fullmatch(docno) or _SECTION_ID.fullmatch(docno):
+        yield "a docno must not look like the id of a passage or section"
+    if not nodes or nodes[0].kind != SECTION or nodes[0].parent != NO_PARENT:
+        yield "the first node must be the root section (parent -1)"
+    for position, node in enumerate(nodes[1:], start=1):
+        if not 0 <= node.parent < position or nodes[node.parent].kind != SECTION:
+            yield f"node {position} lies in node {node.parent}, which is not a section before it"
+    positions = [reference.source for reference in document.references]
     for link in document.links:
-        ends_of_edges += [link.source, link.target]
-    for position in ends_of_edges:
+        positions += [link.source, link.target]
+    for position in positions:
         if not 0 <= position < len(nodes):
             yield f"a link or reference is at node {position}, but there are {len(nodes)} nodes"
-    if any(not reference.target for reference in document.references):
-        yield "a reference names no document"
-
-
-def _problems_of_tree(nodes: Sequence[Node]) -> Iterator[str]:
-    """Yields reasons why nodes are not a tree of sections with passages."""
-    roots = sum(node.parent == NO_PARENT for node in nodes)
-    if roots != 1:
-        yield f"needs exactly one root section (parent -1), has {roots}"
-    sections = {position for position, node in enumerate(nodes) if node.kind == SECTION}
-    for position, node in enumerate(nodes):
-        if node.kind not in (SECTION, PASSAGE):
-            yield f"node {position} has kind {node.kind!r}, expected 'section' or 'passage'"
-        if node.parent == NO_PARENT and position not in sections:
-            yield f"node {position} is the root, so it must be a section"
-        if node.parent != NO_PARENT and node.parent not in sections:
-            yield f"node {position} lies in node {node.parent}, which is not a section"
-    if any(node.parent >= position for position, node in enumerate(nodes)):
-        parents = {position: [node.parent] for position, node in enumerate(nodes)}
-        try:
-            TopologicalSorter(parents).prepare()
-        except CycleError as error:
-            yield f"its section tree has a cycle through nodes {error.args[1][1:]}"
+    passages, ids = len(document.passages()), len(document.passage_ids)
+    if ids not in (0, passages):
+        yield f"has {passages} passages, but {ids} passage_ids"

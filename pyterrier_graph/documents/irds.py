@@ -3,41 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
 from typing import Any
 
 from ir_datasets.formats import BaseDocs, BaseQrels, BaseQueries, GenericQrel, GenericQuery
 from ir_datasets.indices.base import DEFAULT_DOCSTORE_OPTIONS, Docstore
-from ir_datasets.util import apply_sub_slice
+from more_itertools import islice_extended
 
 Lookup = Callable[[str], Any]  # a document by its id; raises KeyError
-
-
-class DocsIter:
-    """An iterator over documents with indices and slices, as ir_datasets and PyTerrier require.
-
-    Negative indices and fractions such as ``[:1/3]`` need the number of documents.
-    """
-
-    def __init__(self, documents: Iterator[Any], count: int | None) -> None:
-        self._documents, self._count = documents, count
-
-    def __iter__(self) -> Iterator[Any]:
-        return self._documents
-
-    def __next__(self) -> Any:
-        return next(self._documents)
-
-    def __getitem__(self, key: Any) -> Any:
-        if isinstance(key, int):
-            for document in self[key : key + 1 or None]:
-                return document
-            raise IndexError(key)
-        count = None
-        if self._count is not None:
-            key = apply_sub_slice(slice(0, self._count, 1), key)
-            count = len(range(key.start, key.stop, key.step))
-        return DocsIter(islice(self._documents, key.start, key.stop, key.step), count)
 
 
 class LookedUpDocs(Docstore):
@@ -73,9 +45,9 @@ class Docs(BaseDocs):
         self.docs_cls = lambda: kind
         self.docs_lang = lambda: language
 
-    def docs_iter(self) -> DocsIter:
-        """Iterates over all documents."""
-        return DocsIter(self._documents(), self.docs_count())
+    def docs_iter(self) -> islice_extended:
+        """Iterates over all documents, or over a slice such as ``docs_iter()[10:20]``."""
+        return islice_extended(self._documents())
 
     def docs_store(self, options: Any = DEFAULT_DOCSTORE_OPTIONS) -> LookedUpDocs:
         """Looks documents up."""

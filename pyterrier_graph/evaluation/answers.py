@@ -28,11 +28,13 @@ def first_answers(answers: pd.DataFrame, run: pd.DataFrame) -> dict[str, int]:
         answers: ``query_id, answer``, one row per answer.
         run: ``query_id, doc_id, score, text``.
     """
-    of_question = answers.groupby("query_id")["answer"].agg(list)
+    answers_of = answers.groupby("query_id")["answer"].agg(list)
+    run = run[run["query_id"].isin(answers_of.index)]
     run = run.sort_values(["score", "doc_id"], ascending=False)
     ranks: dict[str, int] = {}
-    for question, passages in run[run["query_id"].isin(of_question.index)].groupby("query_id"):
-        hits = (has_answer(text, of_question[question]) for text in passages["text"])
-        if rank := next((rank for rank, hit in enumerate(hits, 1) if hit), 0):
-            ranks[str(question)] = rank
+    for question, passages in run.groupby("query_id"):
+        for rank, text in enumerate(passages["text"], start=1):
+            if has_answer(text, answers_of[question]):
+                ranks[str(question)] = rank
+                break
     return ranks

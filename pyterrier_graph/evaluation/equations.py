@@ -27,7 +27,6 @@ import pandas as pd
 from ir_measures import Measure
 
 from pyterrier_graph.checks import DataWarning
-from pyterrier_graph.documents.document import PASSAGE_SEPARATOR
 from pyterrier_graph.graphs.judgments import documents_of
 
 IDS = ["query_id", "doc_id"]
@@ -52,10 +51,13 @@ def pres(qrels: pd.DataFrame, ranking: pd.DataFrame, cutoff: int, minimum: int) 
     The i-th of n relevant documents has rank i at best. It has rank N + i at worst, if it is not among the first N
     results. The equation above is the sum of the differences to the worst ranks, divided by its maximum N n.
     """
-    n = qrels[qrels["relevance"] >= minimum].groupby("query_id").size()
-    hits = ranking[(ranking["relevance"] >= minimum) & (ranking["rank"] <= cutoff)]
+    relevant = qrels[qrels["relevance"] >= minimum]
+    n = relevant.groupby("query_id").size()
+    hits = ranking[ranking["relevance"] >= minimum]
+    hits = hits[hits["rank"] <= cutoff]
     i = hits.groupby("query_id").cumcount() + 1
-    gained = (cutoff + i - hits["rank"]).groupby(hits["query_id"]).sum()
+    gained = cutoff + i - hits["rank"]
+    gained = gained.groupby(hits["query_id"]).sum()
     return gained.reindex(n.index, fill_value=0) / (cutoff * n)
 
 
@@ -64,18 +66,19 @@ def within_documents(
 ) -> pd.Series:
     """MAPD or PRECD of each topic with relevant documents. Relevant documents without results have the value 0."""
     pair = ["query_id", "document"]
+    qrels = qrels[qrels["relevance"] >= minimum]
     qrels = qrels.assign(document=documents_of(qrels["doc_id"]))
-    passages = qrels[qrels["relevance"] >= minimum].groupby(pair).size()  # n_D of each topic and D
-    ranking = ranking[ranking["doc_id"].str.contains(PASSAGE_SEPARATOR, regex=False)]
-    relevant = ranking.assign(document=documents_of(ranking["doc_id"])).set_index(pair)
-    relevant = relevant["relevance"] >= minimum  # of each result, by topic and D
+    passages = qrels.groupby(pair).size()  # n_D of each topic and D
+    ranking = ranking.assign(document=documents_of(ranking["doc_id"])).set_index(pair)
+    relevant = ranking["relevance"] >= minimum  # of each result, by topic and D
     by_document = relevant.groupby(level=pair)
     if name == "PRECD":
         values = by_document.mean()
     else:
         precision = by_document.cumsum() / (by_document.cumcount() + 1)  # Prec_D(k)
         values = precision[relevant].groupby(level=pair).sum() / passages
-    return values.reindex(passages.index).fillna(0.0).groupby(level="query_id").mean()
+    values = values.reindex(passages.index).fillna(0.0)
+    return values.groupby(level="query_id").mean()
 
 
 def _on_documents(measure: Measure, qrels: pd.DataFrame, ranking: pd.DataFrame) -> pd.Series:
@@ -90,17 +93,14 @@ def _on_documents(measure: Measure, qrels: pd.DataFrame, ranking: pd.DataFrame) 
 
 def _check_level(run: pd.DataFrame, qrels: pd.DataFrame) -> None:
     """Warns about a run of passages and judgments of documents, and the other way round."""
-    retrieved, judged = set(run["doc_id"]), set(qrels["doc_id"])
-    if not retrieved or not judged or retrieved & judged:
+    retrieved, judged = run["doc_id"], qrels["doc_id"]
+    if run.empty or qrels.empty or retrieved.isin(judged).any():
         return
-    levels = []
-    for ids in (run["doc_id"], qrels["doc_id"]):
-        has_passages = (documents_of(ids) != ids).any()
-        levels.append("passages" if has_passages else "documents")
-    if levels[0] != levels[1]:
+    of_run, of_qrels = _level(retrieved), _level(judged)
+    if of_run != of_qrels:
         warnings.warn(
-            f"no judged docno is in the run, so every measure is 0: the run has {levels[0]}, such as "
-            f"{min(retrieved)!r}, the judgments have {levels[1]}, such as {min(judged)!r}. Add "
+            f"no judged docno is in the run, so every measure is 0: the run has {of_run}, such as "
+            f"{retrieved.min()!r}, the judgments have {of_qrels}, such as {judged.min()!r}. Add "
             "pt.text.max_passage() or graph.fold(relation) to the pipeline, or use "
             "pyterrier_graph.measures.on_documents(nDCG @ 10)",
             DataWarning,
@@ -108,17 +108,21 @@ def _check_level(run: pd.DataFrame, qrels: pd.DataFrame) -> None:
         )
 
 
+def _level(ids: pd.Series) -> str:
+    has_passages = (documents_of(ids) != ids).any()
+    return "passages" if has_passages else "documents"
+
+
 def _judgments(qrels: pd.DataFrame) -> pd.DataFrame:
     """Judgments with the highest label of each document."""
-    qrels = qrels.reindex(columns=[*IDS, "relevance"])  # an empty frame may have no columns
-    qrels = qrels.astype({"query_id": str, "doc_id": str, "relevance": "int64"})
     return qrels.groupby(IDS, sort=False)["relevance"].max().reset_index()
 
 
 def _ranking(run: pd.DataFrame) -> pd.DataFrame:
     """The results, best first as in trec_eval, with ``rank`` from 1."""
-    run = run.reindex(columns=[*IDS, "score"]).astype({"query_id": str, "doc_id": str})
+    run = run[[*IDS, "score"]]
     with np.errstate(over="ignore"):
         run = run.astype({"score": np.float32})  # as in trec_eval, with the same ties
     run = run.sort_values(["score", "doc_id"], ascending=False)
-    return run.assign(rank=run.groupby("query_id").cumcount() + 1)
+    rank = run.groupby("query_id").cumcount() + 1
+    return run.assign(rank=rank)

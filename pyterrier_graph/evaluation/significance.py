@@ -2,9 +2,6 @@
 
 import numpy as np
 import pandas as pd
-import pyterrier as pt
-
-from pyterrier_graph.checks import check_frame
 
 PER_QUERY = ["name", "qid", "measure", "value"]  # the columns of pt.Experiment(..., perquery=True)
 
@@ -24,22 +21,19 @@ def summarize(per_query: pd.DataFrame, baseline: str) -> pd.DataFrame:
         standard deviation over seeds, and ``+`` or ``-`` where the system is better or worse than the baseline at
         p < 0.05.
     """
-    per_query = check_frame(per_query, "per_query", numbers=("value",), texts=("name",))
-    pt.validate.columns(per_query, includes=PER_QUERY)
-    systems = per_query["name"].unique().tolist()
-    if baseline not in systems:
-        raise ValueError(f"baseline must be one of {systems}, got {baseline!r}")
+    per_query = per_query.astype({"measure": str})
     if "seed" not in per_query.columns:
         per_query = per_query.assign(seed=0)
-    by_seed = per_query.groupby(["name", "measure", "seed"], sort=False)["value"].mean()
-    deviation = by_seed.groupby(level=[0, 1], sort=False).std()
+    by_seed = per_query.groupby(["name", "measure", "seed"])["value"].mean()
+    deviation = by_seed.groupby(["name", "measure"]).std().unstack("measure")
     columns = {}
     for measure in per_query["measure"].unique():
         values = values_of(per_query, measure)
-        cells = values.mean(axis=1).map("{:.3f}".format)
-        spread = deviation.xs(measure, level="measure").dropna().map(" ± {:.3f}".format)
+        means = values.mean(axis=1).map("{:.3f}".format)
+        deviations = deviation[measure][means.index]
+        deviations = deviations.map(" ± {:.3f}".format, na_action="ignore").fillna("")
         marks = pd.Series(significance_marks(values, baseline))
-        columns[str(measure)] = cells + spread.reindex(cells.index, fill_value="") + marks
+        columns[measure] = means + deviations + marks
     return pd.DataFrame(columns).rename_axis("system")
 
 
@@ -61,8 +55,10 @@ def significance_marks(values: pd.DataFrame, baseline: str) -> dict[str, str]:
     if not systems:
         return marks
     p_values = [ttest_rel(values.loc[name], values.loc[baseline]).pvalue for name in systems]
-    rejected = multipletests(np.nan_to_num(p_values, nan=1.0), method="holm")[0]  # nan: equal
-    better = values.mean(axis=1) > values.loc[baseline].mean()
+    p_values = np.nan_to_num(p_values, nan=1.0)  # of systems that are equal
+    rejected = multipletests(p_values, method="holm")[0]
+    means = values.mean(axis=1)
+    better = means > means[baseline]
     for name in np.array(systems)[rejected]:
         marks[name] = "+" if better[name] else "-"
     return marks

@@ -10,7 +10,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-import pandas as pd
 import pyterrier as pt
 from npids.lookup import Lookup
 
@@ -66,7 +65,7 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
 
     def index(
         self,
-        corpus_iter: Iterable[Mapping[str, Any] | StructuredDocument] | pd.DataFrame,
+        corpus_iter: Iterable[Mapping[str, Any] | StructuredDocument],
         *,
         document: str | DocumentOf | None = None,
         passage_words: int = 120,
@@ -82,8 +81,8 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
             corpus_iter: Structured documents, or records (or a DataFrame of them) as
                 :func:`~pyterrier_graph.read_record` reads them: with ``docno`` and ``nodes`` (``links``,
                 ``references``, ``codes``), or with ``docno`` and ``text`` (``title``), which is split into passages, or
-                with sections, paragraphs or headings as the datasets of ir_datasets have them. For documents in another
-                format, pass ``map(read, documents)`` with a function that returns such records.
+                with ``sections``. For documents in another format, pass ``map(read, documents)`` with a function that
+                returns such records.
             document: For a corpus of passages: the field that names the document of a row, or a function of the row.
                 Passages keep their docnos, and the rows of a document must follow one another. See
                 :func:`~pyterrier_graph.documents.records.documents_of_rows`.

@@ -11,7 +11,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pyterrier_graph import __version__
-from pyterrier_graph.documents.document import Node
 from pyterrier_graph.documents.readers.files import FORMATS, DocumentFiles
 
 NAMED = 3  # broken files in a message
@@ -27,9 +26,9 @@ class FolderFiles(DocumentFiles):
         ValueError: If it has no such files.
     """
 
-    def __init__(self, folder: Path, *, workers: int | None = None, verbose: bool = True) -> None:
+    def __init__(self, folder: Path, *, verbose: bool = True) -> None:
         formats = [name for name in FORMATS if name != "office" or find_spec("markitdown")]
-        super().__init__(folder, formats, workers=workers, verbose=verbose)
+        super().__init__(folder, formats, verbose=verbose)
         if not self.paths:
             endings = ", ".join(ending for endings in FORMATS.values() for ending in endings)
             raise ValueError(f"{str(folder)!r} has no files whose names end in {endings}")
@@ -47,10 +46,10 @@ class FolderFiles(DocumentFiles):
     def __iter__(self) -> Iterator[dict[str, Any]]:
         state = self.state()  # a file that changes from here on is read again by the next call
         for record in super().__iter__():
-            nodes = [Node(*node) for node in record["nodes"]]
+            nodes = record["nodes"]
             if not nodes[0].text.strip():
                 nodes[0] = nodes[0]._replace(text=title_of(record["docno"]))
-            yield record | {"nodes": nodes, "title": nodes[0].text}
+            yield record | {"title": nodes[0].text}
         self.report["state"] = state
         if not self.report["documents"]:
             broken = self.report["broken"]

@@ -21,10 +21,9 @@ def open_folder(
     *,
     encoder: str | os.PathLike[str] = DEFAULT,
     lexical: Lexical = "bm25s",
-    workers: int | None = None,
     verbose: bool = True,
 ) -> GraphIndex:
-    """Makes a folder searchable: Markdown, HTML, reStructuredText, notebooks, plain text, and office files.
+    """Makes a folder searchable: Markdown, HTML, plain text, notebooks and office files.
 
     ::
 
@@ -41,7 +40,6 @@ def open_folder(
         folder: The folder, which is searched recursively.
         encoder: The name of a checkpoint. By default the one that needs no network.
         lexical: The engine of BM25: ``'bm25s'``, ``'pisa'``, or ``'terrier'`` (which needs Java).
-        workers: Number of processes. By default one per core, but a single one for fewer than 200 files.
         verbose: Whether to show progress.
 
     Returns:
@@ -53,7 +51,7 @@ def open_folder(
         BlockingIOError: If another process is making the index.
     """
     path = Path(folder)
-    files = FolderFiles(path, workers=workers, verbose=verbose)
+    files = FolderFiles(path, verbose=verbose)
     cache = _cache_of(path)
     cache.mkdir(parents=True, exist_ok=True)
     (cache / ".gitignore").write_text("*\n", encoding="utf-8")

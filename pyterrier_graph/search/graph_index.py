@@ -87,7 +87,7 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
 
     def index(
         self,
-        docs: Iterable[Mapping[str, Any] | StructuredDocument] | pd.DataFrame,
+        docs: Iterable[Mapping[str, Any] | StructuredDocument],
         *,
         document: str | DocumentOf | None = None,
         passage_words: int = 120,
@@ -127,7 +127,7 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
 
     def update(
         self,
-        docs: Iterable[Mapping[str, Any] | StructuredDocument] | pd.DataFrame,
+        docs: Iterable[Mapping[str, Any] | StructuredDocument],
         *,
         document: str | DocumentOf | None = None,
         answered: Answered | None = None,
@@ -200,7 +200,7 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
         docnos, _ = version.flex.payload(return_dvecs=False)
         return lexical_retriever(engine, version.bm25, docnos, num_results)
 
-    def _dense(self, num_results: int, exact: bool = False) -> pt.Transformer:
+    def _dense(self, num_results: int, exact: bool = False) -> ContextualRetriever:
         return ContextualRetriever(self.contextual, num_results, exact=exact, texts=False)
 
     def _hybrid(self, num_results: int) -> IndexHybrid:

@@ -1,28 +1,22 @@
-"""Folders of Markdown, HTML, reStructuredText, text or office files as structured documents.
+"""Folders of Markdown, HTML, text or office files as structured documents.
 
 Each file becomes a page of HTML and then a draft. Links between files are resolved last.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any
 
-from pyterrier_graph.checks import DataWarning, is_unicode
-from pyterrier_graph.documents.document import (
-    PASSAGE,
-    Reference,
-    split_passage_id,
-)
-from pyterrier_graph.documents.readers.page import Page, ReaderError
-from pyterrier_graph.documents.readers.passages import Block, Draft, assemble, clean
+from pyterrier_graph.checks import DataWarning
+from pyterrier_graph.documents.document import PASSAGE, Reference
+from pyterrier_graph.documents.readers.page import Page
+from pyterrier_graph.documents.readers.passages import Draft, assemble
 
 ToHtml = Callable[[bytes, str], Page]  # the content and the name of a file
 
@@ -30,11 +24,9 @@ ToHtml = Callable[[bytes, str], Page]  # the content and the name of a file
 FORMATS = {
     "markdown": (".md", ".markdown", ".mdown"),
     "html": (".html", ".htm", ".xhtml"),
-    "rst": (".rst", ".rest"),
     "plain_text": (".txt", ".text"),
     "office": (".docx", ".pptx", ".pdf", ".ipynb"),
 }
-MAX_BYTES = 50_000_000  # of a file
 FEW = 200  # files; fewer take less time than processes need to start
 EXAMPLES = 10
 
@@ -42,15 +34,22 @@ EXAMPLES = 10
 class DocumentFiles:
     """The documents of the files in a folder, in the order of their paths. Each iteration reads the files again.
 
-    All files are read before the first document is yielded, because links may lead to later files. Memory holds paths,
-    names of anchors, and one document at a time; the other documents are in a temporary file. A document is a record
-    with ``docno``, ``title``, ``text``, ``nodes``, ``links``, ``references``, and ``lines``: the line of the file where
-    each node begins, for Markdown, HTML and plain text, and 1 for other formats.
+    All files are read before the first document is yielded, because links may lead to later files. A document is a
+    record with ``docno``, ``title``, ``text``, ``nodes``, ``links``, ``references``, and ``lines``: the line of the
+    file (for office files, of their Markdown) where each node begins.
+
+    Args:
+        folder: A folder, which is searched recursively. Symbolic links and hidden files are ignored.
+        formats: Names of formats, such as ``["markdown", "html"]``.
+        min_words: Blocks with fewer words are merged with the next block of the section, if the passage then has at
+            most ``max_words``.
+        max_words: Blocks with more words are cut, preferably after a sentence.
+        verbose: Whether to show progress.
 
     Attributes:
-        report: A report of the last complete iteration: numbers of ``files`` and ``documents``, the reasons of
-            ``broken`` files by name, the names of ``empty`` files, the numbers of ``skipped`` files by the endings of
-            their names. The summary of a graph contains it as ``source``.
+        report: A report of the last iteration: numbers of ``files`` and ``documents``, the reasons of ``broken`` files
+            by name, the numbers of ``skipped`` files by the endings of their names. The summary of a graph contains it
+            as ``source``.
     """
 
     def __init__(
@@ -60,47 +59,31 @@ class DocumentFiles:
         *,
         min_words: int = 30,
         max_words: int = 120,
-        workers: int | None = None,
         verbose: bool = True,
     ) -> None:
-        if min_words > max_words:
-            raise ValueError(
-                f"min_words must not exceed max_words, got {min_words} and {max_words}"
-            )
-        if len(formats) == 1:
-            converter(formats[0])  # raises at once if a library is missing
         self.root = Path(folder)
         if not self.root.is_dir():
             raise FileNotFoundError(f"there is no folder {str(folder)!r}")
-        self.skipped: Counter[str] = Counter()
-        self.paths = [*self._find(tuple(end for name in formats for end in FORMATS[name]))]
         self.formats, self.options = formats, (min_words, max_words)
-        self.workers, self.verbose = workers, verbose
+        self.verbose = verbose
+        self.skipped: Counter[str] = Counter()
+        self.paths = [*self._find()]
         self.report: dict[str, Any] = {}
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
+        drafts: list[Draft] = []
         broken: dict[str, str] = {}
-        empty: list[str] = []
         ids: dict[str, str] = {}  # of documents and passages, by the names that links use
-        documents = 0
-        with TemporaryFile("w+", encoding="utf-8") as drafts:
-            for path, draft in self._drafts():
-                if isinstance(draft, str):
-                    broken[clean(path)] = draft
-                elif not any(kind == PASSAGE for kind, _, _ in draft.nodes):
-                    empty.append(path)
-                else:
-                    ids = draft.names | ids
-                    drafts.write(json.dumps(vars(draft)) + "\n")
-                    documents += 1
-            drafts.seek(0)
-            for line in drafts:
-                yield self._record(json.loads(line), ids)
+        for path, draft in zip(self.paths, self._drafts(), strict=True):
+            if isinstance(draft, str):
+                broken[path] = draft
+            elif any(node.kind == PASSAGE for node in draft.nodes):
+                drafts.append(draft)
+                ids |= draft.names
         self.report = {
             "files": len(self.paths),
-            "documents": documents,
+            "documents": len(drafts),
             "broken": broken,
-            "empty": empty,
             "skipped": dict(self.skipped.most_common(EXAMPLES)),
         }
         if broken:
@@ -111,28 +94,31 @@ class DocumentFiles:
                 DataWarning,
                 stacklevel=2,
             )
+        for draft in drafts:
+            yield self._record(draft, ids)
 
-    def _find(self, endings: tuple[str, ...]) -> Iterator[str]:
-        """Yields the paths of files with one of the endings, without symbolic links and hidden files."""
+    def _find(self) -> Iterator[str]:
+        """Yields the paths of files in the formats, without symbolic links and hidden files."""
+        endings = tuple(ending for name in self.formats for ending in FORMATS[name])
         for folder, folders, names in os.walk(self.root):
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             for name in sorted(name for name in names if not name.startswith(".")):
                 path = Path(folder, name)
                 if not name.lower().endswith(endings):
-                    self.skipped[clean(path.suffix.lower()) or "no suffix"] += 1
+                    self.skipped[path.suffix.lower() or "no suffix"] += 1
                 elif path.is_file() and not path.is_symlink():
                     yield path.relative_to(self.root).as_posix()
 
-    def _drafts(self) -> Iterator[tuple[str, Draft | str]]:
-        """Yields paths and drafts of all files, or the reasons why files cannot be read."""
+    def _drafts(self) -> Iterator[Draft | str]:
+        """Yields the drafts of all files, or the reasons why files cannot be read."""
         import pyterrier as pt
         from joblib import Parallel, delayed
 
-        workers = self.workers or (-1 if len(self.paths) >= FEW else 1)
+        workers = -1 if len(self.paths) >= FEW else 1
         calls = (
             delayed(read_file)(self.root, path, self.formats, *self.options) for path in self.paths
         )
-        results = pt.tqdm(
+        yield from pt.tqdm(
             Parallel(workers, return_as="generator")(calls),
             desc="reading files",
             total=len(self.paths),
@@ -140,20 +126,26 @@ class DocumentFiles:
             delay=1,
             disable=not self.verbose,
         )
-        yield from zip(self.paths, results, strict=True)
 
-    def _record(self, draft: dict[str, Any], ids: Mapping[str, str]) -> dict[str, Any]:
+    def _record(self, draft: Draft, ids: Mapping[str, str]) -> dict[str, Any]:
         """Returns the document of a draft with resolved references."""
         references = []
-        for node, address, names in draft["references"]:
-            target = next((ids[name] for name in names if name in ids), "")
-            if not target and not any((self.root / name).exists() for name in names):
-                target = address  # the graph counts it as unresolved
-            if target:
+        for node, file, names in draft.references:
+            target = next((ids[name] for name in names if name in ids), None)
+            if target is None and not any((self.root / name).exists() for name in names):
+                target = file  # the graph counts it as unresolved
+            if target is not None:
                 references.append(Reference("external", node, target))
-        nodes = draft["nodes"]
-        text = "\n".join(text for kind, text, _ in nodes if kind == PASSAGE)
-        return draft | {"title": nodes[0][1], "text": text, "references": references}
+        passages = [node.text for node in draft.nodes if node.kind == PASSAGE]
+        return {
+            "docno": draft.docno,
+            "title": draft.nodes[0].text,
+            "text": "\n".join(passages),
+            "nodes": draft.nodes,
+            "links": draft.links,
+            "references": references,
+            "lines": draft.lines,
+        }
 
 
 def converter(format: str) -> ToHtml:
@@ -170,52 +162,19 @@ def read_file(
     root: Path, path: str, formats: Sequence[str], min_words: int, max_words: int
 ) -> Draft | str:
     """Returns the draft of a file, or the reason why it cannot be read."""
-    format = next((name for name in formats if path.lower().endswith(FORMATS[name])), formats[0])
-    try:
-        if (size := (root / path).stat().st_size) > MAX_BYTES:
-            return f"it has {size:,} bytes, more than {MAX_BYTES:,}"
-        data = (root / path).read_bytes()
-        return read_draft(converter(format), data, path, min_words, max_words)
-    except ReaderError as error:
-        return str(error)
-    except OSError as error:
-        return error.strerror or str(error)
-
-
-def read_draft(to_html: ToHtml, data: bytes, docno: str, min_words: int, max_words: int) -> Draft:
-    """Makes a document of the content of a file.
-
-    Raises:
-        ReaderError: If the file cannot be read.
-    """
     from pyterrier_graph.documents.readers.html import read_page
 
-    if split_passage_id(docno)[1] is not None:
-        raise ReaderError("its name looks like the id of a passage")
-    if not is_unicode(docno):
-        raise ReaderError("its name is not valid UTF-8")
-    if not data.strip():
-        return assemble(docno, Block(), [], min_words, max_words)
+    format = next(name for name in formats if path.lower().endswith(FORMATS[name]))
+    to_html = converter(format)
     try:
-        page = to_html(data, docno)
-        draft = assemble(docno, *read_page(page), min_words, max_words)
-    except ReaderError:
-        raise
+        path.encode()  # a name that is not UTF-8 cannot be a docno
+        page = to_html((root / path).read_bytes(), path)
+        return assemble(path, *read_page(page), min_words, max_words)
     except Exception as error:  # libraries raise errors of many kinds
-        raise ReaderError(f"not in its format: {type(error).__name__}: {error}") from error
-    if page.lines == "unknown":
-        draft.lines = [1] * len(draft.nodes)
-    return draft
+        return f"{type(error).__name__}: {error}"
 
 
-def read_markdown(
-    folder: str | os.PathLike[str],
-    *,
-    min_words: int = 30,
-    max_words: int = 120,
-    workers: int | None = None,
-    verbose: bool = True,
-) -> DocumentFiles:
+def read_markdown(folder: str | os.PathLike[str], **options: Any) -> DocumentFiles:
     """Reads Markdown files: CommonMark, with tables and front matter. Needs the extra ``[files]``.
 
     ::
@@ -233,24 +192,14 @@ def read_markdown(
 
     Args:
         folder: A folder, which is searched recursively. Symbolic links and hidden files are ignored.
-        min_words: Blocks with fewer words are merged with the next block of the section, if the passage then has at
-            most ``max_words``.
-        max_words: Blocks with more words are cut, preferably after a sentence.
-        workers: Number of processes. By default one per core, but a single one for fewer than 200 files.
-        verbose: Whether to show progress.
+        options: ``min_words``, ``max_words`` and ``verbose``, see
+            :class:`~pyterrier_graph.documents.readers.files.DocumentFiles`.
 
     Raises:
         FileNotFoundError: If the folder does not exist.
         ImportError: If the libraries of the extra ``[files]`` are not installed.
     """
-    return DocumentFiles(
-        folder,
-        ["markdown"],
-        min_words=min_words,
-        max_words=max_words,
-        workers=workers,
-        verbose=verbose,
-    )
+    return DocumentFiles(folder, ["markdown"], **options)
 
 
 def read_html(folder: str | os.PathLike[str], **options: Any) -> DocumentFiles:
@@ -261,15 +210,6 @@ def read_html(folder: str | os.PathLike[str], **options: Any) -> DocumentFiles:
     footer of the page are never read. Cells of a table row are separated by ``|``.
     """
     return DocumentFiles(folder, ["html"], **options)
-
-
-def read_rst(folder: str | os.PathLike[str], **options: Any) -> DocumentFiles:
-    """Reads reStructuredText files. Arguments and documents are those of :func:`read_markdown`.
-
-    Nothing is included from other files. Directives and roles of Sphinx are read as their text, and ``:doc:``,
-    ``:ref:`` and tables of contents become links to the files that they name.
-    """
-    return DocumentFiles(folder, ["rst"], **options)
 
 
 def read_office(folder: str | os.PathLike[str], **options: Any) -> DocumentFiles:

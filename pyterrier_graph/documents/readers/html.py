@@ -8,7 +8,7 @@ from typing import Any
 from lxml import etree
 
 from pyterrier_graph.documents.readers.page import LINE, Page, decode
-from pyterrier_graph.documents.readers.passages import ANCHOR, LINK, Block, Mark
+from pyterrier_graph.documents.readers.passages import ANCHOR, LINK, Block
 
 _BLOCKS = frozenset(
     "address article aside blockquote body caption center dd details dialog dir div dl dt fieldset figcaption figure "
@@ -37,7 +37,8 @@ _DECLARED = re.compile(
 def to_html(data: bytes, name: str) -> Page:
     """Reads an HTML file."""
     declared = _DECLARED.search(data[:1024])
-    return Page(decode(data, declared[1].decode("ascii") if declared else ""), lines="html")
+    encoding = declared[1].decode() if declared else ""
+    return Page(decode(data, encoding), has_lines=True)
 
 
 def read_page(page: Page) -> tuple[Block, list[Block]]:
@@ -68,14 +69,10 @@ def _split_title(title: str, fallback: str, blocks: list[Block]) -> tuple[Block,
 
 
 class _Walk:
-    """Collects the blocks of a page, with their anchors and links.
-
-    Attributes:
-        blocks: The blocks. The last one may have no text: its marks are at the end of the page.
-    """
+    """Collects the blocks of a page, with their anchors and links."""
 
     def __init__(self, page: Page, *, is_main: bool) -> None:
-        self.lines = page.lines
+        self.has_lines = page.has_lines
         self.is_main = is_main  # so headers and footers are those of the text, not of the page
         self.line = 1
         self.blocks: list[Block] = [Block()]
@@ -114,17 +111,15 @@ class _Walk:
 
     def _mark(self, element: Any) -> None:
         """Keeps the line, the anchor and the link of an element."""
-        self.line = int(element.get(LINE, self.line))
-        if self.lines == "html":
-            self.line = element.sourceline
+        line = element.sourceline if self.has_lines else self.line
+        self.line = int(element.get(LINE, line))
         is_link = element.tag == "a"
         anchor = element.get("id") or (element.get("name") if is_link else None)
         address = element.get("href") if is_link else None
-        block = self.blocks[-1]
         if anchor:
-            block.marks.append(Mark(ANCHOR, anchor, block.length))
+            self.blocks[-1].mark(ANCHOR, anchor)
         if address is not None:
-            block.marks.append(Mark(LINK, address, block.length))
+            self.blocks[-1].mark(LINK, address)
 
     def _is_left_out(self, element: Any) -> bool:
         """Returns whether an element is no text, navigation, hidden, or the sign of a link to its heading."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -12,6 +11,8 @@ from mdit_py_plugins.front_matter import front_matter_plugin
 
 from pyterrier_graph.documents.readers.page import LINE, Page, decode
 
+PARSER = MarkdownIt("commonmark").enable("table")
+PARSER.use(front_matter_plugin).use(anchors_plugin, max_level=6)
 _TITLE = re.compile(r"""^title[ \t]*:[ \t]+(?![>|&*!])(["']?)(.*?)\1[ \t]*$""", re.MULTILINE)
 # Tags inside of paragraphs that are read; others, such as List<String>, are more often text than HTML.
 _TAG = re.compile(r"</?(?:a|span|img|br)\b", re.IGNORECASE)
@@ -19,34 +20,19 @@ _TAG = re.compile(r"</?(?:a|span|img|br)\b", re.IGNORECASE)
 
 def to_html(data: bytes, name: str) -> Page:
     """Converts a Markdown file."""
-    text = "\n".join(decode(data).splitlines()) + "\n"
-    tokens = _parser().parse(text)
+    tokens = PARSER.parse(decode(data))
     title = None
     if tokens and tokens[0].type == "front_matter":
         title = _TITLE.search(tokens[0].content)
-    return Page(_render(tokens), title[2] if title else "", "attributes")
-
-
-def render(text: str) -> str:
-    """Renders Markdown as HTML whose elements know their lines."""
-    return _render(_parser().parse(text))
-
-
-def _render(tokens: list[Token]) -> str:
     for token in tokens:
         if token.map and token.nesting >= 0:
-            token.attrSet(LINE, f"{token.map[0] + 1}")
+            line = str(token.map[0] + 1)
+            token.attrSet(LINE, line)
             if token.type == "html_block":
-                token.content = f'<span {LINE}="{token.map[0] + 1}"></span>{token.content}'
+                token.content = f'<span {LINE}="{line}"></span>{token.content}'
         token.children = [child for child in token.children or () if _is_read(child)]
-    parser = _parser()
-    return str(parser.renderer.render(tokens, parser.options, {}))
-
-
-@cache
-def _parser() -> MarkdownIt:
-    parser = MarkdownIt("commonmark").enable("table").use(front_matter_plugin)
-    return parser.use(anchors_plugin, max_level=6)
+    html = str(PARSER.renderer.render(tokens, PARSER.options, {}))
+    return Page(html, title[2] if title else "")
 
 
 def _is_read(token: Token) -> bool:

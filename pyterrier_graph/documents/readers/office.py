@@ -5,14 +5,14 @@ from pathlib import PurePosixPath
 
 from markitdown import MarkItDown, StreamInfo
 
-from pyterrier_graph.documents.readers.markdown import render
+from pyterrier_graph.documents.readers import markdown
 from pyterrier_graph.documents.readers.page import Page
 
 CONVERTER = MarkItDown(enable_plugins=False)
 
 
 def to_html(data: bytes, name: str) -> Page:
-    """Converts an office file."""
+    """Converts an office file. Lines are those of the Markdown."""
     suffix = PurePosixPath(name).suffix.lower()
     result = CONVERTER.convert_stream(BytesIO(data), stream_info=StreamInfo(extension=suffix))
-    return Page(render(result.markdown))
+    return markdown.to_html(result.markdown.encode(), name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -15,6 +14,7 @@ from pyterrier_graph.documents.document import (
     NO_PARENT,
     PASSAGE,
     SECTION,
+    Kind,
     Link,
     Node,
     passage_id,
@@ -22,13 +22,8 @@ from pyterrier_graph.documents.document import (
 )
 
 ANCHOR, LINK = "anchor", "link"
-# Scheme of links to labels, which are unique in all files, and prefix of their anchors.
-LABEL = "label"
 # What an address may lack at its end, as in "guide" for "guide.md".
-ENDINGS = (
-    *("", ".md", ".html", ".htm", ".rst"),
-    *("/index.md", "/index.html", "/index.rst", "/README.md", "/_index.md"),
-)
+ENDINGS = ("", ".md", ".html", "/index.md", "/index.html", "/README.md", "/_index.md")
 # A word of more than 20 characters (an address, or Chinese, which has no spaces) counts as one per four characters.
 _WORD = re.compile(r"(?<!\S)\S{1,20}(?!\S)|\S{1,4}")
 _SENTENCE_END = re.compile(r"""[.!?…。！？।؟]["')\]}»”’]*$""")
@@ -63,12 +58,13 @@ class Block:
     Attributes:
         level: Level of a heading; 0 for other blocks.
         line: Line of the file where its text begins; 0 without text.
+        length: Number of characters.
     """
 
     level: int = 0
     line: int = 0
     parts: list[str] = field(default_factory=list)
-    length: int = 0  # characters
+    length: int = 0
     marks: list[Mark] = field(default_factory=list)
 
     def add(self, text: str | None, line: int) -> None:
@@ -79,30 +75,31 @@ class Block:
         self.parts.append(text)
         self.length += len(text)
 
-    @property
-    def text(self) -> str:
-        """The text, with the line breaks of the file."""
-        return clean("".join(self.parts))
+    def mark(self, kind: str, value: str) -> None:
+        """Adds an anchor or a link before the next character."""
+        self.marks.append(Mark(kind, value, self.length))
 
     @property
     def title(self) -> str:
         """The text with normalized white space."""
-        return " ".join(self.text.split())
+        return " ".join("".join(self.parts).split())
 
     def pieces(self, max_words: int) -> Iterator[Piece]:
         """Yields the text in pieces of at most ``max_words`` words, preferably of whole sentences."""
-        text, marks = self.text, self.marks
+        text = "".join(self.parts)  # with the line breaks of the file
         words = [match.span() for match in _WORD.finditer(text)]
-        start, left, line = 0, 0, self.line
+        marks = self.marks  # of this piece and the next ones
+        line = self.line
+        start, left = 0, 0
         while start < len(words):
             end = _cut(text, words, start, max_words)
+            is_last = end == len(words)
             before, left, right = left, words[start][0], words[end - 1][1]
             line += text.count("\n", before, left)
-            count = len(marks)
-            if end < len(words):
-                count = bisect_left(marks, right, key=lambda mark: mark.offset)
-            yield Piece(" ".join(text[left:right].split()), end - start, line, marks[:count])
-            start, marks = end, marks[count:]
+            inside = [mark for mark in marks if is_last or mark.offset < right]
+            yield Piece(" ".join(text[left:right].split()), end - start, line, inside)
+            marks = marks[len(inside) :]
+            start = end
 
 
 def _cut(text: str, words: list[tuple[int, int]], start: int, max_words: int) -> int:
@@ -121,65 +118,6 @@ def _cut(text: str, words: list[tuple[int, int]], start: int, max_words: int) ->
     return max(range(start + 1, end + 1), key=preference)
 
 
-@dataclass
-class Draft:
-    """A document with unresolved references to other documents.
-
-    Attributes:
-        lines: The line of the file of each node.
-        references: Node, address, and the names that the address may stand for, the most exact first.
-        names: Ids of the document and of the passages at its anchors, by the names that links use.
-    """
-
-    docno: str
-    nodes: list[Node] = field(default_factory=list)
-    lines: list[int] = field(default_factory=list)
-    links: list[Link] = field(default_factory=list)
-    references: list[tuple[int, str, list[str]]] = field(default_factory=list)
-    names: dict[str, str] = field(default_factory=dict)
-
-
-def assemble(
-    docno: str, title: Block, blocks: Iterable[Block], min_words: int, max_words: int
-) -> Draft:
-    """Makes a document of its title and its other blocks.
-
-    Blocks of a section that have fewer than ``min_words`` words are merged with the next one while both have at most
-    ``max_words``; longer blocks are cut.
-    """
-    draft = Draft(docno)
-    marks: list[tuple[int, Mark]] = []  # with their nodes
-
-    def add(kind: str, text: str, parent: int, line: int, marks_of_node: list[Mark]) -> int:
-        node = len(draft.nodes)
-        draft.nodes.append(Node(kind, text, parent))
-        draft.lines.append(line or 1)
-        marks.extend((node, mark) for mark in marks_of_node)
-        return node
-
-    add(SECTION, title.title, NO_PARENT, title.line, title.marks)
-    above = [(0, 0)]  # levels and nodes of the open sections
-    trailing: list[Mark] = []  # of the last block, if it has no text
-    for level, group in groupby(blocks, key=lambda block: block.level):
-        pieces: list[Piece] = []
-        for block in group:
-            trailing = [] if level or block.line else block.marks
-            if not level:
-                pieces += block.pieces(max_words)
-                continue
-            while above[-1][0] >= level:
-                above.pop()
-            node = add(SECTION, block.title, above[-1][1], block.line, block.marks)
-            above.append((level, node))
-        for piece in merge(pieces, min_words, max_words):
-            add(PASSAGE, piece.text, above[-1][1], piece.line, piece.marks)
-    marks += [(len(draft.nodes) - 1, mark) for mark in trailing]
-    for kind, text, parent in with_title_passage(draft.nodes)[len(draft.nodes) :]:
-        add(kind, text, parent, draft.lines[0], [])
-    _connect(draft, marks)
-    return draft
-
-
 def merge(pieces: Iterable[Piece], min_words: int, max_words: int) -> list[Piece]:
     """Merges each piece of fewer than ``min_words`` words with the next, or the last with the one before it."""
     merged: list[Piece] = []
@@ -194,33 +132,82 @@ def merge(pieces: Iterable[Piece], min_words: int, max_words: int) -> list[Piece
     return merged
 
 
-def clean(text: str) -> str:
-    """Replaces the characters of a text that UTF-8 or a database cannot store."""
-    text = text.encode("utf-8", "replace").decode("utf-8")
-    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+@dataclass
+class Draft:
+    """A document with unresolved references to other documents.
+
+    Attributes:
+        lines: The line of the file of each node.
+        marks: Anchors and links, with their nodes.
+        references: Node, file, and the names that the address may stand for, the most exact first.
+        names: Ids of the document and of the passages at its anchors, by the names that links use.
+    """
+
+    docno: str
+    nodes: list[Node] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+    marks: list[tuple[int, Mark]] = field(default_factory=list)
+    links: list[Link] = field(default_factory=list)
+    references: list[tuple[int, str, list[str]]] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)
+
+    def add(self, kind: Kind, text: str, parent: int, line: int, marks: list[Mark]) -> int:
+        """Adds a node, and returns its number."""
+        node = len(self.nodes)
+        self.nodes.append(Node(kind, text, parent))
+        self.lines.append(line or 1)
+        self.marks += [(node, mark) for mark in marks]
+        return node
 
 
-def _connect(draft: Draft, marks: list[tuple[int, Mark]]) -> None:
+def assemble(
+    docno: str, title: Block, blocks: Iterable[Block], min_words: int, max_words: int
+) -> Draft:
+    """Makes a document of its title and its other blocks.
+
+    Blocks of a section that have fewer than ``min_words`` words are merged with the next one while both have at most
+    ``max_words``; longer blocks are cut.
+    """
+    draft = Draft(docno)
+    draft.add(SECTION, title.title, NO_PARENT, title.line, title.marks)
+    sections = [(0, 0)]  # levels and nodes of the open sections
+    for is_heading, group in groupby(blocks, key=lambda block: block.level > 0):
+        if is_heading:
+            for block in group:
+                while sections[-1][0] >= block.level:
+                    sections.pop()
+                parent = sections[-1][1]
+                node = draft.add(SECTION, block.title, parent, block.line, block.marks)
+                sections.append((block.level, node))
+        else:
+            pieces = [piece for block in group for piece in block.pieces(max_words)]
+            parent = sections[-1][1]
+            for piece in merge(pieces, min_words, max_words):
+                draft.add(PASSAGE, piece.text, parent, piece.line, piece.marks)
+    draft.nodes = [*with_title_passage(draft.nodes)]
+    if len(draft.nodes) > len(draft.lines):
+        draft.lines.append(draft.lines[0])
+    _connect(draft)
+    return draft
+
+
+def _connect(draft: Draft) -> None:
     """Turns marks into links, references and names."""
     docno = draft.docno
     anchors = {f"{docno}#": 0}
-    for node, mark in marks:
+    for node, mark in draft.marks:
         if mark.kind == ANCHOR:
-            anchors.setdefault(f"{docno}#{clean(mark.value)}", node)
-    for node, mark in marks:
+            anchors.setdefault(f"{docno}#{mark.value}", node)
+    for node, mark in draft.marks:
         if mark.kind == LINK:
-            address, names = _targets(clean(mark.value), docno)
+            file, names = _targets(mark.value, docno)
             target = next((anchors[name] for name in names if name in anchors), None)
             if target is not None:
                 draft.links.append(Link("internal", node, target))
-            elif names and address != docno:
-                draft.references.append((node, address, names))
+            elif names and file != docno:
+                draft.references.append((node, file, names))
     first = _first_passages(draft)
     draft.names = {name: first[node] for name, node in anchors.items()} | {docno: docno}
-    for name, node in anchors.items():
-        label = name.removeprefix(f"{docno}#")
-        if label.startswith(f"{LABEL}-"):
-            draft.names[label] = first[node]
 
 
 def _targets(address: str, docno: str) -> tuple[str, list[str]]:
@@ -233,15 +220,14 @@ def _targets(address: str, docno: str) -> tuple[str, list[str]]:
     except ValueError:  # not an address
         return "", []
     path, fragment = unquote(path), unquote(fragment)
-    if scheme == LABEL:
-        return "", [f"{docno}#{LABEL}-{path}", f"{LABEL}-{path}"]
-    file = normpath(path).lstrip("/") if path[:1] == "/" else normpath(join(dirname(docno), path))
+    file = normpath(join(dirname(docno), path)).lstrip("/")
     if scheme or host or file.startswith(".."):
         return "", []
     if not path or file == docno:
         return docno, [f"{docno}#{fragment}"]
     files = [normpath(f"{file}{ending}".lstrip("/")) for ending in ENDINGS]
-    return file, [*(f"{file}#{fragment}" for file in files if fragment), *files]
+    anchors = [f"{file}#{fragment}" for file in files if fragment]
+    return file, anchors + files
 
 
 def _first_passages(draft: Draft) -> list[str]:

@@ -3,16 +3,11 @@
 import re
 from html import escape
 
-from pyterrier_graph.documents.readers.page import LINE, Page, decode
+from pyterrier_graph.documents.readers.page import Page, decode
 
-PARAGRAPH = re.compile(r"(?:.*\S.*(?:\n|\Z))+")  # lines that are not blank
+BLANK_LINE = re.compile(r"^[^\S\n]*$", re.MULTILINE)
 
 
 def to_html(data: bytes, name: str) -> Page:
-    """Converts a text file."""
-    text = "\n".join(decode(data).splitlines())
-    html = ""
-    for paragraph in PARAGRAPH.finditer(text):
-        line = text.count("\n", 0, paragraph.start()) + 1
-        html += f'<p {LINE}="{line}">{escape(paragraph[0])}</p>'
-    return Page(html, lines="attributes")
+    """Converts a text file. A paragraph begins at each blank line, so the lines stay."""
+    return Page(BLANK_LINE.sub("<p>", escape(decode(data))), has_lines=True)
