@@ -30,7 +30,7 @@ def train(
         topics: Queries with judgments.
         qrels: The judgments.
         unlabeled: Queries without judgments.
-        folder: Folder of the examples.
+        folder: Folder for unfinished mining.
     """
     training = ptg.CrossEncoderTraining(ranking="pointwise")  # its scores are probabilities
     teacher = ptg.CrossEncoderReranker(

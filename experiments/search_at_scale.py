@@ -28,7 +28,7 @@ from experiments.harness.command import add_options
 from experiments.harness.cost import peak_without_files
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.openvino_encoder import load_encoder
-from pyterrier_graph.graph_mean.nearest import best_of_candidates, nearest, read_codes, write_codes
+from pyterrier_graph.graph_mean.nearest import nearest, nearest_by_codes, read_codes, write_codes
 from pyterrier_graph.storage.arrays import blocks
 
 ROWS = 16_384  # vectors that are made at once
@@ -145,7 +145,7 @@ def measured(vectors: np.ndarray, queries: np.ndarray, folder: Path) -> pd.DataF
     seconds, (_, exact) = timed(lambda: nearest(queries, vectors, max(RESULTS)))
     for k in RESULTS:
         start = time.process_time()
-        results = [best_of_candidates(query[None], vectors, codes, k)[1][0] for query in queries]
+        results = [nearest_by_codes(query[None], vectors, codes, k)[1][0] for query in queries]
         spent = time.process_time() - start
         same = [len(np.intersect1d(a, b[:k])) / k for a, b in zip(results, exact, strict=True)]
         rows[k] = {

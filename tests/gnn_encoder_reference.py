@@ -151,24 +151,6 @@ def relation_terms(
     return rows
 
 
-def relation_passage_states(
-    network: GNNEncoderNetwork,
-    passages: Tensor,
-    sources: dict[str, Tensor],
-    edges: dict[str, Edges],
-) -> Tensor:
-    """normalize(x + g_0 W_0 x + sum over r of s_r g_r GAT_r), longer without relevant queries."""
-    rows = []
-    for own, gated, isolated in relation_terms(network, passages, sources, edges):
-        state = own
-        for name, message in gated.items():
-            state = state + network.relation[name].weight * message
-        rows.append(
-            state / dot(state, state).sqrt() * (network.config.isolated_norm if isolated else 1)
-        )
-    return torch.stack(rows) if rows else passages
-
-
 def side_by_side_passage_states(
     network: GNNEncoderNetwork,
     passages: Tensor,

@@ -49,9 +49,6 @@ CARDS: dict[str, Callable[[Path], Any]] = {
     "max_tokens 32": lambda path: ptg.CrossEncoderReranker(
         tiny.checkpoint(), max_tokens=32, **QUIET
     ),
-    "passages 18": lambda path: ptg.GraphMean(tiny.graph(), tiny.dual_encoder(), **QUIET).index(
-        path / "flex"
-    ),
     "trained not yet": lambda path: tiny.dual_encoder(),
 }
 
@@ -111,4 +108,4 @@ def test_hgat_before_and_after_training(tmp_path: Path) -> None:
     for model in (reranker, loaded):
         table = own(model._repr_html_()).table
         assert table["trained"] == f"{reranker.training_log[-1]['step']} steps"
-        assert table["best nDCG@10"] == f"{best:.4f} on the validation queries"
+        assert table["validation"] == f"nDCG@10 {best:.4f}"

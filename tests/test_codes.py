@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import tiny
-from pyterrier_dr import FlexIndex
 from test_contextual_index import flex
 from test_graph_index import TOPICS, made
 
@@ -36,16 +34,11 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contextual_index, "LARGE", 5)
 
 
-def written(base: FlexIndex, path: Path, vectors: np.ndarray = VECTORS, **options: Any) -> Path:
-    identity = {"model": "GraphMean", "encoder": encoder_name(encoder_of(tiny.checkpoint()))}
-    options |= {"identity": identity, "verbose": False, "chunk_size": 1000}
-    write_index(base, path, vectors.__getitem__, **options)
-    return path
-
-
 def index(folder: Path) -> ptg.ContextualIndex:
     base = flex(folder / "base.flex", VECTORS, [f"d{n}" for n in range(PASSAGES)])
-    path = written(base, folder / "index.flex")
+    identity = {"model": "GraphMean", "encoder": encoder_name(encoder_of(tiny.checkpoint()))}
+    path = folder / "index.flex"
+    write_index(base, path, VECTORS.__getitem__, identity=identity, verbose=False)
     return ptg.ContextualIndex(path, encoder=tiny.checkpoint())
 
 
@@ -79,18 +72,5 @@ def test_a_large_graph_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     approximate, exact = (index.dense(exact=exact) for exact in (False, True))
     pd.testing.assert_frame_equal(approximate(TOPICS), exact(TOPICS))
     monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.warns(SpeedWarning, match="approximate search needs FAISS, pip install"):
-        ptg.GraphIndex(index.path, verbose=False).dense()(TOPICS)
-    with pytest.warns(SpeedWarning, match="an index of 5 passages will be searched exactly"):
+    with pytest.warns(SpeedWarning, match="searched exactly: approximate search needs FAISS, pip"):
         assert not (made(tmp_path / "other").contextual.path / contextual_index.CODES).exists()
-
-
-@pytest.mark.parametrize("order", [[4, 2, 0, 1, 3], [0, 3, 2, 1]])
-def test_texts_are_those_of_the_passages(order: list[int], tmp_path: Path) -> None:
-    """Also if an index has other passages than its graph, or another order."""
-    graph, topics = tiny.graph(2), tiny.topics(2)
-    base = flex(tmp_path / "base.flex", VECTORS[order], graph.ids_of(graph.passage_nodes[order]))
-    index = written(base, tmp_path / "new.flex", VECTORS[order])
-    found = ptg.ContextualIndex(index, graph, tiny.checkpoint()).retriever()(topics)
-    assert len(found) == len(order) * len(topics)
-    assert found["text"].tolist() == graph.texts(graph.nodes_of(found["docno"]))

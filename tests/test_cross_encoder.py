@@ -12,7 +12,7 @@ import tiny
 import torch
 from sentence_transformers import CrossEncoder
 from test_lgre_reranker import QRELS, QUICK, RUN, cross_encoder, lgre, scores
-from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
+from transformers import BertTokenizerFast
 
 from pyterrier_graph.lgre.cross_encoder import CrossEncoderReranker
 from pyterrier_graph.lgre.losses import LGReLoss, pairwise_loss
@@ -89,11 +89,3 @@ def test_probabilities(tmp_path: Path) -> None:
     with torch.no_grad():
         sure.network.classifier.bias += 20
     assert len(np.unique(scores(sure))) == len(np.unique(logits))  # none is rounded to 1
-
-
-def test_options_that_cannot_be(tmp_path: Path) -> None:
-    config = BertConfig.from_pretrained(tiny.checkpoint(), num_labels=2)
-    BertForSequenceClassification(config).save_pretrained(tmp_path)
-    BertTokenizerFast.from_pretrained(tiny.checkpoint()).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="must be a cross-encoder with one label, it has 2"):
-        reranker(str(tmp_path))

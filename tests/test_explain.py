@@ -91,12 +91,10 @@ def test_parts_of_models_with_queries(tmp_path: Path) -> None:
     graph = ptg.QueryPassageGraph(tmp_path / "queries")
     graph.build(queries, tiny.graph(), pt.Transformer.from_df(run), qrels=qrels)
     paper = ptg.GNNEncoderConfig.paper(heads=2)
-    average = ptg.GNNEncoderConfig.paper(average=0.3)
     models = [
         (mean(query_graph=graph), "relevant", "lambda beta"),
         (gnn(query_graph=graph), "relevant", "lambda beta"),
         (gnn(query_graph=graph, config=paper), "retrieved", "mu iota"),
-        (gnn(query_graph=graph, config=average), "retrieved", "mu iota"),
     ]
     for model, relation, query in models:
         shown = ptg.explain(model, QUERY, DOCNO)

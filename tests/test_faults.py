@@ -14,7 +14,7 @@ from trainings import stop
 
 from pyterrier_graph.training.trainer import RankingTrainer
 
-COMPUTED = ("_cached_sampler", "_warned", "_temporary", "_idf", "_frequencies")
+COMPUTED = ("_sampler", "_temporary_folder", "_idf", "_frequencies")
 
 
 def stopping(after: int, function: Callable[..., Any]) -> Callable[..., Any]:

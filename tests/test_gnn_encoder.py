@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from trainings import forks, in_two_processes
 
 from pyterrier_graph.documents.document import Node, StructuredDocument
-from pyterrier_graph.encoders.stored_vectors import base_vectors
 from pyterrier_graph.gnn_encoder.encoder import GNNEncoder
 from pyterrier_graph.gnn_encoder.equations import PaperGNNEncoderConfig, PaperGNNEncoderNetwork
 from pyterrier_graph.gnn_encoder.network import GNNEncoderConfig
@@ -33,7 +32,7 @@ from pyterrier_graph.gnn_encoder.training import (
     MaskedPassages,
     loss_queries,
 )
-from pyterrier_graph.graph_mean.contextual_index import write_index
+from pyterrier_graph.graph_mean import contextual_index
 from pyterrier_graph.graph_mean.graph_mean import GraphMean
 from pyterrier_graph.graph_mean.tuning import PassageValidation, relevant_passages
 from pyterrier_graph.graphs.memory_graph import MemoryGraph
@@ -114,9 +113,6 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def gnn(small: Any, network: Any = None, **options: Any) -> GNNEncoder:
     training = GNNEncoderTraining(**QUICK | options.pop("training", {}))
-    graph = (
-        small.documents if isinstance(network, dict) and {"title", "order"} & {*network} else None
-    )
     if network is None or isinstance(network, dict):
         network = GNNEncoderConfig(network)
     network = replace(network, edges=options.pop("edges", True), seed=options.pop("seed", 0))
@@ -124,10 +120,11 @@ def gnn(small: Any, network: Any = None, **options: Any) -> GNNEncoder:
         "training": training,
         "device": "cpu",
         "query_graph": small.graph,
-        "vectors": small.index,
+        "graph": small.documents,
+        "folder": small.folder / "vectors",
+        "encoder": small.encoder,
     }
-    options = common | {"verbose": False, "config": network} | options
-    return GNNEncoder(options.pop("graph", graph), options.pop("encoder", small.encoder), **options)
+    return GNNEncoder(**common | {"verbose": False, "config": network} | options)
 
 
 def masked_graph(model: GNNEncoder, topics: pd.DataFrame, qrels: pd.DataFrame) -> MaskedGraph:
@@ -137,9 +134,9 @@ def masked_graph(model: GNNEncoder, topics: pd.DataFrame, qrels: pd.DataFrame) -
 
 
 def mean(small: Any, weights: Any = None, **options: Any) -> GraphMean:
-    common = {"query_graph": small.graph, "vectors": small.index, "device": "cpu"}
+    common = {"query_graph": small.graph, "folder": small.folder / "vectors", "device": "cpu"}
     options = common | {"verbose": False} | options
-    return GraphMean(options.pop("graph", None), small.encoder, weights, **options)
+    return GraphMean(small.documents, small.encoder, weights, **options)
 
 
 def randomized(model: GNNEncoder) -> GNNEncoder:
@@ -219,7 +216,7 @@ def own_network(model: GNNEncoder, passages: Tensor, sources: Any, edges: Any) -
 def test_fusing_equals_the_equations_on_the_whole_graph(
     small: Any, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(write_index.__kwdefaults__, "chunk_size", 7)
+    monkeypatch.setattr(contextual_index, "PASSAGES_AT_ONCE", 7)
     model = randomized(gnn(small, NETWORKS[name]))
     with torch.no_grad():
         expected = literal(small, model).numpy()
@@ -240,8 +237,7 @@ def test_fusing_equals_the_equations_on_the_whole_graph(
 
 def test_the_untrained_network_is_graph_mean(small: Any) -> None:
     """With default weights, given ones, and those that its grid search finds; saved and loaded."""
-    start = mean(small, graph=small.documents)
-    model = gnn(small, graph=small.documents)
+    start, model = mean(small), gnn(small)
     assert model.weights == start.weights == {"titles": 0.75, "relevant": 0.75}
     expected = start.vectors_of(small.docnos)
     np.testing.assert_array_equal(model.vectors_of(small.docnos), expected)
@@ -319,7 +315,7 @@ def test_queries_without_text_or_judgments(small: Any) -> None:
         gnn(small).fit(small.train.assign(query=[" ", *small.train["query"][1:]]), small.qrels)
     with pytest.raises(KeyError, match="nothing judged is in"):
         gnn(small).fit(small.train, small.qrels[:0])
-    with pytest.raises(ValueError, match="there are no judgments"):
+    with pytest.raises(TypeError, match="a DataFrame is needed, got None"):
         gnn(small).fit(small.train, small.qrels, small.dev)
 
 
@@ -331,8 +327,7 @@ def test_answerable_positives_are_relevant_to_another_query(small: Any, tmp_path
     rows = {small.train["qid"][queries[n]] for n in range(len(queries))}
     alone = {f"q{n}" for n in range(5, 20)}
     assert rows == {*small.train["qid"]} - alone
-    with pytest.warns(UserWarning, match="has a positive that is relevant to another query"):
-        assert len(masked(small, small.qrels[small.qrels["qid"] == "q10"], graph=graph)) == 1
+    assert len(masked(small, small.qrels[small.qrels["qid"] == "q10"], graph=graph)) == 1
 
 
 def test_a_query_graph_without_retrieved_passages(small: Any, tmp_path: Path) -> None:
@@ -340,9 +335,8 @@ def test_a_query_graph_without_retrieved_passages(small: Any, tmp_path: Path) ->
     inside = small.topics[:20]
     graph = QueryPassageGraph(tmp_path / "graph").build(inside, small.index, qrels=small.qrels)
     model = gnn(small, graph=small.documents, query_graph=graph, training={"masked": 0.5})
-    with pytest.warns(UserWarning, match="no training query has a positive that is"):
-        queries = masked_graph(model, inside, small.qrels)
-        assert model.fit(inside, small.qrels, small.dev, small.qrels).training_log
+    queries = masked_graph(model, inside, small.qrels)
+    assert model.fit(inside, small.qrels, small.dev, small.qrels).training_log
     assert len(queries) == 10
     found = small.retriever(inside).groupby("qid")["docno"].agg(lambda docnos: {*docnos[:25]})
     for qid, negatives in zip(inside["qid"], queries.negatives, strict=True):
@@ -392,14 +386,13 @@ def test_the_loss_of_a_batch(small: Any, name: str) -> None:
         assert loss.item() == pytest.approx(expected, rel=1e-3, abs=1e-4)
     # with an encoder that has not learned, the fresh vectors are the stored ones
     training = {"encoder_learning_rate": 1e-3}
-    joint = gnn(small, NETWORKS[name], graph=small.documents, training=training)
+    joint = gnn(small, NETWORKS[name], training=training)
     joint.network.load_state_dict(model.network.state_dict())
     queries = masked_graph(joint, small.train, small.qrels)
     queries.draw(1)
     with torch.no_grad():
         batch = queries(rows)
-        assert batch["batch"].texts is not None
-        loss = MaskedGraphModel(joint.network, encoder=small.encoder.network)(**batch)["loss"]
+        loss = MaskedGraphModel(joint.network, encoder=small.encoder)(**batch)["loss"]
     assert loss.item() == pytest.approx(expected, rel=1e-3, abs=1e-4)
 
 
@@ -448,16 +441,17 @@ def test_batches_of_passages(small: Any) -> None:
         positives = [small.docnos.index(small.relevant[small.train["qid"][row]]) for row in drawn]
         for passages in (
             [23, 5, 0, 11, 7, 2],
+            [23, 5, 5, 11, 0, 0],  # a repeated passage is no negative of its own query
             [*range(COUNT)],
             [p for p in range(COUNT) if p not in positives][:3],
         ):
             batch = batches(passages)
             found = MaskedGraphModel(model.network)(**batch)["loss"]
             expected = reference.preprint_loss(
-                [*queries.double()], passages, states.double(), positives
+                [*queries.double()], [*{*passages}], states.double(), positives
             )
             assert found.item() == pytest.approx(expected, rel=1e-3, abs=1e-4)
-    assert not len(batch["batch"].queries) and not expected  # no query has its positive there
+    assert not len(batch["queries"]) and not expected  # no query has its positive there
     before = tiny.weights(model.network)
     assert tiny.learned(model.fit(small.train, small.qrels).network, before)
 
@@ -485,21 +479,14 @@ def test_the_encoder_learns_too(small: Any, tmp_path: Path) -> None:
     training = {"encoder_learning_rate": 0.001, "epochs": 1, "patience": None}
     frozen = tiny.weights(small.encoder.network)
     untrained = measured(gnn(small, NETWORKS["queries"]), small.dev, small.qrels)
-    model = gnn(small, NETWORKS["queries"], training=training, graph=small.documents)
+    model = gnn(small, NETWORKS["queries"], training=training)
     model.fit(small.train, small.qrels, small.dev, small.qrels)
     assert tiny.logged(model, "nDCG@10")[0] == pytest.approx(untrained)
     assert not tiny.learned(small.encoder.network, frozen)
     alone = PaperGNNEncoderConfig(average=0.0)  # "w/o GNN": no query is encoded
-    model = gnn(small, alone, training=training, graph=small.documents, edges=False)
+    model = gnn(small, alone, training=training, edges=False)
     assert model.fit(small.train, small.qrels).encoder.model_name != small.encoder.model_name
-    with pytest.raises(ValueError, match="training the encoder needs the passages' texts: give"):
-        gnn(small, training=training).fit(small.train, small.qrels)
-    methods = {name: getattr(small.encoder, name) for name in ("encode_queries", "encode_docs")}
-    with pytest.raises(ValueError, match="only a DualEncoder learns"):
-        gnn(small, encoder=SimpleNamespace(**methods), training=training).fit(
-            small.train, small.qrels
-        )
-    with pytest.raises(ValueError, match="has nothing to learn"):
+    with pytest.raises(ValueError, match="empty parameter list"):
         gnn(small, NETWORKS["average"]).fit(small.train, small.qrels)
 
 
@@ -509,7 +496,7 @@ def test_an_index_keeps_the_vectors_before_joint_training(
 ) -> None:
     """001, Limitations: Eq. 6 has the cached passages of the initial dual-encoder, in training and in the index."""
     training = {"encoder_learning_rate": 0.01, "epochs": 2}
-    model = gnn(small, NETWORKS[name], training=training, graph=small.documents)
+    model = gnn(small, NETWORKS[name], training=training)
     model.fit(small.train, small.qrels)
     fresh = torch.tensor(model.encoder.encode_docs([*small.texts.values()]))
     queries = torch.tensor(model.encoder.encode_queries(small.graph.texts(np.arange(40))))
@@ -555,7 +542,7 @@ def test_a_network_is_used_elsewhere(small: Any, tmp_path: Path) -> None:
     qrels = pd.DataFrame({"qid": ["a", "b"], "docno": docnos[:2], "label": 1})
     queries.build(pd.DataFrame({"qid": ["a", "b"], "query": WORDS[:2]}), graph, qrels=qrels)
     there: dict[str, Any] = {"graph": graph, "query_graph": queries, "folder": tmp_path / "vectors"}
-    made = gnn(small, NETWORKS["relations"], **there, vectors=None)
+    made = gnn(small, NETWORKS["relations"], **there)
     untrained = made.vectors_of(docnos)
     made.network.load_state_dict(model.network.state_dict())
     expected, before = made.vectors_of(docnos), model.vectors_of(small.docnos)
@@ -563,29 +550,38 @@ def test_a_network_is_used_elsewhere(small: Any, tmp_path: Path) -> None:
     model.save(tmp_path / "model")
     options: dict[str, Any] = {"device": "cpu", "verbose": False, "encoder": small.encoder}
     for other in (
-        model.apply_attributes(**there, vectors=None),
+        model.apply_attributes(**there),
         GNNEncoder.load(tmp_path / "model", **there, **options),
     ):
         np.testing.assert_allclose(other.vectors_of(docnos), expected, atol=1e-6)
     np.testing.assert_array_equal(model.vectors_of(small.docnos), before)
 
 
+def test_another_network_has_other_neighborhoods(small: Any) -> None:
+    model, other = (gnn(small, NETWORKS[name]) for name in ("one layer", "edge features"))
+    before = model.vectors_of(small.docnos)
+    model.network = other.network
+    found = model.vectors_of(small.docnos)
+    np.testing.assert_array_equal(found, other.vectors_of(small.docnos))
+    assert not np.allclose(found, before, atol=1e-3)
+
+
 def test_what_does_not_fit(small: Any, tmp_path: Path) -> None:
-    other = FlexIndex(str(tmp_path / "other"), verbose=False)
-    vectors = enumerate(small.vectors.numpy())
-    other.index({"docno": f"x{n}", "doc_vec": vector} for n, vector in vectors)
-    short = small.encoder.apply_attributes(max_passage_tokens=20)
-    made = base_vectors(tmp_path, small.documents, short, verbose=False).flex
     relevant = {"network": {"relevant": 1.0}}
     for options, message in [
-        ({"vectors": made, "graph": None}, "has vectors of another encoder than DualEncoder"),
-        ({"vectors": other}, "was built for the passages of another index"),
         (relevant | {"query_graph": None}, "is a relation of queries: give query_graph="),
-        ({"network": {"order": 1.0}, "graph": None}, "relation of documents: give graph="),
-        ({"network": {"above": 1.0}, "graph": small.documents}, "has no relation 'above'"),
+        ({"network": {"above": 1.0}}, "has no relation 'above'"),
     ]:
         with pytest.raises(ValueError, match=message):
             gnn(small, **options)
+    other = QueryPassageGraph(tmp_path / "queries")
+    other.build(small.topics[:1], small.docnos[::-1], qrels=small.qrels)
+    for options, message in [
+        ({"query_graph": other}, "was built for other passages, or in another order"),
+        ({"graph": None}, "needs graph="),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            gnn(small, **relevant | options).vectors_of(small.docnos[:1])
     with pytest.raises(ValueError, match="(?s)masked.*less than 1"):
         GNNEncoderTraining(masked=1.0)
 
@@ -617,4 +613,4 @@ def test_two_processes_end_with_the_same_weights(small: Any, tmp_path: Path) -> 
     in_two_processes(train_as, tmp_path)
     one, other = (load_file(tmp_path / f"{rank}.safetensors") for rank in range(2))
     assert all(torch.equal(value, other[name]) for name, value in one.items())
-    assert len([*(tmp_path / "vectors").iterdir()]) == 1
+    assert len([*(tmp_path / "vectors").iterdir()]) == 2  # passages and queries

@@ -105,8 +105,7 @@ def test_attention_and_its_weights_equal_the_equations(
     expected, weights = reference.gat(layer, h_q, h_p, edges, features)
     out = layer((h_p, h_q), index_of(edges), features)
     assert_same(out, expected, [h_q, h_p, *layer.parameters()])
-    data = {} if features is None else {"features": features}
-    computed = layer.weights((h_p, h_q), rows_of(index_of(edges), queries, **data))
+    computed = layer.weights((h_p, h_q), rows_of(index_of(edges), queries), features)
     for number, (target, _) in enumerate(edges):
         assert computed.edges[number].tolist() == pytest.approx(weights[target][number])
     for target in range(queries):
@@ -185,13 +184,10 @@ def test_configurations() -> None:
     assert GNNEncoderConfig.paper(layers=1) == PaperGNNEncoderConfig(layers=1)
     for config, options, message in [
         (PaperGNNEncoderConfig, {"layers": 3}, "(?s)layers.*should be 1 or 2"),
-        (PaperGNNEncoderConfig, {"edge_features": 3, "shared_weights": True}, "leaves no W_e"),
         (GNNEncoderConfig, {"weights": {RELEVANT: -1.0}}, "(?s)greater than or equal to 0"),
     ]:
         with pytest.raises(ValueError, match=message):
             config(**options)
-    with pytest.raises(ValueError, match="heads must divide"):
-        PaperGNNEncoderNetwork(PaperGNNEncoderConfig(), 6)
 
 
 # --- one path per relation ---

@@ -200,5 +200,5 @@ def test_identity_is_the_cross_encoder(kind: str, layers: tuple[int, ...] | None
 def test_refuses() -> None:
     with pytest.raises(IndexError):
         LGRe(encoder(), EveryLayer(layers=(3,)))
-    with pytest.raises(ValueError, match="BertModel has no trained score"):
+    with pytest.raises(ValueError, match="needs a cross-encoder with one label, got a BertModel"):
         LGRe(encoder(), EveryLayer(init="identity"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -105,13 +104,10 @@ def test_a_cross_encoder_is_the_start_unless_the_paper_is_asked_for() -> None:
     assert (LGReConfig().steps, LGReConfig.paper().steps) == (1, 2)
 
 
-def test_options_that_cannot_be(tmp_path: Path) -> None:
-    with pytest.raises(
-        ValueError, match="init='identity' starts at .* a cross-encoder, .* has no trained"
-    ):
+def test_options_that_cannot_be() -> None:
+    with pytest.raises(ValueError, match="init='identity' needs a cross-encoder with one label"):
         lgre(init="identity")
-    with pytest.raises(ValueError, match="reads at most 64 tokens: max_tokens=65 is more"):
-        lgre(max_tokens=65)
+    assert lgre(max_tokens=65).max_tokens == 64
 
 
 # --- pairs
@@ -194,8 +190,6 @@ def test_an_explanation_is_the_graph_of_the_score(words: str) -> None:
     assert ((found.adjacency > 0) == links).all()
     pair = pd.DataFrame([["1", "alpha beta", "d", "beta gamma delta unheard"]], columns=RUN.columns)
     assert found.score == pytest.approx(scores(reranker, pair).item(), abs=1e-6)
-    with pytest.raises(ValueError, match="has no text"):
-        reranker.word_graph("", "beta")
 
 
 # --- options, progress, checkpoints

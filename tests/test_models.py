@@ -285,16 +285,14 @@ def test_a_copy_whose_weights_do_not_fit_is_untrained(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if MODELS[name].random])
-def test_random_scores_warn_once(name: str, tmp_path: Path) -> None:
+def test_random_scores_warn(name: str, tmp_path: Path) -> None:
     untrained = MODELS[name].make()
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*at random")
         untrained(RUN.iloc[:0])
         reranked(trained(name))
+        MODELS[name].make().fit(*MODELS[name].fit)
     with pytest.warns(UserWarning, match="is not trained and ranks at random: call fit"):
-        untrained(RUN)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", message=".*at random")
         untrained(RUN)
     untrained.save(tmp_path / "model")
     with pytest.warns(UserWarning, match="ranks at random"):

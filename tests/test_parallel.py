@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
@@ -93,11 +92,3 @@ def test_a_trained_encoder_is_pickled(small: Any) -> None:
     expected = ptg.DualEncoder.load(folder, **FLOAT32).encode_docs(tiny.WORDS)
     for made in (model, cloudpickle.loads(cloudpickle.dumps(model))):
         np.testing.assert_allclose(made.encode_docs(tiny.WORDS), expected, atol=1e-6)
-
-
-def test_a_word_graph_is_pickled_after_use(small: Any) -> None:
-    model = ptg.LGReReranker(tiny.checkpoint(), max_tokens=24, **FLOAT32)
-    run = small.graph.text_loader()(tiny.run())
-    expected = model(run)
-    for made in (cloudpickle.loads(cloudpickle.dumps(model)), copy.deepcopy(model), model):
-        np.testing.assert_array_equal(made(run)["score"], expected["score"])

@@ -24,7 +24,7 @@ RELATIONS = pd.DataFrame(
 )
 MEASURE = "RR@10"
 LOG: list[dict[str, float]] = [
-    {MEASURE: 0.3, "epoch": 0.0, "step": 0},
+    {MEASURE: 0.3, "epoch": 0.0, "step": 0, "kept": True},
     {"loss": 0.7, "learning_rate": 0.1, "epoch": 1.0, "step": 5},
     {MEASURE: 0.5, "epoch": 1.0, "step": 5},
     {"loss": 0.6, "learning_rate": 0.1, "epoch": 2.0, "step": 10},
@@ -36,7 +36,6 @@ WORDS = LearnedWordGraph(
     np.array([-1, 0, -1, 1, 1, -1]),
     (2,),
     np.pad(np.eye(6)[None] * 0.5, 0) + np.eye(6)[None, :, ::-1] * 0.5,
-    np.ones(1),
     1.5,
 )
 
@@ -97,7 +96,7 @@ def test_curves_of_one_training() -> None:
     loss, measure = plots.training_curves(SimpleNamespace(training_log=LOG), title="mine")
     np.testing.assert_array_equal(loss.lines[0].get_xydata(), [[5, 0.7], [10, 0.6]])
     np.testing.assert_array_equal(measure.lines[0].get_xydata(), [[0, 0.3], [5, 0.5], [10, 0.4]])
-    np.testing.assert_array_equal(measure.lines[1].get_xydata(), [[5, 0.5]])
+    np.testing.assert_array_equal(measure.lines[1].get_xydata(), [[0, 0.3]])
     (only,) = plots.training_curves([entry for entry in LOG if MEASURE not in entry])
     np.testing.assert_array_equal(only.lines[0].get_xdata(), [5, 10])
 

@@ -162,16 +162,12 @@ def test_explanations_add_up(name: str) -> None:
             lambda d: SAGEConv((d, d), 3),
             "must return 16 dimensions, as its input has; it returned 3",
         ),
-        (
-            lambda d: HeteroConv({("query", "asked", "passage"): SAGEConv((d, d), d)}),
-            "edge types are",
-        ),
     ],
 )
 def test_mistakes(layers: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         gnn("SAGEConv", network=layers)
-    with pytest.raises(ValueError, match="no place in the papers' network"):
+    with pytest.raises(ValueError, match="papers' network has no place"):
         gnn("SAGEConv", config=ptg.GNNEncoderConfig.paper())
 
 

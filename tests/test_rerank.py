@@ -241,7 +241,7 @@ def test_judgments_that_do_not_fit(make: Make) -> None:
         reranker.fit(frame, qrels.assign(qid="other"))
     with pytest.raises(pt.validate.InputValidationError, match="label"):
         reranker.fit(frame, qrels.drop(columns="label"))
-    with pytest.raises(ValueError, match="no judgments"):
+    with pytest.raises(TypeError, match="a DataFrame is needed, got None"):
         reranker.fit(frame, qrels, frame, None)
 
 

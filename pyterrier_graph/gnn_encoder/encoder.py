@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 import pandas as pd
 import torch
 from accelerate import PartialState
 from datasets import Dataset
-from pyterrier_dr import BiEncoder, FlexIndex
+from pyterrier_dr import BiEncoder
 from safetensors.torch import load_model, save_model
 
 from pyterrier_graph.encoders.checkpoints import DType
@@ -23,25 +22,18 @@ from pyterrier_graph.gnn_encoder.equations import PaperGNNEncoderConfig, PaperGN
 from pyterrier_graph.gnn_encoder.network import GNNEncoderConfig, GNNEncoderNetwork
 from pyterrier_graph.gnn_encoder.training import (
     GNNEncoderTraining,
-    LossQueries,
     MaskedGraph,
     MaskedGraphModel,
     MaskedPassages,
     joint_measure,
     loss_queries,
 )
-from pyterrier_graph.graph_mean.contextual_encoder import (
-    INITIAL_ENCODER,
-    ContextualEncoder,
-    saved_encoder,
-)
-from pyterrier_graph.graph_mean.equations import PassageNetwork
+from pyterrier_graph.graph_mean.contextual_encoder import ContextualEncoder
 from pyterrier_graph.graph_mean.graph_mean import default_weights
-from pyterrier_graph.graph_mean.neighbors import NeighborSampler
 from pyterrier_graph.graph_mean.tuning import PassageValidation, tuned_weights
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
-from pyterrier_graph.pair.dual_encoder import DualEncoder
+from pyterrier_graph.storage.artifact import frame_sha256
 from pyterrier_graph.training.layers import Layers, saved_layers
 from pyterrier_graph.training.trainer import train
 
@@ -66,12 +58,11 @@ class GNNEncoder(ContextualEncoder):
     The untrained network is a :class:`~pyterrier_graph.GraphMean`; ``config=GNNEncoderConfig(mean.weights)`` starts at
     one that was tuned.
 
-    A trained network serves other collections, too: ``gnn.apply_attributes(graph=other, query_graph=queries)``, with
-    ``vectors=None`` where ``gnn`` was given vectors, or ``GNNEncoder.load(path, graph=other, query_graph=queries)``.
+    A trained network serves other collections, too: ``gnn.apply_attributes(graph=other, query_graph=queries)``, or
+    ``GNNEncoder.load(path, graph=other, query_graph=queries)``.
 
     Args:
-        graph: The document graph; None for passages without documents, which are given by ``vectors``, and for a model
-            that only encodes queries.
+        graph: The document graph; None for a model that only encodes queries.
         encoder: The name of a checkpoint, or a bi-encoder, such as a :class:`~pyterrier_graph.DualEncoder`.
         query_graph: The graph of training queries.
         config: A :class:`~pyterrier_graph.GNNEncoderConfig`, or ``GNNEncoderConfig.paper()`` for the papers' network.
@@ -80,7 +71,8 @@ class GNNEncoder(ContextualEncoder):
             ``forward((x_source, x_target), edge_index)``. Or makes one layer over all relations with
             ``forward(x_dict, edge_index_dict)``, such as ``HeteroConv``: edge types are
             ``('query', 'relevant', 'passage')`` for queries, ``('node', 'titles', 'passage')`` for documents. None is
-            the project's own attention. Layers of a user's own class are given again to :meth:`load`.
+            the project's own attention. A ``HeteroConv`` and layers of a user's own class are given again to
+            :meth:`load`.
         training: Options of training.
 
     The other arguments are those of :class:`~pyterrier_graph.GraphMean`.
@@ -104,37 +96,37 @@ class GNNEncoder(ContextualEncoder):
         query_graph: QueryPassageGraph | None = None,
         config: GNNEncoderConfig | PaperGNNEncoderConfig | None = None,
         network: Layers | None = None,
-        vectors: FlexIndex | None = None,
         folder: str | os.PathLike[str] | None = None,
         training: GNNEncoderTraining | None = None,
         device: str | None = None,
         dtype: DType = "auto",
         verbose: bool = True,
     ) -> None:
-        super().__init__(graph, encoder, query_graph, vectors, folder, device, dtype, verbose)
+        super().__init__(graph, encoder, query_graph, folder, device, dtype, verbose)
         self.training = GNNEncoderTraining() if training is None else training
         config = GNNEncoderConfig() if config is None else config
-        if isinstance(config, GNNEncoderConfig) and config.weights is None:
-            config = dataclasses.replace(config, weights=default_weights(graph, query_graph))
-        self.config, self._network = config, network
+        made: Any
         with torch.random.fork_rng():
             torch.manual_seed(config.seed)
-            self.network = self._new_network().to(self._device).eval()
-        learns = any(True for _ in self.network.parameters())
-        self.random_start = learns and not self.network.starts_at_mean
+            if isinstance(config, GNNEncoderConfig):
+                if config.weights is None:
+                    weights = default_weights(graph, query_graph)
+                    config = dataclasses.replace(config, weights=weights)
+                made = GNNEncoderNetwork(config, self._dimension, network)
+            elif network is None:
+                made = PaperGNNEncoderNetwork(config, self._dimension)
+                self.random_start = config.average is None
+            else:
+                raise ValueError("the papers' network has no place for network=")
+        self.config: Any = config
+        self._network = network
+        self.network = made.to(self._device).eval()
         self._check()
-
-    def _new_network(self) -> PassageNetwork:
-        if isinstance(self.config, GNNEncoderConfig):
-            return GNNEncoderNetwork(self.config, self._dimension, self._network)
-        if self._network is not None:
-            raise ValueError("network= has no place in the papers' network: use GNNEncoderConfig()")
-        return PaperGNNEncoderNetwork(self.config, self._dimension)
 
     @property
     def weights(self) -> dict[str, float]:
-        """The present weight per relation; empty for the papers' network, which has no such weights."""
-        return self.network.weights if isinstance(self.network, GNNEncoderNetwork) else {}
+        """The present weight per relation; the papers' network has none."""
+        return self.config.weights
 
     @property
     def relations(self) -> Sequence[str]:
@@ -161,9 +153,8 @@ class GNNEncoder(ContextualEncoder):
         query and are not relevant to it, or those of ``examples``.
 
         The network learns from the encoder's own vectors (000). With ``encoder_learning_rate`` the encoder, which has
-        to be a :class:`~pyterrier_graph.DualEncoder`, learns as well (001): a copy of it becomes ``gnn.encoder``.
-        Vectors that were given are then of the encoder before, so they are dropped: the passages of the graph are
-        encoded again, or new vectors are set by ``gnn.vectors = index``. Eq. 6 keeps the vectors of the encoder before,
+        to be a :class:`~pyterrier_graph.DualEncoder`, learns as well (001): a copy of it becomes ``gnn.encoder``, and
+        the passages of the graph are encoded again. Eq. 6 keeps the vectors of the encoder before,
         ``gnn.initial_encoder``, in training and in the index.
 
         Args:
@@ -177,7 +168,7 @@ class GNNEncoder(ContextualEncoder):
                 place of relevant and retrieved passages.
 
         Raises:
-            KeyError: If no relevant passage is in the index of vectors.
+            KeyError: If no relevant passage is in the graph.
             ValueError: If there is nothing to learn, or to learn from, ``output_dir`` holds another training, or
                 training diverges.
         """
@@ -186,71 +177,41 @@ class GNNEncoder(ContextualEncoder):
             sampler = self.sampler()
             sampler.encode()
         queries = loss_queries(self, topics_or_res_tr, qrels_tr, examples)
-        encoder = self._learning_encoder()
+        rates = [([*self.network.parameters()], self.training.learning_rate)]
+        encoder: Any = None
+        if (rate := self.training.encoder_learning_rate) is not None:
+            encoder = self.encoder.apply_attributes()  # the copy that learns
+            rates.append(([*encoder.network.parameters()], rate))
         validate: Any = None
         if topics_or_res_va is not None and len(topics_or_res_va):
             validate = PassageValidation(self, topics_or_res_va, qrels_va, self.training.measure)
             if encoder is not None:
                 validate = partial(joint_measure, validate, self.network, encoder)
-        self.training_log = self._train(queries, sampler, encoder, validate)
+        digests = [frame_sha256(frame) for frame in (topics_or_res_tr, qrels_tr)]
+        identity = self._identity() | {"training queries": digests}
+        kind = MaskedPassages if self.training.batches == "passages" else MaskedGraph
+        batches = kind(queries, sampler, self.training)
+        self.training_log = train(
+            MaskedGraphModel(self.network, self.training.scale, encoder),
+            batches,
+            batches,
+            self.training,
+            self._run(validate, identity),
+            rates=[(parameters, rate) for parameters, rate in rates if parameters],
+        )
         if encoder is not None:
             self.initial_encoder = self.initial_encoder or self.encoder
-            self.encoder, self.vectors, self._checkpoint = encoder, None, None
+            self.encoder = encoder
+            self._checkpoint = None
         return self
 
-    def _train(
-        self,
-        queries: LossQueries,
-        sampler: NeighborSampler,
-        encoder: DualEncoder | None,
-        validate: Callable[[], np.ndarray] | None,
-    ) -> list[dict[str, float]]:
-        """Trains the network, and the encoder if there is one; returns the log."""
-        options = self.training
-        encoder_network = None if encoder is None else encoder.network
-        model = MaskedGraphModel(self.network, options.scale, encoder_network)
-        kind = MaskedPassages if options.batches == "passages" else MaskedGraph
-        examples = kind(queries, sampler, options)
-        identity = self._identity(sampler) | {"training queries": queries.digest()}
-        run = self._run(validate, identity)
-        return train(model, examples, examples, options, run, rates=self._rates(encoder))
-
-    def _learning_encoder(self) -> DualEncoder | None:
-        """A copy of the encoder that learns jointly with the network, if it does."""
-        if self.training.encoder_learning_rate is None:
-            return None
-        if not isinstance(self.encoder, DualEncoder):
-            raise ValueError(f"only a DualEncoder learns, this encoder is {self.encoder!r}")
-        return self.encoder.apply_attributes()
-
-    def _rates(self, encoder: DualEncoder | None) -> list[tuple[list[torch.nn.Parameter], float]]:
-        """The parameters of the network, and of an encoder that learns, with their learning rates."""
-        rates: list[tuple[list[torch.nn.Parameter], float]] = []
-        if parameters := [*self.network.parameters()]:
-            rates.append((parameters, self.training.learning_rate))
-        if encoder is not None:
-            parameters = [*encoder.network.parameters()]
-            rates.append((parameters, self.training.encoder_learning_rate))
-        if not rates:
-            raise ValueError(
-                f"{self!r} has nothing to learn: its network has no weights, and the encoder is frozen"
-            )
-        return rates
-
     def tune(self, topics: pd.DataFrame, qrels: pd.DataFrame) -> Self:
-        """Sets the weights of relations by grid search; all that was learned stays.
+        """Sets the weights of relations by grid search; all that was learned stays. The papers' network has none.
 
         Args:
             topics: Validation queries; see :meth:`fit`.
             qrels: Judgments for them.
-
-        Raises:
-            ValueError: If this is the papers' network, which has nothing to tune.
         """
-        if not isinstance(self.config, GNNEncoderConfig):
-            raise ValueError(
-                f"{self!r} has no weights of relations: the papers' network cannot be tuned"
-            )
         weights = tuned_weights(self, topics, qrels, self.training.measure)
         self.config = dataclasses.replace(self.config, weights=weights)
         self.network.weights = weights
@@ -266,12 +227,10 @@ class GNNEncoder(ContextualEncoder):
 
     @classmethod
     def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
-        encoder = cls._read_encoder(folder, about, options)
         config = CONFIGS[about["kind"]]
         saved: dict[str, Any] = {"config": config(**about["config"])}
         if about["layer"] is not None and "network" not in options:
             saved["network"] = saved_layers(about["layer"], "network")
-        model = cls(**saved | options | {"encoder": encoder})
+        model = super()._read(folder, about, saved | options)
         load_model(model.network, folder / WEIGHTS)
-        model.initial_encoder = saved_encoder(folder / INITIAL_ENCODER, options)
         return model

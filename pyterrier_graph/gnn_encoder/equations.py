@@ -42,6 +42,7 @@ import torch
 from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional
+from torch_geometric.utils import sort_edge_index
 
 from pyterrier_graph.configuration import STRICT
 from pyterrier_graph.encoders.checkpoints import full_precision
@@ -49,7 +50,6 @@ from pyterrier_graph.graph_mean.equations import (
     Pair,
     Parts,
     PassageNetwork,
-    equal_shares,
     mean_of_sources,
     rows_of,
     weighted_sum,
@@ -68,7 +68,6 @@ if TYPE_CHECKING:
     from torch_geometric.data import HeteroData
 
 SLOPE = 0.2  # of LeakyReLU, as in GAT; the papers do not state it
-FEATURES = "features"  # of edges, in CSR.data
 
 
 class Weights(NamedTuple):
@@ -81,7 +80,7 @@ class Weights(NamedTuple):
 class BipartiteAttention(nn.Module):
     """One GAT layer of paper 001 (separate W_t, W_s, W_e) or 000 (one W), without the optional activation of Eq. 5.
 
-    It is called as PyTorch Geometric's ``GATConv`` and equals it, but is 4.5 times as fast between 50,000 passages and
+    It is called as PyTorch Geometric's ``GATConv``, and equals it, but is 4.5 times as fast between 50,000 passages and
     25,000 queries (``python -m experiments.costs attention --nodes 50000``): the numbers of a node in the logits are
     computed once, and the weighted sum is one product of a sparse and a dense matrix per head.
 
@@ -105,13 +104,12 @@ class BipartiteAttention(nn.Module):
         own: bool = True,
     ) -> None:
         super().__init__()
-        if dimension % heads:
-            raise ValueError(f"heads must divide the dimensions, got {heads} and {dimension}")
-        self.dimension, self.heads, self.own = dimension, heads, own
+        self.heads = heads
+        self.own = own
         linear = partial(nn.Linear, out_features=dimension, bias=False)
         self.source = linear(dimension)  # W_s
         self.target = None if shared else linear(dimension)  # W_t
-        self.edge = linear(edge_features) if edge_features else None  # W_e
+        self.edge: Any = linear(edge_features) if edge_features else None  # W_e
         # a, in the parts of Eq. 3: target, source and, with edge features, edge
         parts = 3 if edge_features else 2
         self.attention = nn.Parameter(torch.zeros(parts, heads, dimension // heads))
@@ -120,16 +118,15 @@ class BipartiteAttention(nn.Module):
         for vectors in self.attention:
             nn.init.xavier_uniform_(vectors)
 
-    def weights(self, x: Pair, edges: CSR) -> Weights:
+    def weights(self, x: Pair, edges: CSR, edge_attr: Tensor | None = None) -> Weights:
         """Eq. 3 and 4 of the edges of each target (:func:`~pyterrier_graph.graph_mean.equations.rows_of`)."""
         sources, targets = x
         by_target = self._logits(targets, 0, self.target or self.source)  # (targets, heads)
         by_source = self._logits(sources, 1, self.source)  # (sources, heads)
         logits = by_target.index_select(0, edges.row_index)
         logits = logits + by_source.index_select(0, edges.indices)  # Eq. 3: (edges, heads)
-        if self.edge is not None and FEATURES in edges.data:
-            features = edges.data[FEATURES].to(logits.dtype)
-            logits = logits + self._logits(features, 2, self.edge)
+        if edge_attr is not None:
+            logits = logits + self._logits(edge_attr.to(logits.dtype), 2, self.edge)
         own = by_target + self._logits(targets, 1, self.source) if self.own else None
         return _softmax(logits, own, edges)
 
@@ -140,9 +137,11 @@ class BipartiteAttention(nn.Module):
         """
         # attention over many sources needs full precision
         sources, targets = (side.to(self.source.weight.dtype) for side in x)
-        edges = _rows(x, edge_index, edge_attr)
+        if (edge_index[1].diff() < 0).any():
+            edge_index, edge_attr = sort_edge_index(edge_index, edge_attr, sort_by_row=False)
+        edges = rows_of(edge_index, len(targets))
         with full_precision(targets):
-            weights = self.weights((sources, targets), edges)
+            weights = self.weights((sources, targets), edges, edge_attr)
             heads = []
             for head, projection in enumerate(self.source.weight.chunk(self.heads)):
                 total = weighted_sum(weights.edges[:, head], sources @ projection.T, edges)
@@ -160,9 +159,10 @@ class BipartiteAttention(nn.Module):
         Returns the attention to each source, the mean over heads, shape (edges,), and the terms of each source, shape
         (edges, d), and of each target itself, shape (targets, d).
         """
-        weights = self.weights(x, _rows(x, edge_index, edge_attr))
+        weights = self.weights(x, rows_of(edge_index, len(x[1])), edge_attr)
         # (sources, heads, d / heads), (targets, heads, d / heads)
-        sources, targets = (self.source(side).unflatten(1, (self.heads, -1)) for side in x)
+        by_head = 1, (self.heads, -1)
+        sources, targets = (self.source(side).unflatten(*by_head) for side in x)
         from_sources = weights.edges[:, :, None] * sources[edge_index[0]]
         to_itself = weights.own[:, :, None] * targets
         return weights.edges.mean(1), from_sources.flatten(1), to_itself.flatten(1)
@@ -171,12 +171,6 @@ class BipartiteAttention(nn.Module):
         """``a W h``, with a and W multiplied first, shape (rows, heads)."""
         weight = linear.weight.unflatten(0, (self.heads, -1))
         return vectors @ torch.einsum("hc,hcd->dh", self.attention[side], weight)
-
-
-def _rows(x: Pair, edge_index: Tensor, edge_attr: Tensor | None) -> CSR:
-    """Edges by target, with their features."""
-    features = {} if edge_attr is None else {FEATURES: edge_attr}
-    return rows_of(edge_index, len(x[1]), **features)
 
 
 def _softmax(logits: Tensor, own: Tensor | None, edges: CSR) -> Weights:
@@ -226,10 +220,6 @@ class PaperGNNEncoderConfig:
     edges: bool = True
     seed: NonNegativeInt = 0
 
-    def __post_init__(self) -> None:
-        if self.shared_weights and self.edge_features:
-            raise ValueError("shared_weights leaves no W_e for edge features")
-
 
 class PaperGNNEncoderNetwork(PassageNetwork):
     """The papers' network: passages to queries (Eq. 6, 7), queries to passages (Eq. 8), then the gate (Eq. 9, 10).
@@ -246,9 +236,10 @@ class PaperGNNEncoderNetwork(PassageNetwork):
     def __init__(self, config: PaperGNNEncoderConfig, dimension: int) -> None:
         super().__init__()
         self.config: Any = config
-        self.dimension = dimension
-        self.two_hops = config.average is None and config.layers == 2
+        attends = config.average is None
+        self.two_hops = attends and config.layers == 2
         self.edge_features = bool(config.edge_features)
+        linear = partial(nn.Linear, 2 * dimension, dimension)
         layer = partial(
             BipartiteAttention,
             dimension,
@@ -256,20 +247,13 @@ class PaperGNNEncoderNetwork(PassageNetwork):
             edge_features=config.edge_features,
             shared=config.shared_weights,
         )
-        self.query_layer: Any = None
-        self.fusion: Any = None
-        self.passage_layer: Any = None
-        self.gate: Any = None
-        if self.two_hops:
-            self.query_layer = layer()
-            self.fusion = nn.Linear(2 * dimension, dimension)  # W_pq, b_pq
-        if config.average is None:
-            self.passage_layer = layer()
-            if config.gate == "filter":
-                self.gate = nn.Linear(2 * dimension, dimension)  # W_qp, b_qp
+        self.query_layer: Any = layer() if self.two_hops else None
+        self.fusion: Any = linear() if self.two_hops else None  # W_pq, b_pq
+        self.passage_layer: Any = layer() if attends else None
+        self.gate: Any = linear() if attends and config.gate == "filter" else None  # W_qp, b_qp
 
     def query_states(self, batch: HeteroData) -> Tensor:
-        """Eq. 6 and 7; with one layer or none, the queries unchanged."""
+        """Eq. 6 and 7; with one layer, or if these are states already, the queries are unchanged."""
         queries = batch[QUERY].x
         if not self.two_hops or CANDIDATE not in batch.node_types:
             return queries
@@ -307,18 +291,13 @@ class PaperGNNEncoderNetwork(PassageNetwork):
         return self.gate(torch.cat([aggregated, passages], 1)).sigmoid()
 
     def parts(self, batch: HeteroData) -> Parts:
-        """The terms of Eq. 8 behind the gate; the passage's attention to itself counts as its own."""
+        """The terms of Eq. 8 behind the gate; the passage's attention to itself counts as its own.
+
+        The average in place of the network has none.
+        """
         x, edge_index, edge_attr = self.inputs(batch)
-        queries, passages = x
-        if self.passage_layer is None:
-            own = passages
-            attention = equal_shares(rows_of(edge_index, 1))  # (edges,)
-            terms = self.config.average * attention[:, None] * queries[edge_index[0]]
-        else:
-            gate = self._gate(self.passage_layer(x, edge_index, edge_attr), passages)
-            attention, terms, to_itself = self.passage_layer.terms(x, edge_index, edge_attr)
-            terms = gate * terms  # (edges, d)
-            own = passages + gate * to_itself  # (1, d)
-        if QUERY not in batch.node_types:
-            return Parts(own[0], {}, {})
-        return Parts(own[0], {RETRIEVED: terms}, {RETRIEVED: attention})
+        passages = x[1]
+        gate = self._gate(self.passage_layer(x, edge_index, edge_attr), passages)
+        attention, terms, to_itself = self.passage_layer.terms(x, edge_index, edge_attr)
+        own = passages + gate * to_itself  # (1, d)
+        return Parts(own[0], {RETRIEVED: gate * terms}, {RETRIEVED: attention})

@@ -19,7 +19,7 @@ with gates :math:`g_r`, shape (d,), that start at 0.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import pydantic
@@ -91,21 +91,19 @@ class GNNEncoderNetwork(RelationNetwork):
         self, config: GNNEncoderConfig, dimension: int, layers: Layers | None = None
     ) -> None:
         weights = config.weights or {}
-        layer = None if layers is None else make_layer(layers, dimension)
-        # one layer over all relations
-        joint = layer if layer is not None and is_heterogeneous(layer) else None
+        layer: Any = None if layers is None else make_layer(layers, dimension)
+        over_all = layer is not None and is_heterogeneous(layer)
 
-        def message(weight: float) -> Message:
+        def message() -> Message:
             if layers is None:
-                return AttentionMessage(weight, dimension, config.heads)
-            if joint is not None:
-                return MeanMessage(weight)
-            return LayerMessage(weight, dimension, make_layer(layers, dimension))
+                return AttentionMessage(dimension, config.heads)
+            if over_all:
+                return MeanMessage()
+            return LayerMessage(dimension, make_layer(layers, dimension))
 
-        messages = {name: message(weight) for name, weight in weights.items()}
-        super().__init__(dimension, messages)
+        super().__init__({name: message() for name in weights}, weights)
         self.heads = config.heads
-        self.joint = None if joint is None else HeterogeneousLayer(joint, dimension, [*weights])
+        self.joint = HeterogeneousLayer(layer, dimension, weights) if over_all else None
         # after lazy layers have got their parameters
         self.layer_meta = None if layer is None else layer_meta(layer, dimension)
         self.own = nn.Linear(dimension, dimension, bias=False)  # W_0
@@ -132,8 +130,8 @@ class GNNEncoderNetwork(RelationNetwork):
 class AttentionMessage(Message):
     """``g * GAT``: attention to the sources of one relation, behind a gate."""
 
-    def __init__(self, weight: float, dimension: int, heads: int) -> None:
-        super().__init__(weight)
+    def __init__(self, dimension: int, heads: int) -> None:
+        super().__init__()
         self.attention = BipartiteAttention(dimension, heads, shared=True, own=False)
         nn.init.eye_(self.attention.source.weight)
         nn.init.zeros_(self.attention.attention)
@@ -154,9 +152,10 @@ class AttentionMessage(Message):
 class LayerMessage(Message):
     """``mean + g * layer``: the output of a layer of PyTorch Geometric enters through a gate that starts at 0."""
 
-    def __init__(self, weight: float, dimension: int, layer: nn.Module) -> None:
-        super().__init__(weight)
-        self.layer, self.gate = layer, nn.Parameter(torch.zeros(dimension))
+    def __init__(self, dimension: int, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+        self.gate = nn.Parameter(torch.zeros(dimension))
 
     def forward(self, x: Pair, edge_index: Tensor) -> Tensor:
         """``m``, shape (targets, d)."""
@@ -169,13 +168,12 @@ class LayerMessage(Message):
         Each source gets its share of the output: its attention, or, without any, the same as all others.
         """
         shares = equal_shares(rows_of(edge_index, 1))
+        attention = torch.full_like(shares, torch.nan)
+        of_output = shares
         if accepts(self.layer, "return_attention_weights"):
-            out, (_, weights) = self.layer(x, edge_index, return_attention_weights=True)
-            attention = weights.flatten(1).mean(1)  # (edges, heads) to (edges,)
-            added = attention[:, None] * self.gate * out
-        else:
-            attention = torch.full_like(shares, torch.nan)
-            added = shares[:, None] * self.gate * self.layer(x, edge_index)
+            _, (_, weights) = self.layer(x, edge_index, return_attention_weights=True)
+            attention = of_output = weights.flatten(1).mean(1)  # (edges, heads) to (edges,)
+        added = of_output[:, None] * self.gate * self.layer(x, edge_index)
         return attention, shares[:, None] * x[0][edge_index[0]] + added
 
 
@@ -185,26 +183,17 @@ class HeterogeneousLayer(nn.Module):
     Its output for a passage without any sources counts as 0.
     """
 
-    def __init__(self, layer: nn.Module, dimension: int, relations: Sequence[str]) -> None:
+    def __init__(self, layer: nn.Module, dimension: int, relations: Iterable[str]) -> None:
         super().__init__()
-        self.layer, self.gate = layer, nn.Parameter(torch.zeros(dimension))
-        self._check(dimension, [edge_type(name) for name in relations])
-
-    @torch.no_grad()
-    def _check(self, dimension: int, kinds: list[tuple[str, str, str]]) -> None:
-        """Raises ValueError if the layer does not return vectors of passages; lazy layers get their parameters."""
-        if not kinds:
-            return
+        self.layer = layer
+        self.gate = nn.Parameter(torch.zeros(dimension))
         batch = HeteroData()
-        for kind in kinds:
-            batch[kind[0]].x = torch.zeros(2, dimension)
-            batch[PASSAGE].x = torch.zeros(2, dimension)
+        batch[PASSAGE].x = torch.zeros(2, dimension)
+        for kind in map(edge_type, relations):
+            batch[kind[0]].x = batch[PASSAGE].x
             batch[kind].edge_index = torch.tensor([[0, 1], [0, 1]])
-        out = self.layer.eval()(batch.x_dict, batch.edge_index_dict).get(PASSAGE)
-        if out is None or out.shape != (2, dimension):
-            raise ValueError(
-                f"{self.layer!r} must return {dimension} dimensions for 'passage'; the edge types are {kinds}"
-            )
+        with torch.no_grad():
+            self.eval()(batch)  # lazy layers get their parameters
 
     def forward(self, batch: HeteroData) -> Tensor:
         """What is added to the vectors of passages, shape (passages, d)."""

@@ -21,10 +21,10 @@ The preprint ("000") has another line 6: batches are random passages, and their 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Self
+from functools import partial
+from typing import Any, Literal, Self
 
 import numpy as np
 import pandas as pd
@@ -32,27 +32,24 @@ import pydantic
 import torch
 from datasets import Dataset as Examples
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
-from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import Dataset
 from torch_geometric.data import HeteroData
 
-from pyterrier_graph.checks import QualityWarning
 from pyterrier_graph.configuration import STRICT, OpenShare
 from pyterrier_graph.encoders.sentence_encoder import encoded, scale_of
 from pyterrier_graph.graph_mean.contextual_encoder import ContextualEncoder
-from pyterrier_graph.graph_mean.equations import PassageNetwork
+from pyterrier_graph.graph_mean.equations import PassageNetwork, RelationNetwork
 from pyterrier_graph.graph_mean.nearest import nearest
-from pyterrier_graph.graph_mean.neighbors import QUERY, NeighborSampler, with_vectors
+from pyterrier_graph.graph_mean.neighbors import QUERY, NeighborSampler, encoded_again
 from pyterrier_graph.graph_mean.tuning import PassageValidation, relevant_passages
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
 from pyterrier_graph.pair.dual_encoder import DualEncoder
 from pyterrier_graph.pair.losses import in_batch_loss
 from pyterrier_graph.pair.mining import example_ids
-from pyterrier_graph.storage.arrays import ids_of, known_numbers_of, numbers_of
-from pyterrier_graph.storage.artifact import json_sha256
+from pyterrier_graph.storage.arrays import known_numbers_of, numbers_of
 from pyterrier_graph.training.trainer import HeadOptions
 from pyterrier_graph.training.validation import checked_qrels, checked_topics
 
@@ -122,11 +119,6 @@ class LossQueries:
     negatives: CSR  # hard negatives of each query
     labeled: CSR  # all relevant passages of each query
 
-    def digest(self) -> str:
-        """SHA-256 of the queries and their relevant passages."""
-        relevant = [self.labeled.indptr.tolist(), self.labeled.indices.tolist()]
-        return json_sha256({"texts": self.texts, "relevant": relevant})
-
 
 def loss_queries(
     model: ContextualEncoder,
@@ -146,7 +138,8 @@ def loss_queries(
     qrels = qrels[qrels["qid"].isin(topics["qid"])]
     relevant, by_document = relevant_passages(sampler, qrels)
     topics = topics[topics["qid"].isin(relevant["qid"])]
-    texts, qids = topics["query"].tolist(), topics["qid"].tolist()
+    texts = topics["query"].tolist()
+    qids = topics["qid"].tolist()
     vectors = np.asarray(sampler.encoder.encode_queries(texts), dtype=np.float32)
     number = np.full(len(qids), -1)
     if sampler.query_graph is not None:
@@ -159,10 +152,7 @@ def loss_queries(
     else:
         positives = _most_similar(sampler, vectors, labeled) if by_document else labeled
         positives = _answerable(sampler, number, positives)
-        negatives = CSR.group(number[:0], number[:0], len(qids))
-        if model.training.negatives:
-            negatives = _retrieved(sampler, vectors, number)
-            negatives = _without(negatives, labeled, len(sampler))
+        negatives = _retrieved(sampler, vectors, number, labeled)
     return LossQueries(texts, torch.from_numpy(vectors), number, positives, negatives, labeled)
 
 
@@ -170,51 +160,47 @@ def _mined(sampler: NeighborSampler, qids: list[str], examples: Examples) -> tup
     """The positives and the hard negatives of each query in mined examples; queries without examples have none."""
     of_queries, docnos = example_ids(examples)
     row = pd.Index(qids).get_indexer(of_queries)  # (examples,)
-    row, docnos = row[row >= 0], docnos[row >= 0]
-    passages = known_numbers_of(sampler.docnos, docnos)  # (examples, 1 + negatives)
-    positives, negatives = passages[:, 0], passages[:, 1:]
+    known = row >= 0
+    row = row[known]
+    passages = known_numbers_of(sampler.docnos, docnos[known])  # (examples, 1 + negatives)
+    positives = CSR.group(row, passages[:, 0], len(qids))
+    negatives = passages[:, 1:]
     rows = np.repeat(row, negatives.shape[1])
-    return (
-        CSR.group(row, positives, len(qids)),
-        CSR.group(rows, negatives.ravel(), len(qids)),
-    )
+    return positives, CSR.group(rows, negatives.ravel(), len(qids))
 
 
-def _retrieved(sampler: NeighborSampler, vectors: np.ndarray, number: np.ndarray) -> CSR:
-    """The passages retrieved for each query: those of the query graph, else those that a search finds."""
+def _retrieved(
+    sampler: NeighborSampler, vectors: np.ndarray, number: np.ndarray, labeled: CSR
+) -> CSR:
+    """The passages retrieved for each query, by the query graph or else by a search, without the relevant ones."""
     graph = sampler.query_graph
-    stored = number >= 0
     if graph is None or RETRIEVED not in graph.edge_types:
-        stored[:] = False
-    inside, outside = np.flatnonzero(stored), np.flatnonzero(~stored)
-    rows, passages = [inside[:0]], [inside[:0]]
+        number = np.full_like(number, -1)
+    inside = np.flatnonzero(number >= 0)
+    outside = np.flatnonzero(number < 0)
+    depth = RETRIEVED_PER_QUERY if graph is None else graph.meta["k"]
+    _, best = nearest(vectors[outside], sampler.vectors, depth)  # (queries, depth)
+    rows = np.repeat(outside, best.shape[1])
+    passages = best.ravel()
     if len(inside):
         edges = graph.edges_of_queries(number[inside])
-        rows.append(inside[edges.row_index])
-        passages.append(edges.indices)
-    if len(outside):
-        depth = RETRIEVED_PER_QUERY if graph is None else graph.meta["k"]
-        _, best = nearest(vectors[outside], sampler.vectors, depth)  # (queries, depth)
-        rows.append(np.repeat(outside, best.shape[1]))
-        passages.append(best.ravel())
-    return CSR.group(np.concatenate(rows), np.concatenate(passages), len(number))
-
-
-def _without(rows: CSR, excluded: CSR, count: int) -> CSR:
-    """The elements of rows, numbers below ``count``, that the same row of ``excluded`` does not have."""
-    pairs = rows.row_index * count + rows.indices  # a number for each pair of a row and an element
-    excluded_pairs = excluded.row_index * count + excluded.indices
-    return rows.filter(~np.isin(pairs, excluded_pairs))
+        rows = np.append(rows, inside[edges.row_index])
+        passages = np.append(passages, edges.indices)
+    # a number for each pair of a query and a passage
+    pairs = rows * len(sampler) + passages
+    relevant = labeled.row_index * len(sampler) + labeled.indices
+    is_negative = ~np.isin(pairs, relevant)
+    return CSR.group(rows[is_negative], passages[is_negative], len(number))
 
 
 def _most_similar(sampler: NeighborSampler, vectors: np.ndarray, positives: CSR) -> CSR:
     """The positive of each query that is most similar to it."""
-    row, passages = positives.row_index, positives.indices
+    row = positives.row_index
+    passages = positives.indices
     scores = np.einsum("nd,nd->n", vectors[row], sampler.vectors[passages])
     order = np.lexsort((-scores, row))  # by query, the most similar passage first
-    _, starts = np.unique(row[order], return_index=True)
-    best = order[starts]
-    return CSR.group(row[best], passages[best], len(positives))
+    best = order[positives.indptr[:-1]]  # each query has a positive
+    return CSR(np.arange(len(positives) + 1), passages[best])
 
 
 def _answerable(sampler: NeighborSampler, number: np.ndarray, positives: CSR) -> CSR:
@@ -231,33 +217,7 @@ def _answerable(sampler: NeighborSampler, number: np.ndarray, positives: CSR) ->
     further = queries.indices != own[queries.row_index]
     answerable = np.bincount(queries.row_index[further], minlength=len(own)) > 0
     usable = positives.filter(answerable | (own < 0))
-    if len(usable.indices):
-        return usable
-    warnings.warn(
-        "no training query has a positive that is relevant to another query: all of them give the loss, which may "
-        "teach that passages with relevant queries are wrong; training queries that are not in the graph would help",
-        QualityWarning,
-        stacklevel=4,
-    )
-    return positives
-
-
-class Texts(NamedTuple):
-    """Texts of the passages of a batch, and of the queries that they aggregate from."""
-
-    passages: list[str]
-    sources: list[str]
-
-
-@dataclass(frozen=True)
-class Batch:
-    """The input of a training step."""
-
-    queries: Tensor  # vectors of the queries that give the loss, shape (queries, d)
-    positives: Tensor  # row of each query's positive among the passages, shape (queries,)
-    neighborhood: HeteroData  # all positives and negatives with their neighbors
-    query_texts: list[str]
-    texts: Texts | None  # None if the encoder does not learn
+    return usable if len(usable.indices) else positives
 
 
 class MaskedGraph(Dataset):
@@ -272,10 +232,13 @@ class MaskedGraph(Dataset):
     def __init__(
         self, queries: LossQueries, sampler: NeighborSampler, options: GNNEncoderTraining
     ) -> None:
-        self.queries, self.sampler, self.options = queries, sampler, options
+        self.queries = queries
+        self.sampler = sampler
+        self.options = options
         usable = np.flatnonzero(queries.positives.lengths > 0)
         in_graph = queries.number[usable] >= 0
-        self._inside, self._outside = usable[in_graph], usable[~in_graph]
+        self._inside = usable[in_graph]
+        self._outside = usable[~in_graph]
         self._drawn = len(self._inside)  # per epoch
         if options.masked is not None and sampler.query_graph is not None:
             masked = round(options.masked * sampler.query_graph.num_queries)
@@ -283,7 +246,7 @@ class MaskedGraph(Dataset):
         self.draw(0)
 
     def __len__(self) -> int:
-        return self._drawn + len(self._outside)
+        return len(self._rows)
 
     def __getitem__(self, position: int) -> int:
         return int(self._rows[position])
@@ -302,31 +265,31 @@ class MaskedGraph(Dataset):
         elif graph is not None:
             labeled = self.queries.labeled
             query = self.queries.number[labeled.row_index]
-            graph = graph.without_edges(query[query >= 0], labeled.indices[query >= 0])
+            in_graph = query >= 0
+            graph = graph.without_edges(query[in_graph], labeled.indices[in_graph])
         self.query_graph = graph
         self.positives = _sample(self.queries.positives, 1, random)[:, 0]
         self.negatives = _sample(self.queries.negatives, self.options.negatives, random)
 
-    def __call__(self, rows: Sequence[int]) -> dict[str, Batch]:
+    def __call__(self, rows: Sequence[int]) -> dict[str, Any]:
         """Lines 6 and 7: the batch of some queries, with their positives and negatives, each passage once."""
         queries = np.asarray(rows)
         negatives = self.negatives[queries]
         passages = np.union1d(self.positives[queries], negatives[negatives >= 0])  # P_b
         return self._batch(queries, passages)
 
-    def _batch(self, queries: np.ndarray, passages: np.ndarray) -> dict[str, Batch]:
-        """The batch of some queries and of passages, in ascending order, that include their positives."""
-        neighborhood = self.sampler.sample(passages, self.query_graph)
+    def _batch(self, queries: np.ndarray, passages: np.ndarray) -> dict[str, Any]:
+        """The arguments of :meth:`MaskedGraphModel.forward`; ``passages`` ascend and include the positives."""
         positives = np.searchsorted(passages, self.positives[queries])
-        learns = self.options.encoder_learning_rate is not None
-        batch = Batch(
-            self.queries.vectors[queries],
-            torch.from_numpy(positives),
-            neighborhood,
-            [self.queries.texts[row] for row in queries],
-            texts_of(self.sampler, passages, neighborhood) if learns else None,
-        )
-        return {"batch": batch}
+        batch: dict[str, Any] = {
+            "queries": self.queries.vectors[queries],
+            "positives": torch.from_numpy(positives),
+            "neighborhood": self.sampler.sample(passages, self.query_graph),
+        }
+        if self.options.encoder_learning_rate is not None:
+            query_texts = [self.queries.texts[row] for row in queries]
+            batch["texts"] = [query_texts, *texts_of(self.sampler, passages, batch["neighborhood"])]
+        return batch
 
 
 class MaskedPassages(MaskedGraph):
@@ -341,9 +304,9 @@ class MaskedPassages(MaskedGraph):
     def __getitem__(self, position: int) -> int:
         return position
 
-    def __call__(self, rows: Sequence[int]) -> dict[str, Batch]:
+    def __call__(self, rows: Sequence[int]) -> dict[str, Any]:
         """The batch of some passages P_b."""
-        passages = np.sort(rows)
+        passages = np.unique(rows)  # the trainer may repeat passages to fill a batch
         queries = self._rows[np.isin(self.positives[self._rows], passages)]  # Q_b+
         return self._batch(queries, passages)
 
@@ -364,39 +327,51 @@ class MaskedGraphModel(nn.Module):
         self,
         network: PassageNetwork,
         scale: float | None = None,
-        encoder: SentenceTransformer | None = None,
+        encoder: DualEncoder | None = None,
     ) -> None:
         super().__init__()
-        self.network, self.encoder = network, encoder
-        self.scale = scale_of(scale, network.normalizes)
+        self.network = network
+        self.encoder = None if encoder is None else encoder.network
+        # vectors of the project's own network have nearly the length 1
+        self.normalizes = isinstance(network, RelationNetwork)
+        self.scale = scale_of(scale, self.normalizes)
 
-    def forward(self, batch: Batch) -> dict[str, Tensor]:
-        """Eq. 12 (Eq. 11 of 000): ``{'loss': ...}``."""
-        device = next(self.parameters()).device
-        queries, neighborhood = batch.queries.to(device), batch.neighborhood.to(device)
-        if self.encoder is not None and batch.texts is not None:
-            passages, sources = batch.texts
-            queries = encoded(self.encoder, batch.query_texts, "query")
-            own = encoded(self.encoder, passages, "document")
-            of_sources = encoded(self.encoder, sources, "query") if sources else None
-            neighborhood = with_vectors(neighborhood, own, of_sources)
-        if self.network.normalizes:
+    def forward(
+        self,
+        queries: Tensor,
+        positives: Tensor,
+        neighborhood: HeteroData,
+        texts: Sequence[list[str]] = (),
+    ) -> dict[str, Tensor]:
+        """Eq. 12 (Eq. 11 of 000): ``{'loss': ...}``.
+
+        Args:
+            queries: Vectors of the queries that give the loss, shape (queries, d).
+            positives: Row of each query's positive among the passages, shape (queries,).
+            neighborhood: All positives and negatives with their neighbors.
+            texts: Of the queries, the passages, and the queries that they aggregate from, if the encoder learns.
+        """
+        if self.encoder is not None:
+            encode = partial(encoded, self.encoder)
+            query_texts, passages, sources = texts
+            queries = encode(query_texts, "query")
+            neighborhood = encoded_again(neighborhood, passages, sources, encode)
+        if self.normalizes:
             queries = functional.normalize(queries, dim=1)  # (queries, d)
+        neighborhood = neighborhood.to(queries.device)
         states = self.network(neighborhood)  # lines 8, 9: (passages, d)
-        positives = batch.positives.to(device)
         return {"loss": in_batch_loss(queries, states, positives, scale=self.scale)}  # line 10
 
 
-def texts_of(sampler: NeighborSampler, passages: np.ndarray, batch: HeteroData) -> Texts:
-    """Texts of the passages of a batch, with their titles in front, and of their queries."""
-    graph, query_graph = sampler.graph, sampler.query_graph
-    if graph is None:
-        raise ValueError("training the encoder needs the passages' texts: give graph=")
-    nodes = graph.nodes_of(ids_of(sampler.docnos, passages))
+def texts_of(
+    sampler: NeighborSampler, passages: np.ndarray, batch: HeteroData
+) -> tuple[list[str], list[str]]:
+    """Texts of the passages of a batch, with their titles in front, and of the queries that they aggregate from."""
+    nodes = sampler.graph.passage_nodes[passages]
     sources = []
     if QUERY in batch.node_types:
-        sources = query_graph.texts(batch[QUERY].n_id.numpy())
-    return Texts(graph.texts(nodes, titles=True), sources)
+        sources = sampler.query_graph.texts(batch[QUERY].n_id.numpy())
+    return sampler.graph.texts(nodes, titles=True), sources
 
 
 @torch.inference_mode()
@@ -406,11 +381,15 @@ def joint_measure(
     """The measure of each validation query, with a network and an encoder in their present state."""
     encoder.network.eval()
     network.eval()
-    sampler, passages = validation.sampler, validation.candidates
+    sampler = validation.sampler
+    passages = validation.candidates
     batch = sampler.sample(passages)
-    texts = texts_of(sampler, passages, batch)
-    own = torch.from_numpy(encoder.encode_docs(texts.passages))
-    sources = torch.from_numpy(encoder.encode_queries(texts.sources)) if texts.sources else None
-    states = network(with_vectors(batch, own, sources).to(encoder.network.device))
+
+    def encode(texts: list[str], task: str) -> Tensor:
+        method = encoder.encode_docs if task == "document" else encoder.encode_queries
+        return torch.from_numpy(method(texts))
+
+    batch = encoded_again(batch, *texts_of(sampler, passages, batch), encode)
+    states = network(batch.to(encoder.network.device))
     queries = encoder.encode_queries(validation.queries)
     return validation.measured(states.cpu().numpy(), queries)

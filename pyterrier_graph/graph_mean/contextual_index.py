@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
@@ -23,28 +22,31 @@ from pyterrier_graph.encoders.stored_vectors import (
     FLEX,
     FLOAT,
     VECTORS,
-    checked_vectors,
     encoder_name,
 )
-from pyterrier_graph.graph_mean.nearest import best_of_candidates, nearest, read_codes, write_codes
+from pyterrier_graph.graph_mean.nearest import (
+    nearest,
+    nearest_by_codes,
+    read_codes,
+    write_codes,
+)
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.relations import OWN
-from pyterrier_graph.html import HtmlCard, HtmlDisplay
-from pyterrier_graph.storage.arrays import DOCNOS, blocks, ids_of
-from pyterrier_graph.storage.artifact import META, atomic_folder, read_meta, verify
+from pyterrier_graph.storage.arrays import DOCNOS, blocks, ids_of, known_numbers_of
+from pyterrier_graph.storage.artifact import atomic_folder, read_meta, verify
 
 if TYPE_CHECKING:
     from pyterrier_dr import BiEncoder, FlexIndex
 
-    from pyterrier_graph.encoders.checkpoints import DType
-
 CODES = "codes.faiss"
 LARGE = 1_000_000  # passages from which on an index has codes
+PASSAGES_AT_ONCE = 16_384  # whose vectors are computed together
 # columns of topics that results lack
 REPLACED = {"query_vec", "docno", "docid", "score", "rank", "text"}
+EXPLANATION = ["relation", "source", "text", "weight", "score"]  # columns
 
 
-class ContextualIndex(HtmlDisplay, WithSignature):
+class ContextualIndex(WithSignature):
     """Opens an index that ``GraphMean.index`` or ``GNNEncoder.index`` has written, for search with texts.
 
     The index itself is an ordinary ``FlexIndex``, :attr:`flex`, which any dense retriever can search::
@@ -73,11 +75,13 @@ class ContextualIndex(HtmlDisplay, WithSignature):
         graph: HeteroGraph | None = None,
         encoder: Any = None,
     ) -> None:
-        self.path, self.graph = Path(path).absolute(), graph
-        if not os.path.isfile(self.path / META):
-            raise FileNotFoundError(f"no index at {str(path)!r:.200}")
+        self.path = Path(path).absolute()
+        self.graph = graph
         self.files = Flex(self.path)
-        identity = contextual_meta(self.path)["identity"]
+        meta = read_meta(self.path)
+        if "contextual" not in meta:
+            raise ValueError(f"{str(path)!r} is not a contextual index")
+        identity = meta["contextual"]["identity"]
         self.model_name: str = identity["model"]
         self.model = encoder if hasattr(encoder, "vectorizer") else None
         if encoder is None:
@@ -85,11 +89,10 @@ class ContextualIndex(HtmlDisplay, WithSignature):
         self.encoder = encoder_of(encoder if self.model is None else self.model.encoder)
         if identity["encoder"] != (name := encoder_name(self.encoder)):
             raise ValueError(f"{self!r} needs encoder={identity['encoder']}, got {name}")
-        if graph is not None and "graph" in identity:
-            if identity["graph"] != graph.fingerprint():
-                raise ValueError(
-                    f"{self!r} was made of another graph than {graph!r}: index(path) again"
-                )
+        if graph is not None and identity["graph"] != graph.fingerprint():
+            raise ValueError(
+                f"{self!r} was made of another graph than {graph!r}: index(path) again"
+            )
 
     def __repr__(self) -> str:
         return f"ContextualIndex({str(self.path)!r})"
@@ -101,17 +104,6 @@ class ContextualIndex(HtmlDisplay, WithSignature):
         """Number of passages."""
         return int(self.files.payload(False, False)[0]["doc_count"])
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "codes"}
-
-    def _view(self) -> HtmlCard:
-        sizes = {
-            "passages": len(self),
-            "encoder": repr(self.encoder),
-            "texts": repr(self.graph),
-        }
-        return HtmlCard(sizes, title=repr(self))
-
     @property
     def flex(self) -> FlexIndex:
         """The ``FlexIndex`` at the path."""
@@ -119,10 +111,9 @@ class ContextualIndex(HtmlDisplay, WithSignature):
 
     @cached_property
     def codes(self) -> Any:
-        """Finds candidates in a large index; None in a small one."""
-        if not (self.path / CODES).is_file():
-            return None
-        return read_codes(self.path / CODES)
+        """The codes of the vectors of a large index, a FAISS index; None in a small one."""
+        file = self.path / CODES
+        return read_codes(file) if file.is_file() else None
 
     def verify(self) -> Self:
         """Compares all files with their digests; raises ValueError if one is damaged."""
@@ -151,21 +142,16 @@ class ContextualIndex(HtmlDisplay, WithSignature):
         An index that was opened without the model that wrote it has sums only: a row with the whole score.
 
         Raises:
-            KeyError: If the passage is not in the graph.
+            KeyError: If the passage is not in the index.
         """
-        graph = self.graph if graph is None else graph
+        graph = graph or self.graph
         if self.model is not None:
             return self.model.explain(query, docno, graph=graph)
         docnos, vectors, _ = self.files.payload()
+        passage = known_numbers_of(docnos, [docno])[0]
         (query_vector,) = self.encoder.encode_queries([query])
-        row = {
-            "relation": OWN,
-            "source": docno,
-            "text": "" if graph is None else graph.texts(graph.nodes_of([docno]))[0],
-            "weight": np.nan,
-            "score": float(vectors[docnos.inv[docno]] @ query_vector),
-        }
-        return pd.DataFrame([row])
+        row = own_row(docno, graph, float(vectors[passage] @ query_vector))
+        return pd.DataFrame([row], columns=EXPLANATION)
 
 
 class ContextualRetriever(WithSignature, pt.Transformer):
@@ -191,8 +177,10 @@ class ContextualRetriever(WithSignature, pt.Transformer):
         exact: bool = False,
         texts: bool = True,
     ) -> None:
-        self.index, self.num_results = index, num_results
-        self.exact, self.texts = exact, texts
+        self.index = index
+        self.num_results = num_results
+        self.exact = exact
+        self.texts = texts
 
     def __repr__(self) -> str:
         return f"{self.index!r}.retriever({self.num_results}, exact={self.exact})"
@@ -210,13 +198,23 @@ class ContextualRetriever(WithSignature, pt.Transformer):
         columns = {"docno": pd.array(docnos, dtype="str"), "score": hits.score}
         graph = self.index.graph
         if self.texts and graph is not None:
-            texts = graph.texts(graph.nodes_of(docnos))
+            texts = graph.texts(graph.passage_nodes[hits.passage])
             columns["text"] = pd.array(texts, dtype="str")
         return ranking(topics, hits.query, columns)
 
     def hits(self, topics: pd.DataFrame) -> Hits:
         """The passages, by number."""
-        scores, passages = self._nearest(self._vectors(topics))  # (queries, results) each
+        vectors, _ = self.index.files.payload(return_docnos=False)
+        if "query_vec" in topics:
+            encoded = [*topics["query_vec"]]
+        else:
+            encoded = self.index.encoder.encode_queries(topics["query"].tolist())
+        queries = np.array(encoded, np.float32).reshape(-1, vectors.shape[1])
+        codes = None if self.exact else self.index.codes
+        if codes is None:
+            scores, passages = nearest(queries, vectors, self.num_results)  # (queries, results)
+        else:
+            scores, passages = nearest_by_codes(queries, vectors, codes, self.num_results)
         query = np.repeat(np.arange(len(topics)), scores.shape[1])
         return Hits(query, passages.ravel(), scores.ravel())
 
@@ -225,22 +223,6 @@ class ContextualRetriever(WithSignature, pt.Transformer):
         other = copy.copy(self)
         other.num_results = min(k, self.num_results)
         return other
-
-    def _nearest(self, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Scores and numbers of the best passages for vectors of queries, shape (queries, results) each."""
-        vectors, _ = self.index.files.payload(return_docnos=False)
-        codes = None if self.exact else self.index.codes
-        if codes is None:
-            return nearest(queries, vectors, self.num_results)
-        return best_of_candidates(queries, vectors, codes, self.num_results)
-
-    def _vectors(self, topics: pd.DataFrame) -> np.ndarray:
-        """Vectors of queries, shape (queries, d)."""
-        if "query_vec" not in topics:
-            vectors = self.index.encoder.encode_queries(topics["query"].tolist())
-            return np.asarray(vectors, dtype=np.float32)
-        dimension = self.index.files.payload(False, False)[0]["vec_size"]
-        return np.array([*topics["query_vec"]], np.float32).reshape(-1, dimension)
 
 
 class Hits(NamedTuple):
@@ -264,7 +246,6 @@ def write_index(
     vectors_of: Callable[[np.ndarray], np.ndarray],
     *,
     identity: dict[str, Any],
-    chunk_size: int = 16_384,
     verbose: bool = True,
 ) -> None:
     """Writes a ``FlexIndex`` that has the passages of ``base`` and new vectors, computed chunk by chunk.
@@ -276,41 +257,33 @@ def write_index(
         path: Folder of the new index.
         vectors_of: Computes vectors of passages, shape (passages, d), by their numbers, which ascend.
         identity: Digests of everything that the vectors depend on.
-        chunk_size: Passages per chunk. Memory grows with it.
         verbose: Whether to show progress.
     """
     (about,) = base.payload(return_docnos=False, return_dvecs=False)
-    count, dimension = about["doc_count"], about["vec_size"]
-    meta: dict[str, Any] = FLEX | {"doc_count": count, "vec_size": dimension}
-    meta["contextual"] = {"identity": identity}
+    count = about["doc_count"]
+    dimension = about["vec_size"]
+    sizes = {"doc_count": count, "vec_size": dimension}
+    meta = FLEX | sizes | {"contextual": {"identity": identity}}
     progress = {"desc": "indexing", "unit": "passage", "delay": 1, "disable": not verbose}
     with atomic_folder(path, meta) as folder, pt.tqdm(total=count, **progress) as bar:
         shutil.copyfile(base.index_path / DOCNOS, folder / DOCNOS)
         with open(folder / VECTORS, "wb") as out:
-            for numbers in blocks(count, chunk_size):
-                vectors = checked_vectors(vectors_of(numbers), len(numbers), dimension)
-                vectors.tofile(out)
+            for numbers in blocks(count, PASSAGES_AT_ONCE):
+                np.asarray(vectors_of(numbers), FLOAT).tofile(out)
                 bar.update(len(numbers))
         if count >= LARGE:
             vectors = np.memmap(folder / VECTORS, FLOAT, "r").reshape(-1, dimension)
             write_codes(folder / CODES, vectors)
 
 
-def contextual_meta(path: Path) -> dict[str, Any]:
-    """The origin of a contextual index: ``'identity'``; ValueError if it has none."""
-    if "contextual" not in json.loads((path / META).read_text(encoding="utf-8")):
-        raise ValueError(f"{str(path)!r} is not a contextual index")
-    return read_meta(path)["contextual"]
+def own_row(docno: str, graph: Any, score: float) -> tuple[Any, ...]:
+    """The row of an explanation that has the passage itself."""
+    (text,) = graph.texts(graph.nodes_of([docno]))
+    return OWN, docno, text, np.nan, score
 
 
-def encoder_of(encoder: Any, *, device: str | None = None, dtype: DType = "auto") -> BiEncoder:
-    """The given bi-encoder, or the one of that name; raises TypeError for anything else."""
+def encoder_of(encoder: Any, **hardware: Any) -> BiEncoder:
+    """The given bi-encoder, or the one of that name, on a ``device`` and with a ``dtype``."""
     if isinstance(encoder, (str, os.PathLike)):
-        return load_encoder(os.fspath(encoder), device=device, dtype=dtype)
-    methods = ("encode_queries", "encode_docs")
-    if not all(hasattr(encoder, name) for name in methods):
-        raise TypeError(
-            "encoder must be the name of a checkpoint, or a bi-encoder such as "
-            f"ptg.DualEncoder(name), got {encoder!r:.60}"
-        )
+        return load_encoder(os.fspath(encoder), **hardware)
     return encoder

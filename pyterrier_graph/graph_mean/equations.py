@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pyterrier_graph.graph_mean.neighbors import PASSAGE, QUERY, edge_type, relations_of
+from pyterrier_graph.graph_mean.neighbors import PASSAGE, edge_type, relations_of
 from pyterrier_graph.graphs.csr import CSR, offsets
 from pyterrier_graph.graphs.relations import RELEVANT
 
@@ -49,20 +49,13 @@ class PassageNetwork(nn.Module, ABC):
     """Base of all functions from passages and their neighbors to contextual vectors, with or without parameters."""
 
     relations: tuple[str, ...]  # along which passages aggregate
-    dimension: int  # d
     two_hops = False  # whether queries aggregate from passages first
     edge_features = False  # whether attention depends on features of the query graph's edges
-    normalizes = False  # whether similarities of the contextual vectors are (nearly) cosines
-    starts_at_mean = False  # whether the untrained network ranks well, instead of at random
     layer_meta: dict[str, Any] | None = None  # class and arguments of given layers, as JSON
 
     @abstractmethod
     def forward(self, batch: HeteroData) -> Tensor:
         """Contextual vectors of the passages of a batch, shape (passages, d)."""
-
-    def query_states(self, batch: HeteroData) -> Tensor:
-        """Queries after they have aggregated from passages, shape (queries, d); unchanged by default."""
-        return batch[QUERY].x
 
     @abstractmethod
     def parts(self, batch: HeteroData) -> Parts:
@@ -74,15 +67,7 @@ class PassageNetwork(nn.Module, ABC):
 
 
 class Message(nn.Module, ABC):
-    """What targets receive along one relation; called as a bipartite layer of PyTorch Geometric.
-
-    Attributes:
-        weight: The weight w of the relation.
-    """
-
-    def __init__(self, weight: float) -> None:
-        super().__init__()
-        self.weight = weight
+    """What targets receive along one relation; called as a bipartite layer of PyTorch Geometric."""
 
     @abstractmethod
     def forward(self, x: Pair, edge_index: Tensor) -> Tensor:
@@ -127,24 +112,17 @@ class RelationNetwork(PassageNetwork):
     """The weighted sum of a passage's own vector and of what the message of each relation adds to it.
 
     With a :class:`MeanMessage` per relation it is GraphMean; the GNN-encoder has attention in its place.
+
+    Args:
+        messages: What each relation brings.
+        weights: The weight w of each relation.
     """
 
-    normalizes = starts_at_mean = True
-
-    def __init__(self, dimension: int, messages: Mapping[str, Message]) -> None:
+    def __init__(self, messages: Mapping[str, Message], weights: Mapping[str, float]) -> None:
         super().__init__()
-        self.dimension, self.relations = dimension, tuple(messages)
+        self.relations = tuple(messages)
         self.relation = cast(Mapping[str, Message], nn.ModuleDict(messages))
-
-    @property
-    def weights(self) -> dict[str, float]:
-        """w, by relation."""
-        return {name: message.weight for name, message in self.relation.items()}
-
-    @weights.setter
-    def weights(self, weights: Mapping[str, float]) -> None:
-        for name, weight in weights.items():
-            self.relation[name].weight = weight
+        self.weights = dict(weights)
 
     def about(self) -> dict[str, Any]:
         """The weights."""
@@ -161,26 +139,29 @@ class RelationNetwork(PassageNetwork):
     def terms(self, batch: HeteroData) -> Terms:
         """The terms of the sum, to which weights are applied."""
         own = self.own_states(batch[PASSAGE].x)
-        added, isolated = {}, own.new_zeros(len(own), 1)
+        added = {}
+        isolated = own.new_zeros(len(own), 1)
         for name in relations_of(batch):
             x, edge_index = inputs_of(batch, name)
             added[name] = lacking(own, self.relation[name](x, edge_index))
             if name == RELEVANT:
-                isolated[edge_index[1].bincount(minlength=len(own)) == 0] = batch.isolated_share
+                answered = edge_index[1].bincount(minlength=len(own)) > 0
+                isolated[~answered] = batch.isolated_share
         return Terms(own, added, isolated)
 
     def parts(self, batch: HeteroData) -> Parts:
         """Each source has its share of the message, scaled as the message is in the sum."""
         terms = self.terms(batch)
         scale = terms.scale(self.weights)[0]  # (1,)
-        sources, attention = {}, {}
+        sources = {}
+        attention = {}
         for name, added in terms.added.items():
             message = self.relation[name]
             x, edge_index = inputs_of(batch, name)
             attention[name], contributions = message.terms(x, edge_index)  # (edges,), (edges, d)
             total = contributions.sum(0)  # (d,), the message, which has the direction of `added`
             factor = (added[0] @ total) / (total @ total).clamp(min=1e-12)
-            sources[name] = scale * message.weight * factor * contributions
+            sources[name] = scale * self.weights[name] * factor * contributions
         return Parts(scale * terms.own[0], sources, attention)
 
 
@@ -191,18 +172,10 @@ def inputs_of(batch: HeteroData, relation: str) -> tuple[Pair, Tensor]:
     return x, batch[kind].edge_index
 
 
-def rows_of(edge_index: Tensor, targets: int, **data: Tensor) -> CSR:
-    """Edges by target: a row per target, with its sources as elements; ``data`` has an entry per edge."""
+def rows_of(edge_index: Tensor, targets: int) -> CSR:
+    """Edges that are sorted by target, as a row per target with its sources."""
     source, target = edge_index
-    if (target.diff() < 0).any():
-        return CSR.group(target, source, targets, **data)
-    return CSR(offsets(target.bincount(minlength=targets)), source, data)
-
-
-def graph_mean(weights: Mapping[str, float], dimension: int) -> RelationNetwork:
-    """The network of GraphMean, which has no parameters."""
-    messages = {name: MeanMessage(weight) for name, weight in weights.items()}
-    return RelationNetwork(dimension, messages)
+    return CSR(offsets(target.bincount(minlength=targets)), source)
 
 
 def lacking(own: Tensor, message: Tensor) -> Tensor:

@@ -5,22 +5,21 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import pandas as pd
-from pyterrier_dr import BiEncoder, FlexIndex
+from pyterrier_dr import BiEncoder
 
 from pyterrier_graph.checks import QualityWarning
 from pyterrier_graph.configuration import checked_weights
 from pyterrier_graph.encoders.checkpoints import DType
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.graph_mean.contextual_encoder import ContextualEncoder
-from pyterrier_graph.graph_mean.equations import RelationNetwork, graph_mean
+from pyterrier_graph.graph_mean.equations import MeanMessage, RelationNetwork
 from pyterrier_graph.graph_mean.tuning import tuned_weights
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
-from pyterrier_graph.graphs.relations import RETRIEVED, TITLE, TITLES
+from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED, TITLE, TITLES
 from pyterrier_graph.html import HtmlCard
 from pyterrier_graph.training.grid_search import Tuning
 from pyterrier_graph.training.validation import tuning_set
@@ -38,8 +37,8 @@ def default_weights(
         if len(titles):
             weights[TITLES] = WEIGHT
     if query_graph is not None:
-        names = [name for name in query_graph.edge_types if name != RETRIEVED] or [RETRIEVED]
-        weights |= dict.fromkeys(names, WEIGHT)
+        answered = RELEVANT in query_graph.edge_types
+        weights[RELEVANT if answered else RETRIEVED] = WEIGHT
     if graph is not None and not weights:
         warnings.warn(
             f"{graph!r} has no titles: passages aggregate from nothing; give weights=",
@@ -61,7 +60,7 @@ class GraphMean(ContextualEncoder):
     the GraphMean with its weights.
 
     Args:
-        graph: The document graph; None for passages without documents, which are given by ``vectors``.
+        graph: The document graph; None for a model that only encodes queries.
         encoder: The name of a checkpoint, or a bi-encoder of pyterrier_dr, such as a
             :class:`~pyterrier_graph.DualEncoder`.
         weights: The weight per relation of the document graph, or path of relations (``'title'``, ``'order'``,
@@ -69,17 +68,16 @@ class GraphMean(ContextualEncoder):
             (``'relevant'``, ``'retrieved'``). By default 0.75 for 'titles' and for 'relevant', or for
             'retrieved' where no query has a relevant passage; relations that the graphs lack are left out.
         query_graph: The graph of training queries.
-        vectors: The encoder's own vectors of the graph's passages. By default passages are encoded with their titles in
-            front, and the vectors are stored in ``folder`` for the next model with the same encoder and graph.
-        folder: Where vectors of passages, queries and titles are stored. By default ``<graph path>.vectors``, and a
-            temporary folder for a graph in memory. Graphs that share a folder share the vectors of equal passages.
+        folder: Where vectors of passages (encoded with their titles in front), queries and titles are stored for the
+            next model with the same encoder. By default ``<graph path>.vectors``, and a temporary folder for a graph in
+            memory. Graphs that share a folder share the vectors of equal passages.
         training: Options of :meth:`fit`.
         device: A device as torch names it; by default a GPU where there is one.
         dtype: The precision of encoding, see :mod:`~pyterrier_graph.encoders.checkpoints`.
         verbose: Whether to show progress.
 
     Raises:
-        ValueError: If a relation is not in the graphs, or ``vectors`` are of other passages or of another encoder.
+        ValueError: If a relation is not in the graphs.
     """
 
     schematic = {"label": "GraphMean", "help_url": "https://pypi.org/project/pyterrier-graph/"}
@@ -96,14 +94,13 @@ class GraphMean(ContextualEncoder):
         weights: Mapping[str, float] | None = None,
         *,
         query_graph: QueryPassageGraph | None = None,
-        vectors: FlexIndex | None = None,
         folder: str | os.PathLike[str] | None = None,
         training: Tuning | None = None,
         device: str | None = None,
         dtype: DType = "auto",
         verbose: bool = True,
     ) -> None:
-        super().__init__(graph, encoder, query_graph, vectors, folder, device, dtype, verbose)
+        super().__init__(graph, encoder, query_graph, folder, device, dtype, verbose)
         self.training = Tuning() if training is None else training
         self.weights = default_weights(graph, query_graph) if weights is None else weights
 
@@ -119,8 +116,8 @@ class GraphMean(ContextualEncoder):
 
     @property
     def network(self) -> RelationNetwork:
-        """The function that computes the vectors, with the present weights."""
-        return graph_mean(self.weights, self._dimension)
+        """The function that computes the vectors, with the present weights; it has no parameters."""
+        return RelationNetwork({name: MeanMessage() for name in self.weights}, self.weights)
 
     def __repr__(self) -> str:
         weights = {name: round(weight, 6) for name, weight in self.weights.items()}
@@ -152,8 +149,3 @@ class GraphMean(ContextualEncoder):
         topics, qrels = tuning_set(topics_or_res_tr, qrels_tr, topics_or_res_va, qrels_va)
         self.weights = tuned_weights(self, topics, qrels, self.training.measure)
         return self
-
-    @classmethod
-    def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
-        encoder = cls._read_encoder(folder, about, options)
-        return cls(**options | {"encoder": encoder})

@@ -8,8 +8,6 @@ are in lists of nearby vectors, and a query is compared with a quarter of the li
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +16,15 @@ import numpy as np
 from pyterrier_graph.checks import SpeedWarning
 from pyterrier_graph.storage.arrays import blocks
 
-VECTORS_AT_ONCE, SCORES_AT_ONCE = 4096, 1 << 26
-LISTS, SEARCHED = 1024, 256  # lists of an index, and how many a query is compared with
+VECTORS_AT_ONCE = 4096
+SCORES_AT_ONCE = 1 << 26
+LISTS = 1024  # lists of an index
+SEARCHED = 256  # lists that a query is compared with
 SAMPLE_PER_LIST = 64  # vectors that centroids are computed from
-ROWS_AT_ONCE, QUERIES_AT_ONCE = 16_384, 256
-CANDIDATES_PER_RESULT, MIN_CANDIDATES = 10, 5000
+ROWS_AT_ONCE = 16_384
+CANDIDATES_PER_RESULT = 10
+MIN_CANDIDATES = 5000
 BLOCK = 64  # scores per maximum; the k-th largest maximum is a bound of the k-th largest score
-
-Candidates = Callable[[np.ndarray, int], Iterator[np.ndarray]]
 
 
 def nearest(queries: np.ndarray, vectors: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -36,9 +35,9 @@ def nearest(queries: np.ndarray, vectors: np.ndarray, k: int) -> tuple[np.ndarra
     queries_at_once = max(1, SCORES_AT_ONCE // max(1, len(vectors)))
     for batch in blocks(len(queries), queries_at_once):
         products = np.empty((len(batch), len(vectors)), np.float32)
-        for block in blocks(len(vectors), VECTORS_AT_ONCE):
-            rows_of_block = slice(block[0], block[-1] + 1)
-            products[:, rows_of_block] = queries[batch] @ vectors[rows_of_block].T
+        for start in range(0, len(vectors), VECTORS_AT_ONCE):
+            block = slice(start, start + VECTORS_AT_ONCE)
+            products[:, block] = queries[batch] @ vectors[block].T
         for query, values in zip(batch, products, strict=True):
             rows[query] = largest(values, k)
             scores[query] = values[rows[query]]
@@ -63,13 +62,20 @@ def largest(values: np.ndarray, k: int) -> np.ndarray:
 def write_codes(file: Path, vectors: np.ndarray) -> None:
     """Writes the codes of vectors; without FAISS there is a warning and no file."""
     count, dimension = vectors.shape
-    faiss = _load_faiss(f"an index of {count} passages")
-    if faiss is None:
+    try:
+        import faiss
+    except ImportError:
+        warnings.warn(
+            f"an index of {count} passages will be searched exactly: approximate search needs FAISS, "
+            "pip install 'pyterrier_graph[faiss]'",
+            SpeedWarning,
+            stacklevel=4,
+        )
         return
     lists = min(LISTS, -(-count // SAMPLE_PER_LIST))
     pairs = dimension // 2 if dimension % 2 == 0 else dimension
     kind = f"IVF{lists},PQ{pairs}x4fs"
-    codes = faiss.index_factory(dimension, kind, faiss.METRIC_INNER_PRODUCT)
+    codes: Any = faiss.index_factory(dimension, kind, faiss.METRIC_INNER_PRODUCT)
     codes.nprobe = -(-lists * SEARCHED // LISTS)
     sample = np.linspace(0, count - 1, SAMPLE_PER_LIST * lists).astype(np.int64)
     codes.train(vectors[sample])
@@ -78,52 +84,28 @@ def write_codes(file: Path, vectors: np.ndarray) -> None:
     faiss.write_index(codes, str(file))
 
 
-def read_codes(file: Path) -> Candidates | None:
-    """Reads codes into memory; without FAISS there is a warning, and None.
+def read_codes(file: Path) -> Any:
+    """Reads codes into memory, a FAISS index."""
+    import faiss
 
-    Returns a function of vectors of queries and a number of results: per query, the numbers of passages, ascending,
-    whose codes are most similar, more than results as far as the searched lists have them.
-    """
-    faiss = _load_faiss(repr(str(file.parent)))
-    return None if faiss is None else partial(_candidates, faiss.read_index(str(file)))
+    return faiss.read_index(str(file))
 
 
-def best_of_candidates(
-    queries: np.ndarray, vectors: np.ndarray, candidates: Candidates, k: int
+def nearest_by_codes(
+    queries: np.ndarray, vectors: np.ndarray, codes: Any, k: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """As :func:`nearest`, among the candidates that :func:`read_codes` finds; among all if these are too few."""
+    """As :func:`nearest`, among vectors with similar codes; among all if the searched lists have fewer than ``k``."""
     k = min(k, len(vectors))
+    wanted = min(len(vectors), max(MIN_CANDIDATES, CANDIDATES_PER_RESULT * k))
     scores = np.empty((len(queries), k), np.float32)
     rows = np.empty((len(queries), k), np.int64)
-    for query, numbers in enumerate(candidates(queries, k)):
+    for number, query in enumerate(queries):
+        _, (numbers,) = codes.search(query[None], wanted)  # (wanted,), -1 for none
+        numbers = np.sort(numbers[numbers >= 0])
         if len(numbers) < k:
-            one = slice(query, query + 1)
-            scores[one], rows[one] = nearest(queries[one], vectors, k)
+            scores[number], rows[number] = nearest(query[None], vectors, k)
             continue
-        products = vectors[numbers] @ queries[query]
+        products = vectors[numbers] @ query
         best = largest(products, k)
-        scores[query], rows[query] = products[best], numbers[best]
+        scores[number], rows[number] = products[best], numbers[best]
     return scores, rows
-
-
-def _candidates(codes: Any, queries: np.ndarray, num_results: int) -> Iterator[np.ndarray]:
-    wanted = max(MIN_CANDIDATES, CANDIDATES_PER_RESULT * num_results)
-    wanted = min(codes.ntotal, wanted)
-    for batch in blocks(len(queries), QUERIES_AT_ONCE):
-        _, candidates = codes.search(queries[batch], wanted)  # (queries, candidates)
-        for rows in candidates:
-            yield np.sort(rows[rows >= 0])
-
-
-def _load_faiss(searched: str) -> Any:
-    try:
-        import faiss
-    except ImportError:
-        warnings.warn(
-            f"{searched} will be searched exactly: approximate search needs FAISS, "
-            "pip install 'pyterrier_graph[faiss]'",
-            SpeedWarning,
-            stacklevel=5,
-        )
-        return None
-    return faiss

@@ -11,9 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch_geometric.data import HeteroData
 
-from pyterrier_graph.encoders.flex import Flex
-from pyterrier_graph.encoders.stored_vectors import Texts, encode_once, encoder_name
+from pyterrier_graph.encoders.stored_vectors import (
+    Texts,
+    base_vectors,
+    encode_once,
+    encoder_name,
+)
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import SECTION_TYPE, HeteroGraph
 from pyterrier_graph.graphs.relations import QUERY_RELATIONS, RELEVANT, RETRIEVED
@@ -21,8 +26,7 @@ from pyterrier_graph.storage.arrays import ids_of
 from pyterrier_graph.storage.shards import Workers
 
 if TYPE_CHECKING:
-    from pyterrier_dr import BiEncoder, FlexIndex
-    from torch_geometric.data import HeteroData
+    from pyterrier_dr import BiEncoder
 
     from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 
@@ -42,57 +46,62 @@ def relations_of(batch: HeteroData) -> list[str]:
     return [name for _, name, target in batch.edge_types if target == PASSAGE]
 
 
-def with_vectors(batch: HeteroData, passages: Tensor, queries: Tensor | None = None) -> HeteroData:
-    """The same neighborhood with new vectors of the passages and, unless None, of the queries."""
+def encoded_again(
+    batch: HeteroData, passages: list[str], queries: list[str], encode: Callable[..., Tensor]
+) -> HeteroData:
+    """The same neighborhood with new vectors of its passages and queries, by ``encode(texts, task)``."""
     batch = copy(batch)
-    batch[PASSAGE].x = passages
-    if queries is not None:
-        batch[QUERY].x = queries
+    batch[PASSAGE].x = encode(passages, "document")
+    if queries:
+        batch[QUERY].x = encode(queries, "query")
     return batch
 
 
 class NeighborSampler:
-    """Looks up the neighborhoods of an index's passages.
+    """Looks up the neighborhoods of a graph's passages, whose numbers are in the order of ``graph.passage_nodes``.
 
-    Texts of queries and titles are encoded once, into files of ``folder``.
+    Texts of passages, queries and titles are encoded once, into files of ``folder``.
 
     Args:
-        index: The encoder's vectors of the passages.
-        encoder: Encodes queries and titles.
-        relations: The relations to follow.
+        encoder: Encodes passages with their titles in front, queries, and titles.
         graph: The document graph.
         query_graph: The graph of training queries.
-        two_hops: Whether queries aggregate from passages, before passages aggregate from queries.
-        edge_features: Whether edges of the query graph have features.
+        relations: The relations to follow.
+        network: Tells whether queries aggregate from passages before passages aggregate from queries (``two_hops``),
+            and whether edges of the query graph have features (``edge_features``).
         initial: The neighborhoods as they were before the encoder was trained jointly with a network. The second hop
             and the sources in documents keep these vectors, as in training (Liu et al. 2022, Sect. 3.4).
-        folder: Where vectors of queries and titles are stored.
+        folder: Where vectors are stored.
+        workers: Number of processes that encode, or ``'ray'``.
         verbose: Whether to show progress.
     """
 
     def __init__(
         self,
-        index: Flex | FlexIndex,
         encoder: BiEncoder,
-        relations: Sequence[str],
-        graph: HeteroGraph | None,
+        graph: HeteroGraph,
         query_graph: QueryPassageGraph | None,
+        relations: Sequence[str],
         *,
-        two_hops: bool = False,
-        edge_features: bool = False,
+        network: Any,
         initial: NeighborSampler | None = None,
         folder: Path,
-        verbose: bool,
+        workers: Workers = 1,
+        verbose: bool = True,
     ) -> None:
-        self.docnos, self.vectors, about = index.payload()
-        self.index, self.dimension = index, about["vec_size"]
         self.encoder = encoder
-        self.graph: Any = graph
+        self.graph = graph
         self.query_graph: Any = query_graph
-        self.two_hops, self.edge_features = two_hops, edge_features
+        self.two_hops = network.two_hops
+        self.edge_features = network.edge_features
         self.initial = self if initial is None else initial
-        self.folder, self.verbose = folder, verbose
-        self.workers: Workers = 1
+        self.folder = folder
+        self.workers = workers
+        self.verbose = verbose
+        self.index = base_vectors(
+            folder, graph, encoder, titles=True, workers=workers, verbose=verbose
+        )
+        self.docnos, self.vectors, _ = self.index.payload()
         self.query_relations = [name for name in relations if name in QUERY_RELATIONS]
         self.document_relations = [name for name in relations if name not in QUERY_RELATIONS]
         if query_graph is not None and self.query_relations:
@@ -103,9 +112,7 @@ class NeighborSampler:
         sample = np.linspace(0, len(self) - 1, COMPARED_IDS).astype(np.int64)
         same = graph.num_passages == len(self)
         if not same or ids_of(graph.docnos, sample) != ids_of(self.docnos, sample):
-            raise ValueError(
-                f"{graph!r} was built for the passages of another index, or in another order"
-            )
+            raise ValueError(f"{graph!r} was built for other passages, or in another order")
 
     def __len__(self) -> int:
         """Number of passages."""
@@ -129,8 +136,6 @@ class NeighborSampler:
             query_graph: A view of the query graph without some queries or edges.
             states: States of all queries, shape (queries, d), in place of their vectors and of the second hop.
         """
-        from torch_geometric.data import HeteroData
-
         batch = HeteroData(isolated_share=self.isolated_share)
         batch[PASSAGE].x = self.vectors_of(passages)
         graph = self.query_graph if query_graph is None else query_graph
@@ -146,8 +151,6 @@ class NeighborSampler:
 
     def sample_queries(self, queries: np.ndarray) -> HeteroData:
         """Looks up queries by number, with the passages that they aggregate from."""
-        from torch_geometric.data import HeteroData
-
         batch = HeteroData()
         batch[QUERY].x = torch.from_numpy(self.query_vectors[queries])
         self._add_candidates(batch, queries, self.query_graph)
@@ -163,9 +166,10 @@ class NeighborSampler:
 
     def add_nodes(self, batch: HeteroData, passages: np.ndarray, relations: Sequence[str]) -> None:
         """Adds the sources of passages in the document graph: passages, and sections with a title."""
+        nodes = self.graph.passage_nodes[passages]
         rows = {}
         for name in relations:
-            position, reached = self.graph.neighbors(self.nodes[passages], name)
+            position, reached = self.graph.neighbors(nodes, name)
             has_vector = self.rows[reached] >= 0
             rows[name] = CSR.group(position[has_vector], reached[has_vector], len(passages))
         self._connect(batch, NODE, PASSAGE, rows, self._vectors_of_nodes)
@@ -174,10 +178,9 @@ class NeighborSampler:
         """Vectors of passages and titles, shape (nodes, d)."""
         row = self.rows[nodes]
         is_passage = row < len(self)
-        vectors = np.empty((len(nodes), self.dimension), dtype=np.float32)
+        vectors = np.empty((len(nodes), self.vectors.shape[1]), dtype=np.float32)
         vectors[is_passage] = self.vectors[row[is_passage]]
-        if not is_passage.all():  # else titles need not be encoded
-            vectors[~is_passage] = self.section_vectors[row[~is_passage] - len(self)]
+        vectors[~is_passage] = self.section_vectors[row[~is_passage] - len(self)]
         return vectors
 
     def _connect(
@@ -219,9 +222,8 @@ class NeighborSampler:
         """Vectors of passages, shape (passages, d)."""
         return torch.from_numpy(np.asarray(self.vectors[passages], dtype=np.float32))
 
-    def encode(self, workers: Workers = 1) -> None:
+    def encode(self) -> None:
         """Encodes queries and titles now, so that processes that share a folder do not all do it."""
-        self.workers = self.initial.workers = workers
         if self.query_relations:
             _ = self.query_vectors
         if self.document_relations:
@@ -244,9 +246,13 @@ class NeighborSampler:
     @cached_property
     def section_vectors(self) -> np.ndarray:
         """Vectors of the titles of sections, shape (sections, d), memory-mapped."""
-        graph, sections = self.graph, self.sections
-        digest, count = graph.fingerprint(), len(sections)
-        return self._encoded("titles", digest, count, lambda rows: graph.texts(sections[rows]))
+        graph = self.graph
+        sections = self.sections
+
+        def texts(rows: np.ndarray) -> list[str]:
+            return graph.texts(sections[rows])
+
+        return self._encoded("titles", graph.fingerprint(), len(sections), texts)
 
     @cached_property
     def sections(self) -> np.ndarray:
@@ -256,25 +262,16 @@ class NeighborSampler:
         return sections[np.array(titled, dtype=bool)]
 
     @cached_property
-    def nodes(self) -> np.ndarray:
-        """Node of each passage in the document graph, shape (passages,)."""
-        (about,) = self.index.payload(return_docnos=False, return_dvecs=False)
-        base = about.get("base", {})
-        if base.get("graph") == self.graph.fingerprint():  # in the graph's order
-            return np.asarray(self.graph.passage_nodes)
-        return self.graph.nodes_of(ids_of(self.docnos, np.arange(len(self))))
-
-    @cached_property
     def rows(self) -> np.ndarray:
         """Row of each node's vector, those of sections after those of passages; -1 for none; shape (nodes,)."""
         rows = np.full(self.graph.num_nodes, -1, dtype=np.int64)
-        rows[self.nodes] = np.arange(len(self))
+        rows[self.graph.passage_nodes] = np.arange(len(self))
         rows[self.sections] = len(self) + np.arange(len(self.sections))
         return rows
 
     def _encoded(self, name: str, digest: str, count: int, texts: Texts) -> np.ndarray:
         if not count:  # an empty file cannot be mapped
-            return np.empty((0, self.dimension), np.float32)
+            return np.empty((0, self.vectors.shape[1]), np.float32)
         encoder = self.encoder
         files = encode_once(
             self.folder,
@@ -306,5 +303,6 @@ def isolated_share(queries: np.ndarray) -> float:
         return 1.0
     again = int(queries[queries > 1].sum())  # pairs whose passage has several
     c = (again + u) / (int(queries.sum()) + 1)
-    isolated, answered = (1 - c) / (1 - u), c / u
+    isolated = (1 - c) / (1 - u)
+    answered = c / u
     return isolated / (isolated + answered)

@@ -40,7 +40,8 @@ class PassageValidation:
         qrels: pd.DataFrame | None,
         measure: str,
     ) -> None:
-        self.model, self.sampler = model, model.sampler()
+        self.model = model
+        self.sampler = model.sampler()
         judged = JudgedRun(checked_topics(topics, model), qrels, model)
         self._validation = Validation(judged, measure)
         texts = query_texts(judged.rows)
@@ -85,10 +86,9 @@ def _warn_of_known_queries(sampler: NeighborSampler, qids: list[str]) -> None:
 
 
 def relevant_passages(sampler: NeighborSampler, qrels: pd.DataFrame) -> tuple[pd.DataFrame, bool]:
-    """The relevant passages of queries that are in the index (``qid, docno``), and whether documents were judged."""
+    """The relevant passages of queries (``qid, docno``), and whether documents were judged."""
     relevant = qrels.loc[qrels["label"] > 0, ["qid", "docno"]].drop_duplicates()
-    passages = passage_qrels(relevant, sampler.docnos if sampler.graph is None else sampler.graph)
-    passages = passages[numbers_of(sampler.docnos, passages["docno"].tolist()) >= 0]
+    passages = passage_qrels(relevant, sampler.graph)
     by_document = not passages["docno"].isin(relevant["docno"]).any()
     return passages.reset_index(drop=True), by_document
 

@@ -92,11 +92,6 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
             sizes[f"{edge_type} edges"] = count
         return HtmlCard(sizes)
 
-    @property
-    def vectors_folder(self) -> Path:
-        """Where models keep vectors of the queries."""
-        return Path(f"{self.path}.vectors")
-
     # --- building
 
     def build(

@@ -3,7 +3,6 @@
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -11,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 import torch
+from accelerate.utils import send_to_device
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
@@ -46,7 +46,7 @@ class TextReranker(Reranker):
     """Base of the rerankers that score pairs of texts, each query with one document."""
 
     TRAINING: ClassVar[type[PairTraining]]
-    WRITTEN: tuple[str, ...] = ("max_tokens", "text_field")
+    WRITTEN: tuple[str, ...] = ("max_tokens",)
 
     batch_size: int
 
@@ -55,7 +55,6 @@ class TextReranker(Reranker):
         encoder: str | os.PathLike[str],
         training: PairTraining | None,
         max_tokens: int,
-        text_field: str,
         batch_size: int,
         device: str | None,
         dtype: DType,
@@ -65,62 +64,62 @@ class TextReranker(Reranker):
         self.encoder = os.fspath(encoder)
         self.checkpoint = resolve(encoder)
         self.training = self.TRAINING() if training is None else training
-        self.max_tokens, self.text_field = max_tokens, text_field
-        self.batch_size, self.device, self.verbose = batch_size, device, verbose
+        self.batch_size = batch_size
+        self.device = device
         self.dtype: DType = dtype
+        self.verbose = verbose
         self._check()
         with loading(self.encoder):
             self.tokenizer = AutoTokenizer.from_pretrained(self.checkpoint, padding_side="right")
-            shape = AutoConfig.from_pretrained(self.checkpoint)
-        limit = min(self.tokenizer.model_max_length, positions_of(shape) or max_tokens)
-        if max_tokens > limit:
-            raise ValueError(
-                f"{self.encoder!r} reads at most {limit} tokens: max_tokens={max_tokens} is more"
-            )
-        # the number of labels of the checkpoint's trained head; 0 if it has none
-        has_head = "ForSequenceClassification" in str(shape.architectures)
-        self._labels: int = shape.num_labels if has_head else 0
+            config = AutoConfig.from_pretrained(self.checkpoint)
+        limits = [self.tokenizer.model_max_length, positions_of(config) or max_tokens]
+        self.max_tokens = min(max_tokens, *limits)
+        has_head = "ForSequenceClassification" in str(config.architectures)
+        self._is_cross_encoder = has_head and config.num_labels == 1
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({checkpoint_name(self.encoder)!r})"
 
     @abstractmethod
     def _scores_of(self, batch: Batch) -> Tensor:
         """Scores of tokenized pairs, shape (pairs,)."""
 
     def _checked(self, run: pd.DataFrame) -> pd.DataFrame:
-        run = check_frame(run, self, numbers=("rank",), texts=(self.text_field,))
-        pt.validate.result_frame(run, extra_columns=["query", self.text_field], context=self)
+        run = check_frame(run, self, numbers=("rank",), texts=("text",))
+        pt.validate.result_frame(run, extra_columns=["query", "text"], context=self)
         return run
 
     def _scores(self, run: pd.DataFrame) -> np.ndarray:
-        return self._compute(self._scores_of, self._texts(run), np.zeros(len(run)))
+        return self._compute(self._scores_of, *self._texts(run)).astype(float)
 
     def _compute(
         self,
         function: Callable[[Batch], Tensor],
-        texts: tuple[list[str], list[str]],
-        out: np.ndarray,
+        queries: Sequence[str],
+        documents: Sequence[str],
     ) -> np.ndarray:
-        """Fills ``out`` with a function of tokenized pairs. Texts of similar length are in the same batch."""
-        queries, documents = texts
-        characters = [
-            len(query) + len(text) for query, text in zip(queries, documents, strict=True)
-        ]
-        order = np.argsort(-np.array(characters, dtype=int), kind="stable")
+        """The results of a function of tokenized pairs. Texts of similar length are in the same batch."""
+        if not queries:
+            return np.zeros(0)
+        lengths = [len(query) + len(text) for query, text in zip(queries, documents, strict=True)]
+        order = np.argsort(-np.array(lengths), kind="stable")
         starts = range(0, len(order), self.batch_size)
         batches = [order[start : start + self.batch_size] for start in starts]
+        results = []
         for rows in progress(batches, len({*queries}), "batch", verbose=self.verbose):
             batch = self._tokens([queries[row] for row in rows], [documents[row] for row in rows])
             with torch.inference_mode(), precision(self.dtype, self._device):
-                out[rows] = function(batch).cpu().numpy()
-        return out
+                results.append(function(batch).cpu().numpy())
+        return np.concatenate(results)[np.argsort(order)]
 
-    def _tokens(self, queries: Sequence[str], documents: Sequence[str]) -> Batch:
+    def _tokens(self, queries: list[str], documents: list[str]) -> Batch:
         batch = tokenize_pairs(self.tokenizer, self.max_tokens, queries, documents)
-        return {name: tensor.to(self._device) for name, tensor in batch.items()}
+        return send_to_device(batch, self._device)
 
     def _texts(self, run: pd.DataFrame) -> tuple[list[str], list[str]]:
         """Query and document of each row."""
         queries = query_texts(run).reindex(run["qid"]).tolist()
-        return queries, run[self.text_field].tolist()
+        return queries, run["text"].tolist()
 
     def _learn(self, training: JudgedRun, validation: JudgedRun | None) -> None:
         """Trains on pairs of documents of the same query: a relevant one and a less relevant one."""
@@ -129,23 +128,22 @@ class TextReranker(Reranker):
         if validation is not None:
             count = options.validation_candidates
             measure = Validation(validation, options.measure, candidates=count)
-            validate = lambda: measure.per_query(self.transform(measure.run)["score"])  # noqa: E731
+            validate = lambda: measure.per_query(self._scores(measure.run))  # noqa: E731
         run = training.rows.drop_duplicates(["qid", "docno"])
-        queries, documents = self._texts(run)
         query, _ = run["qid"].factorize()
+        queries, texts = self._texts(run)
         label = training.labels[run.index]
         pairs = QueryPairs(query, options.grades(label), options.pairs_per_epoch, options.seed)
-        tokenize = partial(tokenize_pairs, self.tokenizer, self.max_tokens)
-        examples = pd.DataFrame({"query": queries, "document": documents, "label": label})
+        documents = pd.DataFrame({"query": queries, "document": texts, "label": label})
         identity = {
             "config": repr(getattr(self, "config", None)),
             "max_tokens": self.max_tokens,
-            "training examples": frame_sha256(examples),
+            "training examples": frame_sha256(documents),
         }
         self.training_log = train(
             PairModel(self.network, options),
             pairs,
-            PairCollator(tokenize, queries, documents, label > 0),
+            PairCollator(self.tokenizer, self.max_tokens, documents),
             options,
             self._run(validate, identity),
             rates=self._rates(),
@@ -155,8 +153,8 @@ class TextReranker(Reranker):
         """The learning rate of each group of parameters; an encoder without one is frozen."""
         rate = self.training.encoder_learning_rate
         encoder = [*self.network.base_model.requires_grad_(rate is not None).parameters()]
-        inside = {id(parameter) for parameter in encoder}
-        head = [weights for weights in self.network.parameters() if id(weights) not in inside]
+        inside = {*encoder}
+        head = [weights for weights in self.network.parameters() if weights not in inside]
         return [(head, self.training.learning_rate), (encoder, rate or 0.0)]
 
 
@@ -179,9 +177,6 @@ class CrossEncoderReranker(TextReranker):
             model was trained by binary cross-entropy.
 
     Columns and other arguments are those of :class:`~pyterrier_graph.LGReReranker`.
-
-    Raises:
-        ValueError: If the checkpoint is a classifier with several labels, or does not read ``max_tokens`` tokens.
     """
 
     schematic = {"label": "cross-encoder", "help_url": "https://pypi.org/project/pyterrier-graph/"}
@@ -197,30 +192,20 @@ class CrossEncoderReranker(TextReranker):
         training: CrossEncoderTraining | None = None,
         probabilities: bool = False,
         max_tokens: int = 512,
-        text_field: str = "text",
         batch_size: int = 32,
         device: str | None = None,
         dtype: DType = "auto",
         verbose: bool = True,
     ) -> None:
-        super().__init__(
-            encoder, training, max_tokens, text_field, batch_size, device, dtype, verbose
-        )
+        super().__init__(encoder, training, max_tokens, batch_size, device, dtype, verbose)
         self.probabilities = probabilities
-        if self._labels > 1:
-            raise ValueError(
-                f"{self.encoder!r} must be a cross-encoder with one label, it has {self._labels}"
-            )
-        self.random_start = not self._labels
+        self.random_start = not self._is_cross_encoder
         with torch.random.fork_rng(), loading(self.encoder):
             torch.manual_seed(self.training.seed)
             options = {"num_labels": 1} | SAFE_WEIGHTS
             network = AutoModelForSequenceClassification.from_pretrained(self.checkpoint, **options)
         score_in_full_precision(network)
         self.network = network.eval().to(self._device)
-
-    def __repr__(self) -> str:
-        return f"CrossEncoderReranker({checkpoint_name(self.encoder)!r})"
 
     def _scores_of(self, batch: Batch) -> Tensor:
         logits = pair_logits(self.network, batch)
@@ -234,13 +219,11 @@ class CrossEncoderReranker(TextReranker):
             del batch["segments"]
             return self.network.base_model(**batch).last_hidden_state[:, 0].float()
 
-        out = np.zeros((len(queries), self.network.config.hidden_size), dtype=np.float32)
-        return self._compute(state, (list(queries), list(documents)), out)
+        return self._compute(state, queries, documents)
 
     def _write(self, folder: Path) -> dict[str, Any]:
-        activation = nn.Sigmoid if self.probabilities else nn.Identity
-        settings = {"activation_fn": f"{activation.__module__}.{activation.__name__}"}
-        self.network.config.sentence_transformers = settings
+        activation = "torch.nn.Sigmoid" if self.probabilities else "torch.nn.Identity"
+        self.network.config.sentence_transformers = {"activation_fn": activation}
         self.network.save_pretrained(folder / CHECKPOINT)
         self.tokenizer.save_pretrained(folder / CHECKPOINT)
         return {}

@@ -30,7 +30,7 @@ code" is the authors' release (github.com/Deriq-Qian-Dong/LGRe). Where both diff
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, Self
 
 import pydantic
 import torch
@@ -75,13 +75,6 @@ class LGReConfig:
         """The model of Dong and Niu 2021: a graph for all layers, T = 2, a random start; ``changes`` replace these."""
         return cls(**{"init": "random", "layers": None, "steps": 2} | changes)
 
-    def chosen_layers(self, hidden_states: int) -> tuple[int, ...]:
-        """Indices of the layers that have a graph, ascending, of an encoder with this many hidden states."""
-        layers = range(hidden_states)
-        if self.layers is None:
-            return tuple(layers)
-        return tuple(sorted(layers[layer] for layer in self.layers))
-
 
 @dataclass(frozen=True)
 class LGReOutput:
@@ -108,11 +101,10 @@ def word_graph(segments: Tensor, attention_mask: Tensor, config: LGReConfig) -> 
     allowed = real[:, :, None] & real[:, None, :]
     if config.word_graph == "full":
         return allowed
-    query = (segments == 0) & real  # (batch, tokens)
+    query = segments == 0  # (batch, tokens)
     # the last [SEP] belongs to the document; [CLS] and the first [SEP] are linked to themselves only
     count = real.cumsum(1)
-    last = count == count[:, -1:]
-    document = real & ((segments == 1) | last & ~query)
+    document = real & ((segments == 1) | (count == count[:, -1:]))
     links = query[:, :, None] & document[:, None, :]
     position = torch.arange(real.shape[1], device=real.device)
     distance = (position[:, None] - position).abs()
@@ -146,15 +138,15 @@ class LGRe(nn.Module):
         super().__init__()
         config = config or LGReConfig()
         has_logit = encoder.base_model is not encoder and encoder.config.num_labels == 1
-        identity = has_logit if config.init is None else config.init == "identity"
-        if identity and not has_logit:
-            raise ValueError(
-                f"init='identity' starts at the scores of a cross-encoder, and {type(encoder).__name__} has no trained "
-                "score: use a cross-encoder, or init='random'"
-            )
-        self.config = config = replace(config, init="identity" if identity else "random")
-        self.encoder = encoder if identity else cast(PreTrainedModel, encoder.base_model)
-        self.layers = config.chosen_layers(encoder.config.num_hidden_layers + 1)
+        init = config.init or ("identity" if has_logit else "random")
+        if init == "identity" and not has_logit:
+            kind = type(encoder).__name__
+            raise ValueError(f"init='identity' needs a cross-encoder with one label, got a {kind}")
+        self.config = replace(config, init=init)
+        self.encoder: Any = encoder if init == "identity" else encoder.base_model
+        hidden_states = range(encoder.config.num_hidden_layers + 1)
+        chosen = hidden_states if config.layers is None else config.layers
+        self.layers = tuple(sorted(hidden_states[layer] for layer in chosen))
         size = encoder.config.hidden_size
         graphs = len(self.layers)
         start = nn.Linear(size, size)
@@ -171,35 +163,22 @@ class LGRe(nn.Module):
         combination = nn.Linear(graphs, 1)
         self.combination = combination.weight  # w_f
         self.combination_bias = combination.bias  # b_f
-        if identity:
+        if init == "identity":
             for parameter in (self.score, self.score_bias, self.combination_bias):
                 nn.init.zeros_(parameter)
             nn.init.constant_(self.combination, 1 / graphs)
 
-    def forward(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor,
-        segments: Tensor,
-        token_type_ids: Tensor | None = None,
-        *,
-        adjacency: bool = False,
-    ) -> LGReOutput:
+    def forward(self, segments: Tensor, *, adjacency: bool = False, **inputs: Tensor) -> LGReOutput:
         """Scores pairs ``[CLS] query [SEP] document [SEP]``; all tensors have the shape (batch, tokens).
 
-        ``segments`` are 0 for the query's words, 1 for the document's, -1 for special tokens and padding. With
-        ``adjacency``, the word graphs are returned, too.
+        Args:
+            segments: 0 for the query's words, 1 for the document's, -1 for special tokens and padding.
+            adjacency: Whether to return the word graphs, too.
+            **inputs: The inputs of the encoder: ``input_ids, attention_mask`` and, for some, ``token_type_ids``.
         """
-        types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
-        encoded = self.encoder(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            output_hidden_states=True,
-            return_dict=True,
-            **types,
-        )
-        links = word_graph(segments, attention_mask, self.config)
-        real = attention_mask.bool()  # (batch, tokens)
+        encoded = self.encoder(**inputs, output_hidden_states=True)
+        real = inputs["attention_mask"].bool()  # (batch, tokens)
+        links = word_graph(segments, real, self.config)
         vectors, graphs = [], []
         for number, layer in enumerate(self.layers):
             states = encoded.hidden_states[layer]  # E_l of Eq. 2: (batch, tokens, d)
@@ -225,22 +204,7 @@ class LGRe(nn.Module):
     @property
     def base_model(self) -> PreTrainedModel:
         """The encoder below the word graphs and, with ``init='identity'``, below the cross-encoder's head."""
-        return cast(PreTrainedModel, self.encoder.base_model)
-
-    def __getstate__(self) -> dict[str, Any]:
-        # transformers hooks in, at the first forward pass, what cannot be pickled; it does so again when it is missing
-        for module in self.encoder.modules():
-            for number, hook in [*module._forward_hooks.items()]:
-                if getattr(hook, "__module__", "") == "transformers.utils.output_capturing":
-                    del module._forward_hooks[number]
-            vars(module).pop("_output_capturing_hooks_installed", None)
-        return vars(self).copy()
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        # a process that has made no such model does not know that it has hidden states
-        with torch.device("meta"):
-            type(self.encoder)(self.encoder.config)
+        return self.encoder.base_model
 
     def adjacency(self, states: Tensor, links: Tensor, number: int) -> Tensor:
         """Eq. 3 of one of the :attr:`layers`, by its place among them: A, shape (batch, tokens, tokens).
@@ -274,8 +238,8 @@ class LGRe(nn.Module):
         # Eq. 8: (batch, tokens, d)
         words = self.attention(states).sigmoid() * self.features(states).tanh()
         share = real[:, None].to(words.dtype)  # (batch, 1, tokens)
-        share = share / share.sum(-1, keepdim=True).clamp(min=1)
+        share = share / share.sum(-1, keepdim=True)
         mean = (share @ words).squeeze(-2)  # (batch, d)
         smallest = torch.finfo(words.dtype).min
         largest = words.masked_fill(~real[..., None], smallest).amax(-2)  # (batch, d)
-        return mean + largest * real.any(-1)[:, None]
+        return mean + largest

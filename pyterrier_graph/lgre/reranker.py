@@ -19,7 +19,6 @@ from pyterrier_graph.encoders.checkpoints import (
     precision,
     score_in_full_precision,
 )
-from pyterrier_graph.encoders.names import checkpoint_name
 from pyterrier_graph.lgre.cross_encoder import TextReranker
 from pyterrier_graph.lgre.equations import LGRe, LGReConfig
 from pyterrier_graph.lgre.losses import mean_words
@@ -42,7 +41,6 @@ class LearnedWordGraph:
     segments: np.ndarray
     layers: tuple[int, ...]  # the hidden states that have a graph
     adjacency: np.ndarray  # shape (layers, tokens, tokens)
-    layer_scores: np.ndarray  # s_l, shape (layers,)
     score: float  # of the pair
 
 
@@ -67,19 +65,19 @@ class LGReReranker(TextReranker):
         encoder: Name or folder of a checkpoint: a cross-encoder (a model for sequence classification), or any encoder.
         config: Shape of the model; :meth:`LGReConfig.paper` returns that of the paper.
         training: Options of :meth:`fit`; :meth:`LGReTraining.paper` returns those of the paper.
-        max_tokens: Maximal number of tokens of query and document together; the longer text is cut.
-        text_field: Column of the document's text.
+        max_tokens: Maximum number of tokens of query and document together, at most as many as the encoder can read.
+            The longer text is cut.
         batch_size: Documents scored at once.
         device: Name of a torch device; by default a GPU if there is one.
         dtype: The precision of the network in scoring and training; see :mod:`~pyterrier_graph.encoders.checkpoints`.
         verbose: Whether to show progress.
 
-    Columns in: ``qid, query, docno`` and the text, which may be empty; at least one row of a query has its text.
+    Columns in: ``qid, query, docno, text``; a document's text may be empty, and one row of a query has the query's.
     Columns out: those, with new ``score`` and ``rank``.
 
     Raises:
-        ValueError: If the encoder does not read ``max_tokens`` tokens, lacks a layer of the configuration, or is
-            not a cross-encoder although ``config.init`` is ``'identity'``.
+        IndexError: If the encoder lacks a layer of the configuration.
+        ValueError: If the encoder is not a cross-encoder although ``config.init`` is ``'identity'``.
     """
 
     schematic = {"label": "LGRe", "help_url": "https://pypi.org/project/pyterrier-graph/"}
@@ -93,17 +91,14 @@ class LGReReranker(TextReranker):
         config: LGReConfig | None = None,
         training: LGReTraining | None = None,
         max_tokens: int = 512,
-        text_field: str = "text",
         batch_size: int = 32,
         device: str | None = None,
         dtype: DType = "auto",
         verbose: bool = True,
     ) -> None:
-        super().__init__(
-            encoder, training, max_tokens, text_field, batch_size, device, dtype, verbose
-        )
+        super().__init__(encoder, training, max_tokens, batch_size, device, dtype, verbose)
         self.config = LGReConfig() if config is None else config
-        with_head = self._labels == 1 and self.config.init != "random"
+        with_head = self._is_cross_encoder and self.config.init != "random"
         with torch.random.fork_rng(), loading(self.encoder):
             torch.manual_seed(self.config.seed)
             kind = AutoModelForSequenceClassification if with_head else AutoModel
@@ -114,20 +109,12 @@ class LGReReranker(TextReranker):
         self.random_start = self.network.config.init == "random"
         self.network.to(self._device)
 
-    def __repr__(self) -> str:
-        return f"LGReReranker({checkpoint_name(self.encoder)!r}, {self.config.word_graph!r})"
-
     def _scores_of(self, batch: Batch) -> Tensor:
         return self.network(**batch).scores
 
     def word_graph(self, query: str, text: str) -> LearnedWordGraph:
-        """The word graph of a query and the text of a document, for :func:`~pyterrier_graph.show.plots.word_graph`.
-
-        Raises:
-            ValueError: If the query is empty, or one of them is not a text.
-        """
-        pair = pd.DataFrame({"qid": ["1"], "query": query, "docno": "1", self.text_field: text})
-        batch = self._tokens(*self._texts(pair))
+        """The word graph of a query and the text of a document, for :func:`~pyterrier_graph.show.plots.word_graph`."""
+        batch = self._tokens([query], [text])
         with torch.inference_mode(), precision(self.dtype, self._device):
             output = self.network(**batch, adjacency=True)
         assert output.adjacency is not None
@@ -136,7 +123,6 @@ class LGReReranker(TextReranker):
             batch["segments"][0].cpu().numpy(),
             self.network.layers,
             output.adjacency[0].float().cpu().numpy(),
-            output.layer_scores[0].float().cpu().numpy(),
             output.scores.item(),
         )
 
@@ -155,8 +141,7 @@ class LGReReranker(TextReranker):
             states = self.network(**batch).states
             return torch.stack(mean_words(states, batch["segments"]), 1)
 
-        shape = (len(inp), 2, self.network.base_model.config.hidden_size)
-        vectors = self._compute(means, self._texts(inp), np.zeros(shape, dtype=np.float32))
+        vectors = self._compute(means, *self._texts(inp))  # (rows, 2, d)
         return vectors[:, 0], vectors[:, 1]
 
     def _write(self, folder: Path) -> dict[str, Any]:

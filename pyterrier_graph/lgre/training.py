@@ -1,7 +1,7 @@
 """Training on pairs: a relevant document and a less relevant document of the same query."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
@@ -128,12 +128,11 @@ class QueryPairs(Dataset):
     def __init__(self, query: np.ndarray, label: np.ndarray, pairs: int, seed: int = 0) -> None:
         self.seed = seed
         self._order = np.lexsort((label, query))  # by query, the least relevant documents first
-        query, label = query[self._order], label[self._order]
-        _, first, size = np.unique(query, return_index=True, return_counts=True)
-        start = np.repeat(first, size)  # the first document of the same query, (documents,)
-        end = np.repeat(first + size, size)
-        # the first document with the same label
-        lower = pd.Series(range(len(label))).groupby([query, label]).transform("min").to_numpy()
+        query, label = query[self._order], label[self._order].astype(int)
+        grade = query * (np.ptp(label) + 1) + label  # ascends
+        start = np.searchsorted(query, query)  # the first document of the same query, (documents,)
+        end = np.searchsorted(query, query, side="right")
+        lower = np.searchsorted(grade, grade)  # the first document with the same label
         positive = np.flatnonzero((label > 0) & (lower > start))
         if not len(positive):
             raise ValueError(
@@ -148,10 +147,9 @@ class QueryPairs(Dataset):
     def __len__(self) -> int:
         return self.pairs
 
-    def __getitem__(self, position: int) -> tuple[int, int]:
+    def __getitem__(self, position: int) -> tuple[int, ...]:
         """Positions of d+ and d- among the documents."""
-        positive, negative = self._drawn[position].tolist()
-        return positive, negative
+        return tuple(self._drawn[position].tolist())
 
     def draw(self, epoch: int) -> None:
         """Draws the pairs of an epoch; the round over the queries continues where the previous epoch ended."""
@@ -174,14 +172,14 @@ class QueryPairs(Dataset):
 def tokenize_pairs(
     tokenizer: PreTrainedTokenizerBase,
     max_tokens: int,
-    queries: Sequence[str],
-    documents: Sequence[str],
+    queries: list[str],
+    documents: list[str],
 ) -> Batch:
     """Arguments of :meth:`LGRe.forward` for each query with its document; the longer one of both is cut."""
     encoding = tokenized(
         tokenizer,
-        list(queries),
-        list(documents),
+        queries,
+        documents,
         padding=True,
         truncation="longest_first",
         max_length=max_tokens,
@@ -196,42 +194,31 @@ def tokenize_pairs(
 class PairCollator:
     """Makes batches of pairs."""
 
-    tokenize: Callable[[list[str], list[str]], Batch]
-    queries: Sequence[str]  # the text of each document's query
-    documents: Sequence[str]
-    relevant: np.ndarray  # whether each document is relevant, shape (documents,)
+    tokenizer: PreTrainedTokenizerBase
+    max_tokens: int
+    documents: pd.DataFrame  # with the columns query, document, label
 
-    def __call__(self, pairs: Sequence[tuple[int, int]]) -> Batch:
+    def __call__(self, pairs: Sequence[tuple[int, ...]]) -> Batch:
         """The arguments of :class:`PairModel`."""
-        rows = [row for pair in pairs for row in pair]
-        queries = [self.queries[row] for row in rows]
-        documents = [self.documents[row] for row in rows]
-        batch = self.tokenize(queries, documents)
-        batch["relevant"] = torch.from_numpy(self.relevant[rows])
+        rows = self.documents.iloc[np.ravel(pairs)]
+        queries, documents = rows["query"].tolist(), rows["document"].tolist()
+        batch = tokenize_pairs(self.tokenizer, self.max_tokens, queries, documents)
+        batch["relevant"] = torch.tensor(rows["label"].to_numpy() > 0)
         return {name: tensor.unflatten(0, (len(pairs), 2)) for name, tensor in batch.items()}
 
 
 class PairModel(nn.Module):
     """A network with its loss."""
 
+    accepts_loss_kwargs = False  # so that Trainer divides the loss by accumulated steps
+
     def __init__(self, network: nn.Module, options: PairTraining) -> None:
         super().__init__()
         self.network: Any = network
         self.options = options
 
-    # The arguments have names: with **arguments, Trainer would not divide the loss by accumulated steps.
-    def forward(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor,
-        segments: Tensor,
-        relevant: Tensor,
-        token_type_ids: Tensor | None = None,
-    ) -> Batch:
-        """The mean loss of pairs (d+, d-): tensors of shape (pairs, 2, tokens), (pairs, 2)."""
-        inputs = {"input_ids": input_ids, "attention_mask": attention_mask, "segments": segments}
-        if token_type_ids is not None:
-            inputs["token_type_ids"] = token_type_ids
+    def forward(self, relevant: Tensor, **inputs: Tensor) -> Batch:
+        """The mean loss of pairs (d+, d-): tensors of shape (pairs, 2), (pairs, 2, tokens)."""
         inputs = {name: tensor.flatten(0, 1) for name, tensor in inputs.items()}
         return {"loss": self.options.pair_loss(self.network, inputs, relevant)}
 

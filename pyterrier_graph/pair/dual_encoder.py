@@ -16,7 +16,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Router
 from sentence_transformers.sentence_transformer.modules import Pooling
 
-from pyterrier_graph.checks import check_frame, query_texts
+from pyterrier_graph.checks import check_frame
 from pyterrier_graph.encoders.checkpoints import DType
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
@@ -25,6 +25,7 @@ from pyterrier_graph.pair.mining import HardNegativeMiner
 from pyterrier_graph.pair.query_encoder import IndexedExamples, train_query_encoder
 from pyterrier_graph.pair.training import (
     DualEncoderTraining,
+    Stage,
     dataset_sha256,
     text_columns,
     train_dual_encoder,
@@ -32,7 +33,7 @@ from pyterrier_graph.pair.training import (
 from pyterrier_graph.storage.artifact import file_sha256
 from pyterrier_graph.training.model import LearnedModel
 from pyterrier_graph.training.trainer import restored_on_error
-from pyterrier_graph.training.validation import JudgedRun, Validation, checked_qrels, checked_topics
+from pyterrier_graph.training.validation import JudgedRun, Validation, checked_topics
 
 NETWORK = "sentence-transformer"
 VALIDATED = 100  # passages of an index that are ranked per validation query
@@ -74,7 +75,6 @@ class DualEncoder(LearnedModel, SentenceEncoder):
 
     Attributes:
         network: The SentenceTransformer.
-        pretraining_log: As ``training_log``, of the first stage of the last training, if there were two.
 
     Raises:
         ValueError: If an option is out of range, or the checkpoint cannot read so many tokens.
@@ -121,7 +121,6 @@ class DualEncoder(LearnedModel, SentenceEncoder):
             self.network = with_separate_encoders(self.network)
         self.miner = miner
         self.training = DualEncoderTraining() if training is None else training
-        self.pretraining_log: list[dict[str, float]] = []
         self._check()
 
     def _check(self) -> None:
@@ -161,16 +160,14 @@ class DualEncoder(LearnedModel, SentenceEncoder):
                 f"{self!r} has no miner: give DualEncoder(miner=HardNegativeMiner(...)), or fit_examples"
             )
         run = self._validation_run(topics_or_res_va)
-        qrels_tr = checked_qrels(qrels_tr, self)
-        topics = checked_topics(topics_or_res_tr, self)
         # with several processes, the first one mines while the others wait
         with PartialState(cpu=self._device.type == "cpu").main_process_first():
             if unlabeled is None:
                 pseudo_labeled = None
-                examples = miner.labeled(topics, qrels_tr)
+                examples = miner.labeled(topics_or_res_tr, qrels_tr)
             else:
                 pseudo_labeled = miner.pseudo_labeled(unlabeled)
-                examples = miner.denoised(topics, qrels_tr)
+                examples = miner.denoised(topics_or_res_tr, qrels_tr)
         return self.fit_examples(examples, run, qrels_va, pretraining_examples=pseudo_labeled)
 
     def fit_examples(
@@ -198,25 +195,22 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         run = self._validation_run(topics_or_res_va)
         judged = None if run is None else JudgedRun(run, qrels_va, self)
         self._start_fit()
-        log: list[dict[str, float]] = []
         with restored_on_error(self.network):
             if pretraining_examples is not None:
-                first = self.training.first_stage()
-                log = self._train("pretraining", pretraining_examples, first, judged)
-            self.training_log = self._train("training", examples, self.training, judged)
-        self.pretraining_log = log
+                self._train("pretraining", pretraining_examples, judged)
+            self.training_log = self._train("training", examples, judged)
         return self
 
     def _train(
-        self, stage: str, examples: Dataset, options: DualEncoderTraining, judged: JudgedRun | None
+        self, stage: Stage, examples: Dataset, judged: JudgedRun | None
     ) -> list[dict[str, float]]:
         """Trains the network in one stage, and returns the log."""
+        options = self.training.of_stage(stage)
         validate = None
         if judged is not None:
             validate = self._validate(Validation(judged, options.measure))
         identity = {"training examples": dataset_sha256(examples), "encoder": self.model_name}
-        run = self._run(validate, identity)
-        return train_dual_encoder(self.network, examples, options.of_stage(stage), run)
+        return train_dual_encoder(self.network, examples, options, self._run(validate, identity))
 
     def fit_query_encoder(
         self,
@@ -249,14 +243,14 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         """
         self._start_fit()
         options, validate = self.training, None
-        if topics_or_res_va is not None and len(topics_or_res_va):
+        if topics_or_res_va is not None:
             judged = JudgedRun(checked_topics(topics_or_res_va, self), qrels_va, self)
             measure = Validation(judged, options.measure).per_query_of
             retriever = self.query_encoder() >> index.np_retriever(num_results=VALIDATED)
             validate = lambda: measure(retriever(judged.rows))  # noqa: E731
         batches = IndexedExamples(examples, index, options.seed)
         identity = {
-            "training examples": dataset_sha256(text_columns(examples)),
+            "training examples": dataset_sha256(examples),
             "vectors": file_sha256(index.index_path / VECTORS),
         }
         run = self._run(validate, identity)
@@ -265,51 +259,42 @@ class DualEncoder(LearnedModel, SentenceEncoder):
 
     def _validation_run(self, topics: pd.DataFrame | None) -> pd.DataFrame | None:
         """Validation queries with documents and their texts."""
-        if topics is None or not len(topics := check_frame(topics, self)):
+        if topics is None:
             return None
         if "docno" not in topics.columns and self.miner is not None:
             topics = (self.miner.candidates >> self.miner.texts)(checked_topics(topics, self))
         topics = check_frame(topics, self, texts=("text",))
         pt.validate.result_frame(topics, extra_columns=["query", "text"], context=self)
-        return topics[["qid", "query", "docno", "text"]]
+        return topics
 
     def _validate(self, validation: Validation) -> Callable[[], np.ndarray]:
         """A function that measures the model in its present state; it encodes each text once."""
-        run = validation.run
-        queries = query_texts(run).tolist()
-        query, _ = pd.factorize(run["qid"])  # (rows,)
-        text, texts = pd.factorize(run["text"])
+        query, queries = pd.factorize(validation.run["query"])  # (rows,)
+        text, texts = pd.factorize(validation.run["text"])
 
         def validate() -> np.ndarray:
-            query_vectors = self.encode_queries(queries)[query]  # (rows, d)
-            vectors = self.encode_docs(texts.tolist())[text]  # (rows, d)
-            return validation.per_query((query_vectors * vectors).sum(1))
+            query_vectors = self.encode_queries(queries.tolist())  # (queries, d)
+            vectors = self.encode_docs(texts.tolist())  # (texts, d)
+            scores = (query_vectors[query] * vectors[text]).sum(1)  # (rows,)
+            return validation.per_query(scores)
 
         return validate
 
     def _write(self, folder: Path) -> dict[str, Any]:
         self.network.save_pretrained(str(folder / NETWORK), create_model_card=False)
-        return {"pretraining_log": self.pretraining_log}
+        return {}
 
     @classmethod
     def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
-        model = cls(folder / NETWORK, **options)
-        model.pretraining_log = about["pretraining_log"]
-        return model
+        return cls(folder / NETWORK, **options)
 
 
 def set_pooling(network: SentenceTransformer, mode: Literal["cls", "mean"]) -> None:
-    """Changes how the token states of a text become its vector.
-
-    Raises:
-        ValueError: If the network does not pool token states.
-    """
-    layers = [module for module in network.modules() if isinstance(module, Pooling)]
-    if not layers:
-        raise ValueError("the checkpoint has no pooling layer to change")
-    for layer in layers:
-        layer.pooling_mode = mode
-        layer.pooling_output_dimension = layer.embedding_dimension
+    """Changes how the token states of a text become its vector."""
+    for module in network.modules():
+        if isinstance(module, Pooling):
+            module.pooling_mode = mode
+            module.pooling_output_dimension = module.embedding_dimension
 
 
 def with_separate_encoders(network: SentenceTransformer) -> SentenceTransformer:
@@ -320,8 +305,6 @@ def with_separate_encoders(network: SentenceTransformer) -> SentenceTransformer:
     return SentenceTransformer(
         modules=[Router.for_query_document(copy.deepcopy(modules), modules)],
         device=str(network.device),
-        prompts={name: prompt for name, prompt in network.prompts.items() if prompt is not None},
-        default_prompt_name=network.default_prompt_name,
+        prompts={name: prompt or "" for name, prompt in network.prompts.items()},
         similarity_fn_name=network.similarity_fn_name,
-        truncate_dim=network.truncate_dim,
     ).eval()

@@ -18,7 +18,6 @@ relation for improving dense passage retrieval. Findings of ACL-IJCNLP 2021. "Eq
 """
 
 from collections.abc import Iterable
-from functools import reduce
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -27,7 +26,7 @@ from sentence_transformers.util import all_gather_with_grad, get_rank
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from pyterrier_graph.encoders.checkpoints import full_precision
+from pyterrier_graph.encoders.checkpoints import at_least_float32, full_precision
 
 
 def pair_loss(
@@ -56,9 +55,8 @@ def pair_loss(
     Returns:
         A scalar in float32 or float64.
     """
-    dtype = score_dtype(queries, positives, negatives)
     with full_precision(queries):
-        q, positive, negative = queries.to(dtype), positives.to(dtype), negatives.to(dtype)
+        q, positive, negative = map(at_least_float32, (queries, positives, negatives))
         own = torch.arange(len(q), device=q.device)[rows]
         loss = q.new_zeros(())
         if alpha < 1:
@@ -92,17 +90,10 @@ def in_batch_loss(
         scale: t, the inverse of a temperature: 1 for dot products, 20 for vectors of length 1.
     """
     with full_precision(queries):
-        dtype = score_dtype(queries, passages)
-        scores = scale * queries.to(dtype) @ passages.to(dtype).T  # (queries, passages)
+        # half precision has steps of 1 where dot products are above 128, or ends at 65504
+        queries, passages = at_least_float32(queries), at_least_float32(passages)
+        scores = scale * queries @ passages.T  # (queries, passages)
         return cross_entropy(scores, positives, reduction="sum") / max(1, len(queries))
-
-
-def score_dtype(*vectors: Tensor) -> torch.dtype:
-    """The type of vectors, at least float32.
-
-    Half precision has steps of 1 where dot products are above 128 (bfloat16), and ends at 65504 (float16).
-    """
-    return reduce(torch.promote_types, (each.dtype for each in vectors), torch.float32)
 
 
 class PAIRLoss(CachedLossMixin, nn.Module):

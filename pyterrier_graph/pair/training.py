@@ -23,8 +23,9 @@ from pyterrier_graph.pair.mining import QUERY, example_columns
 from pyterrier_graph.training.model import Run
 from pyterrier_graph.training.trainer import RankingTrainer, Redraw, TrainerOptions, run_trainer
 
-Stage = Literal["pair", "gnn-encoder", "query-encoder"]
-STAGES: dict[Stage, dict[str, Any]] = {
+Stage = Literal["pretraining", "training"]
+Paper = Literal["pair", "gnn-encoder", "query-encoder"]
+PAPERS: dict[Paper, dict[str, Any]] = {
     "pair": {"batch_size": 512, "learning_rate": 3e-5},
     "gnn-encoder": {"batch_size": 2048, "learning_rate": 2e-5},
     "query-encoder": {"batch_size": 1536, "learning_rate": 5e-6},
@@ -60,18 +61,16 @@ class DualEncoderTraining(TrainerOptions):
     warmup: DropoutRate = 0.1
     pretraining: "DualEncoderTraining | None" = None
 
-    def first_stage(self) -> "DualEncoderTraining":
-        """The options of pre-training."""
-        first = self.pretraining or replace(self, alpha=0.1)
-        return replace(first, output_dir=first.output_dir or self.output_dir)
-
-    def of_stage(self, stage: str) -> Self:
-        """These options without a first stage, and with the folder of a stage in ``output_dir``."""
+    def of_stage(self, stage: Stage) -> "DualEncoderTraining":
+        """The options of one stage, which has a folder of its own in ``output_dir``."""
+        options = self
+        if stage == "pretraining":
+            options = self.pretraining or replace(self, alpha=0.1)
         folder = None if self.output_dir is None else os.path.join(self.output_dir, stage)
-        return replace(self, output_dir=folder, pretraining=None)
+        return replace(options, output_dir=folder, pretraining=None)
 
     @classmethod
-    def paper(cls, stage: Stage = "pair", **options: Any) -> Self:
+    def paper(cls, stage: Paper = "pair", **options: Any) -> Self:
         """The options of a paper's training; ``options`` replace some of them.
 
         * ``'pair'``: both stages of PAIR (Ren et al. 2021, Sect. 4.2); the first one has ``alpha=0.1``. The paper has
@@ -84,7 +83,7 @@ class DualEncoderTraining(TrainerOptions):
           The number of epochs is the first stage's, since the paper does not state it.
         """
         paper = {"epochs": 10, "warmup": 0.1, "patience": None, "measure": "RR@10"}
-        return cls(**paper | STAGES[stage] | options)
+        return cls(**paper | PAPERS[stage] | options)
 
 
 class RankingSentenceTransformerTrainer(RankingTrainer, SentenceTransformerTrainer):
@@ -108,7 +107,7 @@ def text_columns(examples: Dataset) -> Dataset:
     names = texts.column_names
     if names != example_columns(len(names) - 2):
         expected = "training examples must have the columns query, positive, negative_1 .. negative_n, in this order"
-        raise ValueError(f"{expected}, n being 0 or more, got {', '.join(names) or 'none'}")
+        raise ValueError(f"{expected}, got {', '.join(names)}")
     if not len(texts):
         raise ValueError("there are no training examples")
     return texts

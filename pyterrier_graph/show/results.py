@@ -60,7 +60,7 @@ def results(
 
 
 def training_curves(trainings: Any, *, title: str = "") -> list[Axes]:
-    """Draws losses and, if there were validation queries, the validation measure; a star marks its maximum.
+    """Draws losses and, if there were validation queries, the validation measure; a star marks the weights kept.
 
     Args:
         trainings: A trained model or its ``training_log``, or several of them by name.
@@ -88,7 +88,8 @@ def training_curves(trainings: Any, *, title: str = "") -> list[Axes]:
         ax.margins(y=0.1)
     if validation:
         for name, curve in validation.items():
-            axes[-1].plot(curve.idxmax(), curve.max(), "*", color=colors[name], markersize=14)
+            kept = logs[name].dropna(subset="kept").iloc[-1]
+            axes[-1].plot(kept.name, kept[curve.name], "*", color=colors[name], markersize=14)
         measures = dict.fromkeys(str(curve.name) for curve in validation.values())
         axes[-1].set_ylabel(f"validation {' and '.join(measures)}")
     axes[-1].set_xlabel("step")

@@ -261,12 +261,6 @@ def file_sha256(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def stored_sha256(file: Path) -> str:
-    """SHA-256 of a file of an artifact, by its ``pt_meta.json``; computed if another package wrote the artifact."""
-    meta = json.loads((file.parent / META).read_bytes())
-    return meta.get(DIGESTS, {}).get(file.name) or file_sha256(file)
-
-
 def content_sha256(meta: Mapping[str, Any]) -> str:
     """SHA-256 of an artifact's files, computed from the digests in its ``pt_meta.json``."""
     return json_sha256(meta[DIGESTS])

@@ -2,8 +2,6 @@
 
 import copy
 import dataclasses
-import inspect
-import json
 import os
 import warnings
 from abc import abstractmethod
@@ -15,7 +13,6 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 import torch
-from safetensors import SafetensorError
 
 from pyterrier_graph.checks import QualityWarning, WithSignature, check_training
 from pyterrier_graph.encoders.checkpoints import DType, device_of, dtype_of, hidden_bars
@@ -64,7 +61,7 @@ class LearnedModel(HtmlDisplay, WithSignature, OwnArtifact, pt.Estimator):
     # change in a copy with the same weights
     TRAINING: ClassVar[type[Any] | None] = None
     WRITTEN: tuple[str, ...]
-    KEEP_WEIGHTS = frozenset({"training", "batch_size", "text_field", "device", "dtype", "verbose"})
+    KEEP_WEIGHTS = frozenset({"training", "batch_size", "device", "dtype", "verbose"})
 
     encoder: Any = None
     training: Any = None
@@ -74,7 +71,6 @@ class LearnedModel(HtmlDisplay, WithSignature, OwnArtifact, pt.Estimator):
     network: Any = None  # the module that is trained and saved, if there is one
     training_log: list[dict[str, float]] = []  # noqa: RUF012, replaced as a whole
     random_start: bool = False  # whether the scores of the untrained model are random
-    _warned: bool = False  # that its scores are random
 
     def _check(self) -> None:
         """Raises an error if an argument of the constructor is not allowed, or does not fit the others.
@@ -99,21 +95,19 @@ class LearnedModel(HtmlDisplay, WithSignature, OwnArtifact, pt.Estimator):
         """Makes a model from a folder, the content of ``pt_meta.json``, and arguments of the constructor."""
 
     def _digest(self) -> str:
-        """SHA-256 of the weights; :meth:`load` compares it with the saved one."""
+        """SHA-256 of the weights."""
         return weights_sha256(self.network)
 
     def save(self, path: str | os.PathLike[str]) -> Self:
         """Writes the model, with the options and the log of its training, as an artifact to a new path."""
         meta = kind_of(self) | {
             "random_start": self.random_start,
-            "sha256": self._digest(),
             "training_log": self.training_log,
             "versions": versions(),
         }
         meta |= {name: getattr(self, name) for name in self.WRITTEN}
         if self.TRAINING is not None:
-            options = dataclasses.asdict(self.training, dict_factory=_without_paths)
-            meta["training"] = json.loads(json.dumps(options, default=str))
+            meta["training"] = dataclasses.asdict(self.training, dict_factory=_without_paths)
         if isinstance(self.encoder, str):
             meta["encoder"] = checkpoint_name(self.encoder)
         with atomic_folder(path, meta) as folder, hidden_bars():
@@ -139,12 +133,7 @@ class LearnedModel(HtmlDisplay, WithSignature, OwnArtifact, pt.Estimator):
         saved = {name: meta[name] for name in cls.WRITTEN}
         if cls.TRAINING is not None:
             saved["training"] = cls.TRAINING(**meta["training"])
-        try:
-            model = cls._read(folder, meta, saved | options)
-        except SafetensorError as error:
-            raise ValueError(f"{str(folder)!r} is damaged: {error}") from error
-        if model._digest() != meta["sha256"]:
-            raise ValueError(f"{str(folder)!r} is damaged: its weights differ from the saved ones")
+        model = cls._read(folder, meta, saved | options)
         if isinstance(meta.get("encoder"), str):
             model.encoder = meta["encoder"]
         model.training_log = meta["training_log"]
@@ -178,7 +167,6 @@ class LearnedModel(HtmlDisplay, WithSignature, OwnArtifact, pt.Estimator):
     def _start_fit(self) -> None:
         """Checks the arguments, and warns that ``fit`` continues from trained weights, if there are any."""
         self._check()
-        self._warned = True  # measuring the untrained model is part of training
         if self.training_log:
             advice = f"fit continues from the trained weights. To start over, fit a new {type(self).__name__}"
             warnings.warn(f"{self!r} is trained already: {advice}", QualityWarning, stacklevel=3)
@@ -190,28 +178,22 @@ class LearnedModel(HtmlDisplay, WithSignature, OwnArtifact, pt.Estimator):
 
     def _view(self) -> HtmlCard:
         """Arguments of the constructor that are not the default ones, number of weights, and what training did."""
-        arguments = inspect.signature(type(self)).parameters
-        facts = {
-            each.name: each.value if isinstance(each.value, dict) else repr(each.value)
-            for each in pt.inspect.transformer_attributes(self)
-            if each.name != "training" and each.value not in (None, arguments[each.name].default)
-        }
-        if isinstance(self.encoder, str):
-            facts["encoder"] = repr(checkpoint_name(self.encoder))
+        facts: dict[str, Any] = {}
+        for each in pt.inspect.transformer_attributes(self):
+            if each.name != "training" and each.value not in (None, each.init_default_value):
+                facts[each.name] = each.value if isinstance(each.value, dict) else repr(each.value)
         if self.network is not None:
             facts["parameters"] = sum(weights.numel() for weights in self.network.parameters())
             facts["trained"] = "not yet"
         for entry in self.training_log:
             facts["trained"] = f"{entry['step']:,} steps"
             if "kept" in entry:
-                measure = self.training.measure
-                facts[f"best {measure}"] = f"{entry[measure]:.4f} on the validation queries"
+                facts["validation"] = f"{self.training.measure} {entry[self.training.measure]:.4f}"
         return HtmlCard(facts)
 
     def _warn_if_random(self) -> None:
-        """Warns once that the scores of this model are random, if they are."""
-        if self.random_start and not self.training_log and not self._warned:
-            self._warned = True
+        """Warns that the scores of this model are random, if they are."""
+        if self.random_start and not self.training_log:
             advice = "call fit, load a trained model, or choose a start that ranks without training"
             message = f"{self!r} is not trained and ranks at random: {advice}"
             warnings.warn(message, QualityWarning, stacklevel=3)
@@ -247,10 +229,9 @@ class Reranker(LearnedModel):
             ValueError: If a query is empty, or a query or document is not a text.
         """
         inp = self._checked(inp)
-        scores = self._scores(inp)
         if len(inp):
             self._warn_if_random()
-        return ranked(inp, scores, self)
+        return ranked(inp, self._scores(inp), self)
 
     def fit(
         self,
@@ -277,7 +258,7 @@ class Reranker(LearnedModel):
         """
         training = JudgedRun(self._checked(topics_or_res_tr), qrels_tr, self)
         validation = None
-        if topics_or_res_va is not None and len(topics_or_res_va):
+        if topics_or_res_va is not None:
             validation = JudgedRun(self._checked(topics_or_res_va), qrels_va, self)
         self._start_fit()
         self._learn(training, validation)
@@ -287,10 +268,6 @@ class Reranker(LearnedModel):
 def ranked(run: pd.DataFrame, scores: np.ndarray, context: pt.Transformer) -> pd.DataFrame:
     """The rows of a run with new ``score`` and ``rank``; raises ValueError if a score is not finite."""
     if not np.isfinite(scores).all():
-        row = run.iloc[int(np.flatnonzero(~np.isfinite(scores))[0])]
-        raise ValueError(
-            f"{context!r} scores query {row['qid']!r}, passage {row['docno']!r} as not a number: "
-            "the weights of its model or encoder are not finite"
-        )
+        raise ValueError(f"{context!r}: a score is not finite, so its weights are not finite")
     columns = run.drop(columns=["score", "rank"], errors="ignore")
     return pt.model.add_ranks(columns.assign(score=scores))

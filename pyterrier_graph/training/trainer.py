@@ -1,6 +1,7 @@
 """Training by ``transformers.Trainer``: checkpoints, validation by a ranking measure, and the best weights."""
 
 import dataclasses
+import os
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
@@ -35,7 +36,7 @@ from pyterrier_graph.configuration import STRICT
 from pyterrier_graph.encoders.checkpoints import dtype_name, dtype_of, hidden_bars
 from pyterrier_graph.storage.artifact import check_identity
 from pyterrier_graph.training.model import Run
-from pyterrier_graph.training.validation import as_good, measures_of
+from pyterrier_graph.training.validation import as_good
 
 PREFIX = "eval_"  # by which the trainer recognizes what evaluation returns
 # options that may differ when a training continues from a checkpoint
@@ -72,9 +73,6 @@ class TrainerOptions:
     attention_dropout: bool = True
     arguments: dict[str, Any] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        measures_of(self.measure)  # raises an error if there is no such measure
-
 
 @pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
 class HeadOptions(TrainerOptions):
@@ -110,28 +108,15 @@ class RankingTrainer(Trainer):
         )
         return metrics
 
-    def restore_best(self, state: TrainerState) -> None:
-        """Restores the state of a training that has ended, and its best weights."""
-        self.state = state
-        name = f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}"
-        self._load_from_checkpoint(str(Path(str(self.args.output_dir), name)))
-
 
 class Progress(ProgressCallback):
-    """Shows a bar of the steps, with the measure of the last evaluation; a model keeps its log."""
+    """Shows a bar of the steps, with the last loss or measure; a model keeps its log."""
 
-    def on_evaluate(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **options: Any
-    ) -> None:
-        """Shows the measure."""
-        name = str(args.metric_for_best_model)
-        if self.training_bar is not None:  # in the main process
-            self.training_bar.set_postfix(
-                {name.removeprefix(PREFIX): f"{options['metrics'][name]:.4f}"}
-            )
-
-    def on_log(self, *_: Any, **__: Any) -> None:
-        """Shows no losses."""
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        """Shows the loss or the measure."""
+        shown = logs.keys() & {"loss", args.metric_for_best_model}
+        if self.training_bar is not None and shown:  # in the main process
+            self.training_bar.set_postfix({name: logs[name] for name in shown})
 
 
 class Redraw(TrainerCallback):
@@ -172,10 +157,10 @@ def train(
 
     def make(**arguments: Any) -> RankingTrainer:
         groups = [{"params": parameters, "lr": rate} for parameters, rate in rates]
-        settings: dict[str, Any] = {"lr_scheduler_type": "constant", "remove_unused_columns": False}
+        defaults: dict[str, Any] = {"lr_scheduler_type": "constant", "remove_unused_columns": False}
         trainer = RankingTrainer(
             model=model,
-            args=TrainingArguments(**settings | arguments),
+            args=TrainingArguments(**defaults | arguments),
             train_dataset=examples,
             data_collator=collate,
             run=run,
@@ -221,14 +206,13 @@ def run_trainer(
         with processes.main_process_first():
             checkpoint = _checkpoint_of(Path(folder), options, run)
         before = None if run.validate is None else measured(model, run)
-        trainer = make(output_dir=folder, **trainer_arguments(options, run))
-        state = TrainerState()
+        arguments = trainer_arguments(options, run)
         if checkpoint is not None:
-            state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
-        if _ran_out_of_patience(state):
-            trainer.restore_best(state)
-        else:
-            _run(trainer, options, checkpoint)
+            state = TrainerState.load_from_json(os.path.join(checkpoint, TRAINER_STATE_NAME))
+            if _ran_out_of_patience(state):
+                arguments["num_train_epochs"] = state.epoch
+        trainer = make(output_dir=folder, **arguments)
+        _run(trainer, options, checkpoint)
         log = trainer.state.log_history
         if before is not None:
             log = _keep_best(trainer, start, before, options.measure)
@@ -240,7 +224,7 @@ def run_trainer(
     return log
 
 
-def _run(trainer: RankingTrainer, options: TrainerOptions, checkpoint: Path | None) -> None:
+def _run(trainer: RankingTrainer, options: TrainerOptions, checkpoint: str | None) -> None:
     """Runs a trainer from a checkpoint, or from the start."""
     trainer.remove_callback(PrinterCallback)
     if trainer.run.verbose:
@@ -249,7 +233,7 @@ def _run(trainer: RankingTrainer, options: TrainerOptions, checkpoint: Path | No
         trainer.add_callback(EarlyStoppingCallback(options.patience))
     try:
         with hidden_bars():
-            trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+            trainer.train(resume_from_checkpoint=checkpoint)
     finally:
         for name in ("forward", "_original_forward"):  # where accelerate has fixed the precision
             vars(trainer.model).pop(name, None)
@@ -274,9 +258,10 @@ def _keep_best(
     if best is None:  # it was measured before an interruption
         best = measured(trainer.model, trainer.run)
     if not trainer.run.random_start and as_good(before, best):
-        problem = f"training did not improve {measure} by more than one standard error"
-        advice = "try a smaller learning rate, more epochs or more training queries"
-        message = f"{problem}: the weights from before training are kept; {advice}"
+        message = (
+            f"training did not improve {measure} by more than one standard error: the weights from before training are "
+            "kept; try a smaller learning rate, more epochs or more training queries"
+        )
         warnings.warn(message, QualityWarning, stacklevel=4)
         trainer.model.load_state_dict(start)
         best_step = 0
@@ -288,11 +273,9 @@ def _keep_best(
 
 def trainer_arguments(options: TrainerOptions, run: Run) -> dict[str, Any]:
     """Fields of ``TrainingArguments``: steps, precision, and when to evaluate and to write a checkpoint."""
-    half = dtype_of(run.dtype, run.device)
-    if half == torch.float16 and run.device.type == "cpu":  # where gradients are not scaled
-        raise ValueError(
-            "training in dtype='float16' needs a GPU: on a CPU use 'auto', 'bfloat16' or 'float32'"
-        )
+    dtype = dtype_of(run.dtype, run.device)
+    if dtype == torch.float16 and run.device.type == "cpu":  # where gradients are not scaled
+        raise ValueError("training in dtype='float16' needs a GPU: on a CPU use another dtype")
     if options.output_dir is not None:
         schedule: dict[str, Any] = {"save_strategy": "epoch", "save_total_limit": 2}
     else:  # no later call can continue, so only the best weights are saved
@@ -314,8 +297,8 @@ def trainer_arguments(options: TrainerOptions, run: Run) -> dict[str, Any]:
         "logging_strategy": "epoch",
         "report_to": [],
         "dataloader_pin_memory": run.device.type == "cuda",
-        "bf16": half == torch.bfloat16,
-        "fp16": half == torch.float16,
+        "bf16": dtype == torch.bfloat16,
+        "fp16": dtype == torch.float16,
         "restore_callback_states_from_checkpoint": True,  # the counter of early stopping
     }
     return defaults | schedule | options.arguments
@@ -338,9 +321,8 @@ def no_attention_dropout(model: nn.Module) -> Iterator[None]:
     """A block in which encoders of transformers drop no attention weights; dropout of their hidden states stays."""
     rates = {}
     for module in model.modules():
-        inner = type(module).__name__.endswith("SelfAttention")
-        dropout = getattr(module, "dropout" if inner else "attention_dropout", None)  # as in ALBERT
-        if isinstance(dropout, nn.Dropout):
+        dropout = getattr(module, "dropout", None)
+        if type(module).__name__.endswith("SelfAttention") and isinstance(dropout, nn.Dropout):
             rates[dropout] = dropout.p
             dropout.p = 0.0
     try:
@@ -350,7 +332,7 @@ def no_attention_dropout(model: nn.Module) -> Iterator[None]:
             dropout.p = rate
 
 
-def _checkpoint_of(folder: Path, options: TrainerOptions, run: Run) -> Path | None:
+def _checkpoint_of(folder: Path, options: TrainerOptions, run: Run) -> str | None:
     """The last complete checkpoint of the same training, if there is one. Its length may differ."""
     identity = run.identity | {"dtype": dtype_name(run.dtype, run.device)}
     for name, value in dataclasses.asdict(options).items():
@@ -358,10 +340,10 @@ def _checkpoint_of(folder: Path, options: TrainerOptions, run: Run) -> Path | No
             identity[f"training option {name}"] = value
     # the trainer's state is the last file that is written to a checkpoint
     states = folder.glob(f"{PREFIX_CHECKPOINT_DIR}-*/{TRAINER_STATE_NAME}")
-    complete = [state.parent for state in states]
+    complete = [str(state.parent) for state in states]
     note, work = folder / "training.json", "checkpoints of another training"
     check_identity(note, identity, work, begun=bool(complete))
-    return max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+    return max(complete, key=lambda path: int(path.rpartition("-")[2]), default=None)
 
 
 def _ran_out_of_patience(state: TrainerState) -> bool:

@@ -22,7 +22,7 @@ def tuning_set(
     qrels_va: pd.DataFrame | None,
 ) -> tuple[pd.DataFrame, pd.DataFrame | None]:
     """The validation queries and their judgments if there are any, else the training queries and judgments."""
-    return (run, qrels) if run_va is None or not len(run_va) else (run_va, qrels_va)
+    return (run, qrels) if run_va is None else (run_va, qrels_va)
 
 
 def checked_topics(topics: pd.DataFrame, context: Any) -> pd.DataFrame:
@@ -36,11 +36,6 @@ def checked_qrels(qrels: pd.DataFrame, context: Any) -> pd.DataFrame:
     """Judgments ``qid, docno, label`` with ids as strings and labels as integers."""
     qrels = check_frame(qrels, context, numbers=("label",))
     pt.validate.columns(qrels, includes=["qid", "docno", "label"], context=context)
-    wrong = qrels["label"] % 1 != 0
-    if wrong.any():
-        raise ValueError(
-            f"{context!r}: a label must be an integer, got {qrels['label'][wrong].iloc[0]:g}"
-        )
     return qrels.astype({"qid": str, "docno": str, "label": "int64"})
 
 
@@ -72,15 +67,14 @@ class JudgedRun:
         of_passages: Whether passages are judged, instead of documents.
 
     Raises:
-        ValueError: If there are no judgments, or none for the queries of the run.
+        TypeError: If there are no judgments.
+        ValueError: If there are none for the queries of the run.
     """
 
     def __init__(
         self, run: pd.DataFrame, qrels: pd.DataFrame | None, context: pt.Transformer
     ) -> None:
         self.caller = f"{type(context).__name__}.fit"
-        if qrels is None:
-            raise ValueError(f"{self.caller}: there are no judgments for the queries")
         self.qrels = checked_qrels(qrels, context)
         run = check_frame(run, context)
         run = run.astype({name: str for name in ("qid", "docno") if name in run.columns})
@@ -131,35 +125,23 @@ class Validation:
         self._evaluator = ir_measures.evaluator(self.measures, qrels)
         if "docno" not in self.run.columns:
             return
-        self._pairs = self.run[["qid"]].assign(docno=judged.judged_ids(self.run["docno"]))
         if candidates is not None:
-            self._keep_first(candidates)
+            self.run = first_documents(judged, candidates)
+        self._pairs = self.run[["qid"]].assign(docno=judged.judged_ids(self.run["docno"]))
         if not self._pairs["docno"].isin(judged.qrels["docno"]).any():
             ids = f"the run has {self.run['docno'].iloc[0]!r}, the judgments have {judged.qrels['docno'].iloc[0]!r}"
             problem = f"none of the candidates is judged, so {measure} is 0: {ids}"
             warnings.warn(f"{judged.caller}: {problem}", DataWarning, stacklevel=3)
 
-    def _keep_first(self, candidates: int) -> None:
-        """Keeps the first documents of each query, with all their passages."""
-        pairs = self._pairs
-        if "rank" in self.run.columns:
-            pairs = pairs.iloc[self.run["rank"].argsort(kind="stable")]
-        first = pairs.drop_duplicates().groupby("qid").head(candidates)
-        rows = pd.MultiIndex.from_frame(self._pairs).isin(pd.MultiIndex.from_frame(first))
-        self.run = self.run[rows].reset_index(drop=True)
-        self._pairs = self._pairs[rows].reset_index(drop=True)
-
     def per_query(self, scores: np.ndarray | pd.Series) -> np.ndarray:
         """The measure of each judged query, sorted by qid, given a score for each row of :attr:`run`."""
-        return self._per_query(self._pairs, scores)
+        return self._per_query(self._pairs.assign(score=np.asarray(scores)))
 
     def per_query_of(self, run: pd.DataFrame) -> np.ndarray:
         """The measure of each judged query of another run for the same queries: ``qid, docno, score``, string ids."""
-        pairs = run.assign(docno=self.judged.judged_ids(run["docno"]))
-        return self._per_query(pairs, run["score"])
+        return self._per_query(run.assign(docno=self.judged.judged_ids(run["docno"])))
 
-    def _per_query(self, pairs: pd.DataFrame, scores: np.ndarray | pd.Series) -> np.ndarray:
-        run = pairs.assign(score=np.asarray(scores))
+    def _per_query(self, run: pd.DataFrame) -> np.ndarray:
         run = run.groupby(["qid", "docno"], sort=False, as_index=False)["score"].max()
         cutoffs = [measure.params.get("cutoff") for measure in self.measures]
         if all(cutoffs):  # further results only take time
@@ -168,3 +150,11 @@ class Validation:
             run = run[rank <= max(cutoffs)]
         results = pd.DataFrame(self._evaluator.iter_calc(pt.model.to_ir_measures(run)))
         return results.groupby("query_id")["value"].mean().to_numpy()
+
+
+def first_documents(judged: JudgedRun, count: int) -> pd.DataFrame:
+    """The rows of the first documents of each query, with all their passages."""
+    run = judged.rows.assign(document=judged.judged_ids(judged.rows["docno"]))
+    ordered = run.sort_values("rank", kind="stable") if "rank" in run.columns else run
+    documents = ordered[["qid", "document"]].drop_duplicates().groupby("qid").head(count)
+    return run.merge(documents, on=["qid", "document"]).drop(columns="document")
