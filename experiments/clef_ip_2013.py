@@ -17,7 +17,7 @@ import argparse
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,14 +39,12 @@ from experiments.harness.first_stage import bm25
 from experiments.harness.results import claim, slug, write
 from pyterrier_graph.clef_ip import (
     AbstractTerms,
-    Archive,
     ClaimsQuery,
     DocumentCutoff,
     DocumentFrequencies,
     NotOwnFamily,
     SharedCodes,
 )
-from pyterrier_graph.clef_ip.files import archive
 from pyterrier_graph.evaluation.measures import MAPD, PRECD, PRES, on_documents
 from pyterrier_graph.hgat.equations import Variant
 from pyterrier_graph.hgat.negatives import Strategy
@@ -76,14 +74,12 @@ class Bench(NamedTuple):
     """The data that all models share.
 
     Attributes:
-        patents: The collection.
-        graph: Its graph.
+        graph: The graph of the collection.
         training: Training topics with the passages judged for them, and the judgments.
         candidates: The documents found for the test topics.
         qrels: Judgments of the test topics.
     """
 
-    patents: Archive
     graph: ptg.DocumentGraph
     training: tuple[pd.DataFrame, pd.DataFrame]
     candidates: pd.DataFrame
@@ -109,7 +105,6 @@ def command_line() -> argparse.ArgumentParser:
         ),
         level=("subclass", "of shared IPC codes", ["subclass", "group"]),
         first_stage=("pisa", "what BM25 runs on", ["pisa", "terrier"]),
-        workers=(1, "processes that read the collection"),
     )
     add_options(
         command,
@@ -141,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
         bench = prepare(options)
     except FileNotFoundError as error:
         raise SystemExit(str(error)) from error
-    claim(output, options, ("variants", "negatives", "runs", "workers", "colbert"))
+    claim(output, options, ("variants", "negatives", "runs", "colbert"))
     systems: list[tuple[str, int, Callable[[], pt.Transformer]]] = [
         ("BM25", 0, PassageBM25),
         ("MaxSim", 0, lambda: ptg.GraphMaxSim(bench.graph, encoder(options), {})),
@@ -216,19 +211,15 @@ def prepare(options: argparse.Namespace) -> Bench:
     Raises:
         FileNotFoundError: If a part of the collection is missing; the message says where to get it.
     """
-    patents, output = archive(), options.output
+    patents, output = pt.get_dataset("irds:clef-ip"), options.output
     train_set, test_set = (pt.get_dataset(DATASET.format(split)) for split in ("train", "test"))
     train_topics, test_topics = train_set.get_topics(), test_set.get_topics()
-
-    def records() -> Iterator[dict[str, Any]]:
-        return (patent.to_record() for patent in patents.patents(workers=options.workers))
-
     graph = ptg.DocumentGraph(output / "graph")
     if not graph.built():
-        graph.index(records())
+        graph.index(patents.get_corpus_iter())
     frequencies = DocumentFrequencies(output / "frequencies")
     if not frequencies.built():
-        frequencies.index(records())
+        frequencies.index(patents.get_corpus_iter())
     # the documents as the graph has them, so that their files are not parsed again
     collection = Collection("CLEF-IP", lambda: graph.get_corpus_iter("documents"), {})
     claims = ClaimsQuery(options.query_tokens)
@@ -245,7 +236,7 @@ def prepare(options: argparse.Namespace) -> Bench:
         qrels[["qid", "docno"]], on="qid"
     )
     test_topics, test_qrels = Queries(test_topics, test_set.get_qrels()).sample(options.queries)
-    return Bench(patents, graph, (judged, qrels), retrieve(test_topics), test_qrels)
+    return Bench(graph, (judged, qrels), retrieve(test_topics), test_qrels)
 
 
 def encoder(options: argparse.Namespace) -> ptg.TokenEncoder:
@@ -288,13 +279,9 @@ def train(
 
 def scalars_of(reranker: ptg.HGATReranker) -> pd.DataFrame:
     """The importance of each relation per layer, lambda per layer, and alpha: ``scalar, layer, value``."""
-    network = reranker.network
-    rows = [
-        (relation, number, value)
-        for relation, values in network.relation_weights().items()
-        for number, value in enumerate(values, start=1)
-    ]
+    network, rows = reranker.network, []
     for number, layer in enumerate(network.layers, start=1):
+        rows += [(relation, number, value) for relation, value in layer.importance().items()]
         if layer.lambda_ is not None:
             rows.append(("lambda", number, layer.lambda_.item()))
     if network.alpha is not None:

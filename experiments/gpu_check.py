@@ -30,7 +30,7 @@ from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.token_encoder import TokenStates
 from pyterrier_graph.gnn_encoder.equations import PaperGNNEncoderConfig, PaperGNNEncoderNetwork
 from pyterrier_graph.gnn_encoder.network import GNNEncoderConfig, GNNEncoderNetwork
-from pyterrier_graph.graph_maxsim.graph_reranker import maxsim
+from pyterrier_graph.graph_maxsim.graph_reranker import token_maxima
 from pyterrier_graph.graph_mean.neighbors import edge_type
 from pyterrier_graph.graphs.memory_graph import MemoryGraph
 from pyterrier_graph.hgat.equations import HGAT, HGATConfig
@@ -155,14 +155,16 @@ def hgats(dimension: int) -> dict[str, tuple[nn.Module, Forward]]:
     states = TokenStates(values, nn.functional.pad(lengths.cumsum(0), (1, 0)))
     made: dict[str, tuple[nn.Module, Forward]] = {}
     for variant in ("BASE", "NO_LB_NS"):
-        config = HGATConfig(variant, layers=2, init="random", dropout=0.0)
-        hgat = HGAT(config, dimension=dimension, relations=graph.relations, positions=180)
+        config = HGATConfig(
+            variant, layers=2, init="random", dropout=0.0, relations=graph.relations
+        )
+        hgat = HGAT(config, dimension, positions=180)
         plan = hgat.plan(graph, graph.passage_nodes)
 
         def contextualized(device: torch.device, hgat: HGAT = hgat, plan: Any = plan) -> Tensor:
             inputs = states.select(torch.from_numpy(plan.nodes)).to(device)
             out = hgat(inputs, send_to_device(plan, device))
-            return maxsim(values[:8].to(device), out)
+            return token_maxima(values[:8].to(device), out).sum(1)
 
         made[f"HGAT {variant}"] = hgat, contextualized
     return made

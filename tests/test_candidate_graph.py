@@ -50,12 +50,14 @@ def test_graph_of_a_query():
 
 
 def test_other_docnos():
-    docnos = ["a%p1%p0", "a%p1%p1", "a%s0", "a%p1", "a"]
+    docnos = ["a%p1", "a"]
     graph = CandidateGraph()(pd.DataFrame({"qid": "1", "docno": docnos, "text": docnos}))[
         "graph"
     ].iloc[0]
     assert graph.texts(graph.nodes_of(docnos)) == docnos
-    assert edges(graph, "order") == [("a", "a%p1"), ("a%p1%p0", "a%p1%p1")]
+    assert edges(graph, "order") == [("a", "a%p1")]
+    with pytest.raises(ValueError, match="must not look like the id of a passage"):
+        CandidateGraph()(pd.DataFrame({"qid": "1", "docno": ["a%p1%p0"], "text": "b"}))
 
 
 def test_sliding_windows():

@@ -11,7 +11,7 @@ import pytest
 from clef_ip_miniature import Miniature
 
 from pyterrier_graph.clef_ip import Archive
-from pyterrier_graph.clef_ip.collection import dataset_names
+from pyterrier_graph.clef_ip.collection import datasets
 from pyterrier_graph.datasets import provider
 
 TASK = "clef-ip/2013/claims-to-passages/{}/{}"
@@ -99,7 +99,7 @@ def test_pyterrier_finds_it(home: Path) -> None:
         pd.DataFrame({"docno": qrels["docno"].str.split("%").str[0]})
     )
     assert texts["text"].str.len().min() > 100
-    assert {"clef-ip", name, TASK.format("train", "fr")} <= {*dataset_names()}
+    assert {"clef-ip", name, TASK.format("train", "fr")} <= {*datasets()}
     for unknown in (
         TASK.format("dev", "en"),
         TASK.format("test", "it"),

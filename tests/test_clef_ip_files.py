@@ -62,19 +62,6 @@ def test_topics_of_2012(write: Callable[[str], Path]) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "old, new, message",
-    [
-        ("EP-1480263-A1.xml", "../../etc/passwd", "topic .*PSG1.*passwd"),
-        ("/patent-document/claims/claim[2]", "claim[2]", "topic .*PSG1.*: 'claim.2"),
-        (TOPICS_2013, "Please see the web page.", "there is no topic"),
-    ],
-)
-def test_bad_topics(old: str, new: str, message: str, write: Callable[[str], Path]) -> None:
-    with pytest.raises(ValueError, match=f"file.txt.*{message}"):
-        read_topics(write(TOPICS_2013.replace(old, new)))
-
-
 JUDGMENTS = [
     Judgment("PSG1", "EP-1000000-A1", CLAIM.format(2)),
     Judgment("PSG1", "WO-2002015251-A1", "/patent-document/abstract/p"),
@@ -99,10 +86,8 @@ def test_qrels_in_each_variant(line: str, write: Callable[[str], Path]) -> None:
 
 @pytest.mark.parametrize("line", ["PSG1", "PSG1 Q0 EP-1000000 /x", "PSG1,EP-1000000-A1"])
 def test_bad_qrels(line: str, write: Callable[[str], Path]) -> None:
-    with pytest.raises(
-        ValueError, match=r"file.txt, line 3: .*does not name a topic, a docno and an XPath"
-    ):
-        [*read_qrels(write(f"PSG1,EP-1-A1,/a\n\n{line}\n"))]
+    with pytest.raises(ValueError, match="does not name a topic, a docno and an XPath"):
+        [*read_qrels(write(f"PSG1 0 EP-1000000-A1 /x 1\n{line}\n"))]
 
 
 # Folders
@@ -159,10 +144,9 @@ def test_bad_files_are_named_and_skipped(tmp_path: Path) -> None:
     archive = make(tmp_path, TREE)
     bad = {
         "EP/000000/96/81/18/EP-0968118-A1.xml": XML[:50],
-        "EP/000000/96/81/18/UN-EP-0968118.xml": XML,
-        "EP/000001/23/45/67/EP-1234567-A2.xml": "<us-patent-grant/>",
-        "WO/readme.txt": "words",
+        "EP/000001/23/45/67/EP-1234567-A2.xml": "",
     }
+    (tmp_path / "WO/readme.txt").write_text("words", "utf-8")
     for name, text in bad.items():
         (tmp_path / name).write_text(text, "utf-8")
     with pytest.warns(UserWarning) as warned:

@@ -51,19 +51,12 @@ def read(graph: DocumentGraph, *arguments: Any, **options: Any) -> dict[str, dic
 def test_passages_with_titles_and_queries(graph, queries):
     found = read(graph, context=("title", "relevant"), query_graph=queries)
     assert found == {
-        "numpy.dot%p0": {
-            "text": "dot\nmatrix times vector\ninner product\nDot product."
-        },  # the higher label first
+        "numpy.dot%p0": {"text": "dot\ninner product\nmatrix times vector\nDot product."},
         "numpy.dot%p1": {"text": "Notes\nFor 2-D arrays."},
         "numpy.dot%p2": {"text": "Notes\nSee above."},
         "numpy.vdot%p0": {"text": "vdot\nOf two vectors."},
         "numpy.vdot%p1": {"text": "vdot\ninner product\nflat arrays\nFlattens."},
     }
-
-
-def test_documents_have_no_context(graph):
-    with pytest.raises(ValueError, match="context= is for passages"):
-        graph.get_corpus_iter("documents", context="title")
 
 
 def test_a_query_graph_of_some_passages(graph, tmp_path):
@@ -80,9 +73,7 @@ def test_a_query_graph_of_some_passages(graph, tmp_path):
 # --- against plain loops
 
 
-def literal(
-    graph: HeteroGraph, relations: list[str], fields: bool, most: int
-) -> list[dict[str, str]]:
+def literal(graph: HeteroGraph, relations: list[str]) -> list[dict[str, str]]:
     def step(nodes: list[int], relation: str) -> list[int]:
         return [int(other) for node in nodes for other in graph.edges(relation)[node]]
 
@@ -96,7 +87,7 @@ def literal(
     made = []
     for nodes, docno in rows:
         context = {
-            path: sorted({other for node in nodes for other in reached(node, path)})[:most]
+            path: sorted({other for node in nodes for other in reached(node, path)})
             for path in relations
         }
         moved = {other for others in context.values() for other in others}
@@ -104,12 +95,8 @@ def literal(
         texts = {
             path: [text for text in graph.texts(others) if text] for path, others in context.items()
         }
-        if fields:
-            distinct = {path: "\n".join(dict.fromkeys(found)) for path, found in texts.items()}
-            made.append({"docno": docno, "text": "\n".join(own), **distinct})
-        else:
-            every = [text for found in texts.values() for text in found] + own
-            made.append({"docno": docno, "text": "\n".join(dict.fromkeys(every))})
+        every = [text for found in texts.values() for text in found] + own
+        made.append({"docno": docno, "text": "\n".join(dict.fromkeys(every))})
     return made
 
 
@@ -127,15 +114,9 @@ PATHS = [
 @given(
     corpora(),
     st.lists(st.sampled_from(PATHS), min_size=1, max_size=3, unique=True),
-    st.booleans(),
-    st.integers(1, 4),
     st.integers(1, 5),
 )
-def test_records_are_the_literal_ones(documents, relations, fields, most, block):
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        mock.patch.multiple(context, BLOCK=block, MOST=most),
-    ):
+def test_records_are_the_literal_ones(documents, relations, block):
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(context, "BLOCK", block):
         graph = DocumentGraph(Path(folder) / "graph").index(documents)
-        options = {"context": relations, "fields": fields}
-        assert [*graph.get_corpus_iter(**options)] == literal(graph, relations, fields, most)
+        assert [*graph.get_corpus_iter(context=relations)] == literal(graph, relations)

@@ -92,9 +92,3 @@ def test_elements_by_position():
     csr = compressed([[5, 6, 7], [], [8]], "numpy")
     rows, positions = [0, 0, 0, 1, 2, -1], [0, 2, 3, 0, -1, 0]
     assert csr.element(np.array(rows), np.array(positions)).tolist() == [5, 7, -1, -1, -1, -1]
-
-
-@pytest.mark.parametrize("rows", [[-1], [0, 3]])
-def test_unknown_rows(rows):
-    with pytest.raises(IndexError, match="must be in 0 to 2"):
-        compressed([[1], [], [2]], "numpy").select(np.array(rows))

@@ -46,8 +46,6 @@ def test_sections_by_their_best_passage(graph):
         ["2", "numpy.vdot%s0", 1.0, 0, "numpy.vdot%p1", "flat"],
     ]
     assert pt.text.get_text(graph, "text")(out)["text"].tolist() == ["Notes", "vdot", "dot", "vdot"]
-    ranked = graph.fold()(RUN.assign(rank=[1, 3, 0, 2, 0]))
-    assert ranked["docno"].tolist()[1:3] == ["numpy.dot%s0", "numpy.vdot%s0"]
 
 
 def test_bad_input(graph):
@@ -57,7 +55,7 @@ def test_bad_input(graph):
         graph.fold()(RUN.drop(columns="score"))
     with pytest.raises(KeyError, match=r"put graph.passages\(\) before"):
         graph.fold()(RUN.assign(docno="numpy.dot"))
-    with pytest.raises(KeyError, match="'numpy.dot%p9'.*split in another way"):
+    with pytest.raises(KeyError, match="'numpy.dot%p9'.*another corpus"):
         graph.fold()(RUN.assign(docno="numpy.dot%p9"))
     with pytest.raises(KeyError, match="built from another corpus"):
         graph.fold("document")(RUN.assign(docno="nowhere%p0"))
@@ -90,13 +88,13 @@ def folded_in_words(scores: dict[str, float], relation: str) -> list[tuple[str, 
 scores = st.dictionaries(st.sampled_from(PASSAGES), st.integers(0, 3).map(float), min_size=1)
 
 
-@given(st.fixed_dictionaries({"1": scores, "2": scores}), st.sampled_from(RELATIONS), st.randoms())
-def test_fold_is_the_literal_one(found, relation, random):
+@given(st.fixed_dictionaries({"1": scores, "2": scores}), st.sampled_from(RELATIONS))
+def test_fold_is_the_literal_one(found, relation):
     rows = [
         (qid, docno, score) for qid, ranking in found.items() for docno, score in ranking.items()
     ]
     run = pt.model.add_ranks(pd.DataFrame(rows, columns=["qid", "docno", "score"]))
-    out = Fold(GRAPH, relation)(run.sample(frac=1, random_state=random.randrange(1000)))
+    out = Fold(GRAPH, relation)(run)
     for qid, ranking in found.items():
         rows = out[out["qid"] == qid]
         assert rows["rank"].tolist() == [*range(len(rows))]

@@ -81,7 +81,7 @@ def test_first_call_reads_all_kinds_of_files(folder: Path, parsed: list[str]) ->
     found = opened(folder)
     assert {*parsed} == DOCUMENTS and found.meta["source"]["files"] == len(DOCUMENTS)
     assert {docno.partition("%p")[0] for docno in texts_of(found)} == DOCUMENTS
-    assert not found.meta["source"]["broken"] and found.graph.summary()["edges"]["external"] == 1
+    assert not found.meta["source"]["broken"] and found.graph.meta["edges"]["external"] == 1
     assert "files not read" not in found._repr_html_() and "Lines(" in repr(found.hybrid())
     assert (folder / ".pyterrier_graph" / ".gitignore").read_text() == "*\n"
 

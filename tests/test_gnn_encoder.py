@@ -348,7 +348,8 @@ def test_a_query_graph_without_retrieved_passages(small: Any, tmp_path: Path) ->
 def test_judgments_of_documents(small: Any) -> None:
     """The most similar passage of the document is the positive, and no other passage of it is a negative."""
     qrels = small.qrels.assign(docno=small.qrels["docno"].str.split("%").str[0])
-    queries = masked(small, qrels)
+    model = gnn(small, {"relevant": 0.5, "retrieved": 0.1}, graph=small.documents)
+    queries = masked_graph(model, small.train, qrels)
     relevant, by_document = relevant_passages(queries.sampler, qrels)
     assert by_document and len(relevant) == 4 * len(qrels)
     relevant, by_document = relevant_passages(queries.sampler, small.qrels)
@@ -359,7 +360,7 @@ def test_judgments_of_documents(small: Any) -> None:
         assert queries.positives[row] == first + int(scores.argmax())
         assert not {*queries.negatives[row]} & {*range(first, first + 4)}
     with pytest.raises(KeyError, match="are the judgments of another corpus"):
-        gnn(small).fit(small.train, qrels.assign(label=0))
+        model.fit(small.train, qrels.assign(label=0))
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -105,6 +105,8 @@ def test_attention_and_its_weights_equal_the_equations(
     expected, weights = reference.gat(layer, h_q, h_p, edges, features)
     out = layer((h_p, h_q), index_of(edges), features)
     assert_same(out, expected, [h_q, h_p, *layer.parameters()])
+    flipped = None if features is None else features.flip(0)
+    torch.testing.assert_close(layer((h_p, h_q), index_of(edges).flip(1), flipped), out)
     computed = layer.weights((h_p, h_q), rows_of(index_of(edges), queries), features)
     for number, (target, _) in enumerate(edges):
         assert computed.edges[number].tolist() == pytest.approx(weights[target][number])

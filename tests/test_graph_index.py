@@ -25,7 +25,9 @@ from trainings import forks
 import pyterrier_graph as ptg
 from pyterrier_graph.checks import QualityWarning
 from pyterrier_graph.search.bm25 import BM25Index, words
+from pyterrier_graph.search.document_evidence import node_evidence
 from pyterrier_graph.search.hybrid import ALPHA
+from pyterrier_graph.search.scores import ranked
 from pyterrier_graph.storage import artifact
 from pyterrier_graph.storage.artifact import LOCK, META, locked
 
@@ -116,8 +118,10 @@ def test_bm25_reads_titles(shared: ptg.GraphIndex) -> None:
 
 
 def test_hybrid_is_that_of_its_parts(shared: ptg.GraphIndex) -> None:
-    evidence = ptg.DocumentEvidence(0.3, relations={"order": 0.3}, graph=shared.graph)
-    expected = (ptg.Hybrid(shared.bm25(), shared.dense()) >> evidence)(TOPICS)
+    run = ptg.Hybrid(shared.bm25(), shared.dense())(TOPICS)
+    scores, nodes = run["score"].to_numpy(), shared.graph.nodes_of(run["docno"].tolist())
+    evidence = node_evidence(shared.graph, run["qid"].factorize()[0], nodes, scores)
+    expected = ranked(run, scores + 0.3 * evidence["document"] + 0.3 * evidence["order"])
     hybrid = shared.hybrid()(TOPICS)
     pd.testing.assert_frame_equal(
         hybrid[["qid", "docno", "score"]], expected[["qid", "docno", "score"]]
@@ -284,16 +288,6 @@ def test_rows_for_other_engines(index: ptg.GraphIndex) -> None:
     assert not [*index.rows(since=seen)] and not index.deleted_since(seen)
 
 
-def test_rows_whose_context_changed_but_not_their_vector(tmp_path: Path) -> None:
-    graph = ptg.DocumentGraph(tmp_path / "graph", verbose=False).index(DOCUMENTS, passage_words=4)
-    titles_only = ptg.GraphMean(graph, tiny.checkpoint(), {"title": 2.0}, verbose=False)
-    index = made(tmp_path / "index", encoder=titles_only)
-    qrels = pd.DataFrame({"qid": ["1"], "docno": ["d4"], "label": 1})
-    index.update([], answered=(TOPICS, qrels))
-    (row,) = index.rows(since=1)
-    assert row["docno"] == "d4%p0" and row["context"].endswith("\nalpha mu")
-
-
 def test_changes_by_several_objects_add_up(index: ptg.GraphIndex) -> None:
     other = ptg.GraphIndex(index.path, verbose=False)
     index.update(
@@ -331,6 +325,10 @@ def test_wrong_places(index: ptg.GraphIndex, tmp_path: Path) -> None:
         made(tmp_path / "other")
     with pytest.raises(ValueError, match="was made with encoder="):
         ptg.GraphIndex(index.path, encoder=tiny.checkpoint(("alpha",)))
+    former = ptg.GraphIndex(tmp_path / "replaced", encoder=tiny.checkpoint(("alpha",)))
+    made(tmp_path / "replaced")
+    with pytest.raises(ValueError, match="was made with encoder="):
+        former.update(DOCUMENTS)
     with pytest.raises(
         ValueError,
         match="lexical must be a pipeline or one of .*'bm25s', 'pisa', 'terrier'",
@@ -347,11 +345,8 @@ def test_documents_without_titles(tmp_path: Path) -> None:
     docs = [{"docno": "d1", "text": "alpha mu"}, {"docno": "d2", "text": "beta"}]
     queries = pd.DataFrame({"qid": [*"123456"], "query": ["alpha"] * 6})
     qrels = queries[["qid"]].assign(docno="d1", label=1)
-    with pytest.warns(ptg.PyTerrierGraphWarning, match="have no titles.*answered=") as warned:
-        index = made(tmp_path / "index", docs, answered=(queries, qrels))
-        index.update([{"docno": "d3", "text": "mu"}])
-        assert len(index.search("alpha"))
-    assert len(warned) == 1 and warned[0].filename == __file__
+    index = made(tmp_path / "index", docs, answered=(queries, qrels))
+    assert len(index.update([{"docno": "d3", "text": "mu"}]).search("alpha")) == 3
 
 
 class Far(BiEncoder):
@@ -419,6 +414,15 @@ def test_answered_queries(index: ptg.GraphIndex, tmp_path: Path) -> None:
         index.update([], answered=(topics, qrels.assign(docno="other")))
 
 
+def test_answers_go_with_their_documents(index: ptg.GraphIndex, tmp_path: Path) -> None:
+    qrels = pd.DataFrame({"qid": ["1"], "docno": ["d4"], "label": 1})
+    index.update([], answered=(TOPICS, qrels))
+    assert len([*index.rows(since=1)]) == len(index)
+    index.delete(["d4"])
+    assert index.version.answered is None
+    assert_same(index, made(tmp_path / "fresh", DOCUMENTS[:3]))
+
+
 def test_answered_queries_are_encoded_once(
     index: ptg.GraphIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -455,23 +459,6 @@ def test_fit(index: ptg.GraphIndex) -> None:
     assert again.hybrid(2).search("alpha mu")["docno"].tolist() == ranked["docno"].tolist()[:2]
     assert again.search("alpha mu", 8)["docno"].tolist() == ranked["docno"].tolist()[:8]
     assert index.update([document("d5", "mu")]).meta["settings"] == settings
-
-
-def test_graph_mean_and_gnn_encoder(tmp_path: Path) -> None:
-    graph = ptg.DocumentGraph(tmp_path / "graph", verbose=False).index(DOCUMENTS, passage_words=4)
-    fixed = ptg.GraphMean(graph, tiny.checkpoint(), {"title": 2.0}, verbose=False)
-    config = ptg.GNNEncoderConfig(weights={"title": 1.0, "order": 0.5})
-    gnn = ptg.GNNEncoder(graph, tiny.checkpoint(), config=config, verbose=False)
-    for name, model in {"fixed": fixed, "gnn": gnn}.items():
-        index = made(tmp_path / name, encoder=model)
-        expected = model.index(tmp_path / f"{name}.flex").retriever()(TOPICS)
-        for opened in (index, ptg.GraphIndex(tmp_path / name, verbose=False)):
-            found = opened.dense()(TOPICS)
-            columns = ["qid", "docno", "score"]
-            pd.testing.assert_frame_equal(found[columns], expected[columns], check_dtype=False)
-        assert len(index.update([document("d5", "mu")])) == 6
-    again = made(tmp_path / "gnn", encoder=fixed, overwrite=True)
-    assert again.meta["encoder"]["folder"] == "encoder-3"
 
 
 def test_pisa(tmp_path: Path) -> None:

@@ -146,10 +146,6 @@ def test_codes_of_the_query_go_before_those_of_its_relevant_documents() -> None:
 
 def test_mixed_without_codes_has_the_relevant_documents() -> None:
     documents = documents_of([3, 3], [set(), set()])
-    with pytest.warns(
-        UserWarning, match="no training query or relevant document has a code.*by 'relevant_docs'"
-    ):
-        NegativeSampler(MemoryGraph(documents), judgments([("q", "d0%p0", 1)]), "mixed")
     assert (
         check(
             documents,

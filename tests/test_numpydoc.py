@@ -163,7 +163,6 @@ TOY = {
             Measured in entries per second, on the machine that it was compiled on."""))
         ''',
     "compiled.py": "from ._compiled import fast as quick\n__all__ = ['quick']\n",
-    "template.py": "def {name}(): pass",
     "tests/__init__.py": "",
     "tests/test_norm.py": '''
         def helper():
@@ -242,16 +241,9 @@ def test_an_object_has_all_its_public_names(toy_objects: list[DocumentedObject])
     } == {"toy.compiled"}
 
 
-def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(numpydoc.PACKAGES, "incomplete", ("no_such_package",))
-    with pytest.raises(
-        ModuleNotFoundError, match=r"'no_such_package' is not installed: pip install"
-    ):
-        numpydoc.load_corpus("incomplete")
+def test_missing_package_is_named() -> None:
     with pytest.raises(ModuleNotFoundError, match="no_such_package"):
         read_package("no_such_package")
-    with pytest.raises(ModuleNotFoundError, match="sys"):  # has no sources
-        read_package("sys")
 
 
 # cutting docstrings
@@ -448,8 +440,9 @@ def test_split_depends_on_the_name_alone() -> None:
     }  # for all times
     assert {name: numpydoc.split_of(name, numpydoc.SPLITS) for name in known} == known
     names = [f"package.function{number}" for number in range(5000)]
-    shares = Counter(numpydoc.split_of(name, numpydoc.SPLITS) for name in names)
-    assert {split: round(count / 5000, 1) for split, count in shares.items()} == numpydoc.SPLITS
+    counts = Counter(numpydoc.split_of(name, numpydoc.SPLITS) for name in names)
+    shares = {split: round(count / 5000, 1) for split, count in counts.items()}
+    assert shares == {"train": 0.7, "dev": 0.1, "test": 0.2}
 
 
 @pytest.mark.slow

@@ -18,7 +18,6 @@ from pyterrier_graph.documents.document import PASSAGE, SECTION, Node, Structure
 from pyterrier_graph.documents.records import read_record
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.graphs.judgments import documents_of, judged_ids
-from pyterrier_graph.graphs.memory_graph import MemoryGraph
 
 ROWS = [
     {"docno": "1", "title": "Ants", "text": "Ants live in colonies."},
@@ -42,7 +41,7 @@ def build(folder: Path, rows: Any, **options: Any) -> DocumentGraph:
 
 
 def test_rows_keep_their_ids(graph):
-    assert graph.summary()["documents"] == 3
+    assert graph.meta["documents"] == 3
     assert graph.ids_of(graph.passage_nodes) == ["1", "2", "3", "Bees"]
     assert graph.texts(graph.nodes_of(["Bees", "2", "Ants%s0"])) == [
         "A band from Sydney.",
@@ -66,7 +65,7 @@ def test_rows_keep_their_ids(graph):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([*ROWS, ROWS[0] | {"docno": "9"}], "document 'Ants' comes twice: the rows"),
+        ([*ROWS, ROWS[0] | {"docno": "9"}], "document 'Ants' comes twice.*the rows"),
         ([*ROWS, {"docno": "2", "title": "Cows", "text": ""}], "passage '2' comes twice"),
         ([{"docno": "1", "text": "a", "title": None}], "valid string .*None"),
     ],
@@ -87,8 +86,6 @@ def test_documents_with_and_without_own_ids(tmp_path):
         build(tmp_path / "taken", [taken, documents[1]])
     with pytest.raises(ValueError, match="has 1 passages, but 2 passage_ids"):
         StructuredDocument("d", nodes, passage_ids=("x", "y"))
-    with pytest.raises(ValueError, match="two passages have the same id"):
-        MemoryGraph([documents[0], StructuredDocument("e", nodes, passage_ids=("x",))])
     record = {"docno": "d", "nodes": nodes, "passage_ids": ["x"]}
     assert read_record(record) == documents[0]
 

@@ -162,7 +162,7 @@ def test_graph_of_a_folder(name: str, tmp_path: Path):
     source = READERS[name](folder, verbose=False)
     with pytest.warns(UserWarning, match="1 of 4 files were not read"):
         graph = ptg.DocumentGraph(tmp_path / "graph").index(source)
-    report = graph.summary()["source"]
+    report = graph.meta["source"]
     assert report == source.report
     assert {*report["broken"]} == {f"bad.{suffix}"}
     assert report["files"] == 4 and report["documents"] == len(graph) == 2

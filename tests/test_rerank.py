@@ -14,7 +14,7 @@ import tiny
 
 import pyterrier_graph as ptg
 from pyterrier_graph.checks import DataWarning
-from pyterrier_graph.documents.document import Node, Reference, StructuredDocument
+from pyterrier_graph.documents.document import Node, StructuredDocument
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graph_maxsim.reranker import GraphMaxSim
 from pyterrier_graph.graphs.candidate_graph import CandidateGraph
@@ -125,8 +125,6 @@ def test_a_query_that_another_stage_has_rewritten() -> None:
 def test_a_missing_graph(make: Make) -> None:
     with pytest.raises(pt.validate.InputValidationError, match="graph"):
         make(None)(tiny.run(1))
-    with pytest.raises(ValueError, match="explain needs the graph"):
-        make(None).explain("alpha", "d0%p0")
 
 
 @every_reranker
@@ -212,26 +210,11 @@ def test_document_evidence_learns_its_weight() -> None:
     )  # the validation queries decide
 
 
-def test_a_reference_to_a_document_reaches_its_passages() -> None:
-    nodes = (Node("section", "", -1), Node("passage", "a", 0), Node("section", "", 0))
-    nodes = (*nodes, Node("passage", "b", 2))
-    references = (Reference("external", 1, "e"),)
-    graph = MemoryGraph(
-        [StructuredDocument("d", nodes, (), references), StructuredDocument("e", nodes)]
-    )
-    row, reached = graph.related_passages(
-        graph.nodes_of(["d%p0", "d%p1", "e%p0", "e%p1"]), "external"
-    )
-    pairs = zip(row.tolist(), graph.ids_of(reached), strict=True)
-    assert [*pairs] == [(0, "e%p0"), (0, "e%p1"), (2, "d%p0"), (3, "d%p0")]
-    docnos = ["e%p1", "d%p0", "e%p0", "d%p1"]
-    run = pd.DataFrame({"qid": "1", "docno": docnos, "score": [4.0, 2.0, 1.0, 0.0]})
-    scores = DocumentEvidence(0.0, relations={"external": 0.5}, graph=graph)(run)["score"]
-    assert scores.tolist() == [4 + 0.5 * 2, 2 + 0.5 * (4 + 1) / 2, 1 + 0.5 * 2, 0]
+def test_a_relation_without_edges_has_no_effect() -> None:
+    nodes = (Node("section", "", -1), Node("passage", "a", 0))
+    graph = MemoryGraph([StructuredDocument("d", nodes)])
     with pytest.warns(DataWarning, match="'internal' has no effect"):
         GraphMaxSim(graph, tiny.encoder(), {"internal": 0.3})
-    with pytest.raises(ValueError, match="no relation 'externl'"):
-        DocumentEvidence(relations={"externl": 0.3}, graph=graph)
 
 
 @pytest.mark.parametrize("make", [*RERANKERS, lambda graph: DocumentEvidence()])
@@ -253,24 +236,12 @@ PASSAGES = QRELS.assign(label=1)
 DOCUMENTS = PASSAGES.assign(docno=PASSAGES["docno"].str.partition("%")[0]).drop_duplicates()
 
 
-def tiny_maxsim(graph: Any = "tiny", **options: Any) -> GraphMaxSim:
-    return GraphMaxSim(
-        tiny.graph() if graph == "tiny" else graph, tiny.encoder(), **{"verbose": False} | options
-    )
-
-
 def small(graph: Any = "tiny", **options: Any) -> HGATReranker:
     """The default HGAT, with two heads."""
     config = HGATConfig(heads=2, titles=options.pop("titles", False))
     training = HGATTraining(**{"batch_size": 8} | options.pop("training", {}))
     given = {"config": config, "training": training, "verbose": False} | options
     return HGATReranker(tiny.graph() if graph == "tiny" else graph, tiny.encoder(), **given)
-
-
-@pytest.mark.parametrize("make", [tiny_maxsim, small])
-def test_a_path_is_no_graph(make: Make) -> None:
-    with pytest.raises(TypeError, match="graph must be a DocumentGraph, .* got 'corpus.graph'"):
-        make("corpus.graph")
 
 
 # --- judgments of documents

@@ -185,7 +185,8 @@ def umask() -> int:
 def test_an_index_from_another_machine_can_be_changed(site: Site, tmp_path: Path) -> None:
     index = GraphIndex(tmp_path / "index", encoder=tiny.dual_encoder(), verbose=False)
     packed(index.index(tiny.documents(2)), site)
-    loaded = pt.Artifact.from_url(f"{site.url}/artifact.tar.lz4")
+    url = f"{site.url}/artifact.tar.lz4"
+    loaded = pt.Artifact.from_url(url, encoder=tiny.dual_encoder(), verbose=False)
     pd.testing.assert_frame_equal(loaded.search("alpha"), index.search("alpha"))
     loaded.update([{"docno": "new", "text": "alpha"}]).verify()
     assert "new%p0" in loaded.search("alpha")["docno"].tolist()

@@ -21,6 +21,7 @@ from pyterrier_graph.storage.artifact import (
     LOCK,
     META,
     atomic_folder,
+    kind_of,
     locked,
     read_meta,
     verify,
@@ -105,7 +106,8 @@ def test_an_artifact_that_is_being_replaced_is_not_lost(
 
         with monkeypatch.context() as patch:
             patch.setattr(Path, "replace", failing)
-            DocumentGraph(graph.path).index(NEW, overwrite=True)
+            with atomic_folder(graph.path, kind_of(graph), overwrite=True) as folder:
+                (folder / "texts").write_text("new")
 
     with pytest.raises(OSError, match="Input/output"):
         replace(fails(errno.EIO))

@@ -2,8 +2,6 @@
 
 from .document_frequencies import DocumentFrequencies as DocumentFrequencies
 from .files import Archive as Archive
-from .files import read_qrels as read_qrels
-from .files import read_topics as read_topics
 from .patents import Patent as Patent
 from .patents import read_patent as read_patent
 from .transformers import AbstractTerms as AbstractTerms

@@ -8,9 +8,9 @@ and have to be fetched by hand: the error for a missing file has instructions.
 # No "from __future__ import annotations": PyTerrier's text loader wants fields that are annotated with str, not "str".
 
 import functools
+import itertools
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 from ir_datasets.datasets.base import Dataset
@@ -23,12 +23,11 @@ from pyterrier_graph.clef_ip.files import (
     Judgment,
     Topic,
     archive,
-    home,
-    missing,
+    find,
     read_qrels,
     read_topics,
 )
-from pyterrier_graph.clef_ip.patents import Patent, format_xpath, parse_xpath, read_patent
+from pyterrier_graph.clef_ip.patents import Patent, normalize_xpath, read_patent
 from pyterrier_graph.documents.irds import Docs, Qrels, Queries
 
 TASK = f"{DATASET_ID}/2013/claims-to-passages"
@@ -60,109 +59,83 @@ class ClefIpQuery(NamedTuple):
         return self.text
 
 
-def dataset_names() -> list[str]:
-    """The ir_datasets ids."""
-    tasks = [f"{TASK}/{split}/{language}" for split in TASK_FILES for language in LANGUAGES]
-    return [DATASET_ID, *tasks]
+@functools.cache
+def datasets() -> dict[str, Dataset]:
+    """The datasets by their ir_datasets ids. Files are read when they are needed."""
+    # one object for all: so ir_datasets knows that they share their documents
+    docs = Docs(Patent, lambda: archive().patents(), lambda: archive().patent)
+    made = {DATASET_ID: Dataset(docs)}
+    for split, language in itertools.product(TASK_FILES, LANGUAGES):
+        queries = Queries(functools.partial(_queries, split, language), language, ClefIpQuery)
+        qrels = Qrels(functools.partial(_qrels, split, language), {1: "relevant"}, TrecQrel)
+        made[f"{TASK}/{split}/{language}"] = Dataset(docs, queries, qrels)
+    return made
 
 
-def dataset(name: str) -> Dataset:
-    """The ir_datasets dataset of one of :func:`dataset_names`. Its files are read when they are first needed."""
-    if name not in dataset_names():
-        raise KeyError(f"there is no dataset {name!r}; there are {', '.join(dataset_names())}")
-    if name == DATASET_ID:
-        return Dataset(_DOCS)
-    task = _Task(*name.split("/")[-2:])
-    qrels = Qrels(lambda: iter(_qrels(home(), task)), {1: "relevant"}, TrecQrel)
-    return Dataset(_DOCS, Queries(task.queries, task.language, ClefIpQuery), qrels)
+def _queries(split: str, language: str) -> Iterator[ClefIpQuery]:
+    """The topics, each with the texts and codes of its application."""
+    for topic in _topics(split, language):
+        application = _application(split, topic)
+        yield ClefIpQuery(
+            topic.query_id,
+            _claims_text(topic, application),
+            application.abstract,
+            application.title,
+            language.upper(),
+            topic.document,
+            topic.claims,
+            application.codes,
+            topic.family,
+        )
 
 
-# one object for all: so ir_datasets knows that they share their documents; counting would list millions of files
-_DOCS = Docs(Patent, lambda: archive().patents(), lambda: archive().patent)
+def _qrels(split: str, language: str) -> Iterator[TrecQrel]:
+    """The judged passages, with the XPath in the file of judgments as ``iteration``.
 
-
-class _Task(NamedTuple):
-    """The task of a split in a language. Files are read when they are needed.
-
-    In its judgments, ``iteration`` is the XPath in the file of judgments.
+    Judgments of passages that are not in the collection are left out with a warning.
     """
-
-    split: str
-    language: str
-
-    def queries(self) -> Iterator[ClefIpQuery]:
-        """The topics, each with the texts and codes of its application."""
-        for topic in self._topics():
-            application = self._application(topic)
-            yield ClefIpQuery(
-                topic.query_id,
-                _claims_text(topic, application),
-                application.abstract,
-                application.title,
-                self.language.upper(),
-                topic.document,
-                topic.claims,
-                application.codes,
-                topic.family,
-            )
-
-    def qrels(self) -> list[TrecQrel]:
-        """The judged passages. Judgments of passages that are not in the collection are left out with a warning."""
-        order = {topic.query_id: number for number, topic in enumerate(self._topics())}
-        judgments = [judgment for judgment in self._judgments() if judgment.query_id in order]
-        judgments.sort(key=lambda judgment: judgment.docno)  # so that each patent is read once
-        patent = functools.lru_cache(maxsize=1)(archive().patent)
-        qrels: dict[tuple[str, str], TrecQrel] = {}
-        unresolved = []
-        for query_id, docno, xpath in judgments:
+    patent = functools.cache(archive().patent)
+    topics = {topic.query_id for topic in _topics(split, language)}
+    qrels: dict[tuple[str, str], TrecQrel] = {}
+    unresolved = []
+    for query_id, docno, xpath in _judgments(split, language):
+        if query_id in topics:
             try:
                 passage = patent(docno).passage_id(xpath)
-            except (KeyError, ValueError):
+            except KeyError:
                 unresolved.append(f"{docno}{xpath}")
             else:
                 qrels.setdefault((query_id, passage), TrecQrel(query_id, passage, 1, xpath))
-        if unresolved:
-            warnings.warn(
-                f"{self.split}/{self.language}: {len(unresolved)} of {len(judgments)} judgments are left out: "
-                f"the collection has no such passages, for example {', '.join(unresolved[:3])}; is it complete?",
-                DataWarning,
-                stacklevel=3,
-            )
-        return sorted(qrels.values(), key=lambda qrel: order[qrel.query_id])
+    if unresolved:
+        warnings.warn(
+            f"{split}/{language}: {len(unresolved)} judgments are left out: the collection has no such passages, "
+            f"for example {unresolved[0]}; is it complete?",
+            DataWarning,
+            stacklevel=2,
+        )
+    return iter(qrels.values())
 
-    def _topics(self) -> list[Topic]:
-        """The topics in the language: those that its file judges, or else those whose applications are in it."""
-        files = TASK_FILES[self.split]
-        topics = read_topics(self._file(files.topics))
-        if "{}" in files.qrels:  # a file per language
-            judged = {judgment.query_id for judgment in self._judgments()}
-            return [topic for topic in topics if topic.query_id in judged]
-        language = self.language.upper()
-        return [topic for topic in topics if self._application(topic).language == language]
 
-    def _judgments(self) -> list[Judgment]:
-        qrels = TASK_FILES[self.split].qrels.format(self.language.upper())
-        return [*read_qrels(self._file(qrels))]
+def _topics(split: str, language: str) -> list[Topic]:
+    """The topics in the language: those that its file judges, or else those whose applications are in it."""
+    files = TASK_FILES[split]
+    topics = read_topics(find(files.topics))
+    if "{}" in files.qrels:  # a file per language
+        judged = {judgment.query_id for judgment in _judgments(split, language)}
+        return [topic for topic in topics if topic.query_id in judged]
+    return [topic for topic in topics if _application(split, topic).language == language.upper()]
 
-    def _application(self, topic: Topic) -> Patent:
-        folder = TASK_FILES[self.split].applications
-        return read_patent(self._file(f"{folder}/{topic.document}.xml"))
 
-    def _file(self, path: str) -> Path:
-        file = home() / path
-        if not file.is_file():
-            raise missing(file)
-        return file
+def _judgments(split: str, language: str) -> Iterator[Judgment]:
+    return read_qrels(find(TASK_FILES[split].qrels.format(language.upper())))
+
+
+def _application(split: str, topic: Topic) -> Patent:
+    return read_patent(find(f"{TASK_FILES[split].applications}/{topic.document}.xml"))
 
 
 def _claims_text(topic: Topic, application: Patent) -> str:
     """The claims of a topic, or the title of its application if it has none of them."""
     passages = dict(zip(application.xpaths, application.passages, strict=True))
-    claims = dict.fromkeys(format_xpath(*parse_xpath(xpath)) for xpath in topic.claims)
-    texts = [passages[claim] for claim in claims if claim in passages]
-    return " ".join(texts) or application.title
-
-
-@functools.cache
-def _qrels(folder: Path, task: _Task) -> list[TrecQrel]:
-    return task.qrels()
+    claims = dict.fromkeys(map(normalize_xpath, topic.claims))
+    return " ".join(passages[claim] for claim in claims if claim in passages) or application.title

@@ -1,6 +1,5 @@
 """Document frequencies: the number of documents that have a word."""
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -14,7 +13,6 @@ from pyterrier_graph.storage.artifact import BuiltArtifact, atomic_folder, check
 
 BUCKETS = 1 << 22
 WORD = r"\b[^\W\d_]{2,}\b"
-CODE = re.compile(r"[^\W_]{1,20}")  # of a language; it is part of a file's name
 
 
 class DocumentFrequencies(WithSignature, BuiltArtifact):
@@ -40,18 +38,14 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
 
         Raises:
             FileExistsError: If there is something at the path already.
-            ValueError: If a document has no language, or there is no document.
+            ValueError: If there is no document.
         """
         check_vacant(self.path)
         counts: dict[str, np.ndarray] = {}
         documents: Counter[str] = Counter()
         progress = {"desc": "counting words", "unit": "doc", "delay": 1}
         for record in pt.tqdm(corpus_iter, disable=not self.verbose, **progress):
-            language = record.get("language") or ""
-            if not CODE.fullmatch(language):
-                raise ValueError(
-                    f"document {record.get('docno')!r:.60} needs a 'language', such as 'EN'"
-                )
+            language = record["language"]
             if language not in counts:
                 counts[language] = np.zeros(BUCKETS, dtype=np.uint32)
             numbers = self._vectorizer.transform([record["text"]]).indices  # of each word once
@@ -60,8 +54,7 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
         if not counts:
             raise ValueError("corpus_iter has no documents, so no words can be counted")
         with atomic_folder(self.path, kind_of(self) | {"documents": documents}) as folder:
-            for language, array in counts.items():
-                np.save(folder / f"{language}.npy", array)
+            np.save(folder / "counts.npy", np.stack([counts[language] for language in documents]))
         return self
 
     @property
@@ -85,14 +78,13 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
         Raises:
             KeyError: If there is no document in that language.
         """
-        if language not in self.documents:
-            raise KeyError(
-                f"{self!r} has no documents in the language {language!r}, but in {[*self.documents]}"
-            )
         if not words:
             return np.zeros(0)
-        counts = np.load(self.folder / f"{language}.npy", mmap_mode="r")
-        frequencies = counts[self._vectorizer.transform(words).indices]
+        # shape (languages, buckets)
+        counts = np.load(self.folder / "counts.npy", mmap_mode="r")
+        frequencies = counts[[*self.documents].index(language)][
+            self._vectorizer.transform(words).indices
+        ]
         with np.errstate(divide="ignore"):
             return np.log(self.documents[language] / frequencies)
 

@@ -1,21 +1,20 @@
 """The files of CLEF-IP: where they have to be, and readers of patents, topics and judgments.
 
-The files are in the folder ``clef-ip`` of the home folder of ir_datasets. The readers of topics and judgments raise
-ValueError, with the name of the file and the topic or line, for contents that violate the format.
+The files are in the folder ``clef-ip`` of the home folder of ir_datasets.
 """
 
 import os
 import re
 import warnings
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from pyterrier_graph.checks import DataWarning
-from pyterrier_graph.clef_ip.patents import Patent, is_docno, parse_xpath, read_patent
+from ir_datasets.util import home_path
+from lxml import etree
 
-BLOCK = 1024  # files
+from pyterrier_graph.checks import DataWarning
+from pyterrier_graph.clef_ip.patents import Patent, is_docno, read_patent
 
 DATASET_ID = "clef-ip"
 DOCUMENTS = "documents"
@@ -73,67 +72,41 @@ class Archive:
         raise KeyError(f"there is no patent {docno!r} in {self.folder}")
 
     def patent(self, docno: str) -> Patent:
-        """Reads a patent. Raises KeyError if there is no such file, and ValueError if it is damaged."""
+        """Reads a patent; raises KeyError if there is no such file."""
         return read_patent(self.path(docno))
 
-    def patents(self, *, workers: int = 1) -> Iterator[Patent]:
+    def patents(self) -> Iterator[Patent]:
         """Reads all patents, in the order of their paths. Folders are listed while the patents are read.
 
-        Args:
-            workers: The number of processes that read.
-
-        Raises:
-            FileNotFoundError: If the folder does not exist.
-
         Warns:
-            DataWarning: For each file that is skipped, since it is damaged or not a patent.
+            DataWarning: For each file that is skipped, since its XML is damaged.
         """
-        from joblib import Parallel, delayed
-
-        paths = _files(self.folder)
-        with Parallel(workers) as parallel:
-            while block := [*islice(paths, BLOCK)]:  # joblib would read ahead without limit
-                for patent in parallel(map(delayed(_read), block)):
-                    if isinstance(patent, Patent):
-                        yield patent
-                    else:
-                        warnings.warn(f"skipped {patent}", DataWarning, stacklevel=2)
-
-
-def home() -> Path:
-    """The folder of the collection."""
-    from ir_datasets.util import home_path
-
-    return home_path() / DATASET_ID
+        for folder, folders, names in os.walk(self.folder, followlinks=True):
+            folders.sort()
+            for name in sorted(names):
+                if name.endswith(".xml"):
+                    path = Path(folder, name)
+                    try:
+                        yield read_patent(path)
+                    except etree.XMLSyntaxError as error:
+                        warnings.warn(f"skipped {path}: {error}", DataWarning, stacklevel=2)
 
 
 def archive() -> Archive:
-    """The patents under ir_datasets' home; raises FileNotFoundError, with instructions where to get them."""
-    folder = home() / DOCUMENTS
-    if not folder.is_dir():
-        raise missing(folder)
-    return Archive(folder)
+    """The patents under ir_datasets' home."""
+    return Archive(find(DOCUMENTS))
 
 
-def missing(path: Path) -> FileNotFoundError:
-    """The error for a file or folder that is not there, with instructions."""
-    return FileNotFoundError(f"{path} is not there. {INSTRUCTIONS}")
+def find(path: str) -> Path:
+    """The file or folder at a path of the collection.
 
-
-def _files(folder: Path) -> Iterator[str]:
-    """Yields all files in the folders of countries, which may be links to other disks, in the order of their paths."""
-    for country in sorted(folder.iterdir()):
-        for inner, folders, names in os.walk(country):
-            folders.sort()
-            yield from (os.path.join(inner, name) for name in sorted(names))
-
-
-def _read(path: str) -> Patent | str:
-    """The patent in a file, or a message that describes what is wrong with the file."""
-    try:
-        return read_patent(path)
-    except (ValueError, OSError) as error:
-        return str(error)
+    Raises:
+        FileNotFoundError: If it does not exist. The message says where to get the collection.
+    """
+    found = home_path() / DATASET_ID / path
+    if not found.exists():
+        raise FileNotFoundError(f"{found} is not there. {INSTRUCTIONS}")
+    return found
 
 
 class Topic(NamedTuple):
@@ -146,67 +119,45 @@ class Topic(NamedTuple):
     family: tuple[str, ...] = ()
 
 
-def read_topics(path: str | os.PathLike[str]) -> list[Topic]:
+def read_topics(path: Path) -> list[Topic]:
     """Reads a file of topics.
 
     A topic begins with the tag ``tid`` (or ``id``), and has ``tfile``, ``tfam-docs`` and ``tclaims`` in any order. Line
     breaks and closing tags are ignored.
     """
     topics = []
-    for block in re.split("<t?id", _read_text(path), flags=re.IGNORECASE)[1:]:
+    for block in re.split("<(?=t?id)", _read_text(path), flags=re.IGNORECASE)[1:]:
         fields = {
-            name.lower(): content.replace(",", " ").split()
-            for name, content in _TAG.findall(f"<id{block}")
+            name.lower(): content.replace(",", " ").replace(".xml", "").split()
+            for name, content in _TAG.findall(f"<{block}")
         }
-        try:
-            (query_id,), (document,) = fields["id"], map(_docno, fields["file"])
-            claims = tuple(dict.fromkeys(fields["claims"]))
-            for claim in claims:
-                parse_xpath(claim)
-            topics.append(
-                Topic(query_id, document, claims, tuple(map(_docno, fields.get("fam-docs", ()))))
-            )
-        except (KeyError, ValueError) as error:
-            raise ValueError(f"{path}, topic {fields.get('id')}: {error}") from error
-    if not topics:
-        raise ValueError(f"{path}: there is no topic, which would begin with <tid>")
+        [query_id], [document] = fields["id"], fields["file"]
+        claims = tuple(dict.fromkeys(fields["claims"]))
+        topics.append(Topic(query_id, document, claims, tuple(fields.get("fam-docs", ()))))
     return topics
 
 
-def _docno(file: str) -> str:
-    docno = file.removesuffix(".xml")
-    if not is_docno(docno):
-        raise ValueError(
-            f"{file!r} is not the file of a patent, which has a name like EP-1480263-A1.xml"
-        )
-    return docno
-
-
 class Judgment(NamedTuple):
-    """A judged passage, named by document and XPath."""
+    """A relevant passage, named by document and XPath."""
 
     query_id: str
     docno: str
     xpath: str
 
 
-def read_qrels(path: str | os.PathLike[str]) -> Iterator[Judgment]:
+def read_qrels(path: Path) -> Iterator[Judgment]:
     """Reads a file of judgments, all of relevant passages, in any of the formats that the collection has.
 
     Commas, spaces or tabs separate the fields of a line: the topic, then a docno and an XPath among others (``Q0``).
     """
-    for number, line in enumerate(_read_text(path).splitlines(), 1):
-        if not line.strip():
-            continue
-        query_id, *fields = _SEPARATOR.split(line.strip(" \t\r,"))
+    for line in filter(str.strip, _read_text(path).splitlines()):
+        query_id, *fields = _SEPARATOR.split(line.strip(" \t,"))
         docno = next(filter(is_docno, fields), None)
         xpath = next((field for field in fields if field.startswith("/")), None)
         if docno is None or xpath is None:
-            raise ValueError(
-                f"{path}, line {number}: {line!r} does not name a topic, a docno and an XPath"
-            )
+            raise ValueError(f"{path}: {line!r} does not name a topic, a docno and an XPath")
         yield Judgment(query_id, docno, xpath)
 
 
-def _read_text(path: str | os.PathLike[str]) -> str:
-    return Path(path).read_text("utf-8-sig", errors="replace")
+def _read_text(path: Path) -> str:
+    return path.read_text("utf-8-sig", errors="replace")

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.checks import check_frame
 from pyterrier_graph.clef_ip.document_frequencies import DocumentFrequencies
 from pyterrier_graph.documents.document import split_passage_id
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
@@ -33,11 +32,10 @@ class ClaimsQuery(Step):
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Makes the claims the query."""
-        inp = check_frame(inp, self, texts=("text",))
         pt.validate.query_frame(inp, extra_columns=["text"], context=self)
         words = inp["text"].astype("str").str.split()
-        out = inp.drop(columns=["text", "query"], errors="ignore")
-        return out.assign(query=words.str[: self.words].str.join(" "))
+        query = words.str[: self.words].str.join(" ")
+        return inp.drop(columns="text").assign(query=query)
 
 
 class AbstractTerms(Step):
@@ -52,10 +50,6 @@ class AbstractTerms(Step):
     Args:
         frequencies: The document frequencies of the collection.
         terms: The number of words.
-
-    Raises:
-        ValueError: If no word of a topic is in the collection.
-        KeyError: If the collection has no documents in the language of a topic.
     """
 
     def __init__(self, frequencies: DocumentFrequencies, terms: int = 10) -> None:
@@ -64,35 +58,26 @@ class AbstractTerms(Step):
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Makes the words the query."""
-        inp = check_frame(inp, self, texts=("query", "language"))
         pt.validate.query_frame(inp, extra_columns=["query", "abstract", "language"], context=self)
-        abstracts = inp["abstract"].fillna("")
-        texts = abstracts.where(abstracts != "", inp["query"])
-        topics = zip(inp["qid"], texts, inp["language"], strict=True)
-        queries = [self._best(qid, text, language) for qid, text, language in topics]
-        out = pt.model.push_queries(inp)
-        out["query"] = pd.Series(queries, index=out.index, dtype="str")
-        return out
+        texts = inp["abstract"].where(inp["abstract"] != "", inp["query"])
+        topics = zip(texts, inp["language"], strict=True)
+        queries = [self._best_words(text, language) for text, language in topics]
+        return pt.model.push_queries(inp).assign(query=queries)
 
-    def _best(self, qid: str, text: str, language: str) -> str:
+    def _best_words(self, text: str, language: str) -> str:
         counts = Counter(self.frequencies.words(text))
         weights = pd.Series(counts, dtype=float) * self.frequencies.idf([*counts], language)
         best = weights[np.isfinite(weights)].nlargest(self.terms)
-        if not len(best):
-            raise ValueError(
-                f"topic {qid!r}: no document in the language {language!r} has a word of {text!r:.80}"
-            )
         return " ".join(best.index)
 
 
 class SharedCodes(Step):
     """Keeps the documents that share a classification code with the application (Albarede et al. 2023, Sect. 5.2.2).
 
-    If the application has no code of the level, all documents are kept. A document that is not in the graph raises
-    KeyError.
+    If the application has no code of the level, all documents are kept.
 
-    Columns in: ``qid``, ``docno`` (of documents), ``codes`` (of the topic's application), and any others. Columns out:
-    the same; a column ``rank`` is counted again.
+    Columns in: ``qid``, ``docno`` (of documents), ``rank``, ``codes`` (of the topic's application), and any others.
+    Columns out: the same; ranks are counted again.
 
     Args:
         graph: The graph of the documents, which has their codes.
@@ -103,25 +88,24 @@ class SharedCodes(Step):
     """
 
     def __init__(self, graph: HeteroGraph, level: Level = "subclass") -> None:
-        if level not in ("subclass", "group"):
-            raise ValueError(f"level must be 'subclass' or 'group', got {level!r}")
         self.graph = graph
         self.level = level
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Removes the documents that share no code."""
-        inp = check_frame(inp, self, numbers=("rank",))
-        pt.validate.result_frame(inp, extra_columns=["codes"], context=self)
-        topics = inp[["qid", "codes"]].drop_duplicates("qid").explode("codes").dropna()
-        is_group = topics["codes"].str.contains("/", regex=False)
-        topics = topics[is_group == (self.level == "group")]
+        pt.validate.result_frame(inp, extra_columns=["rank", "codes"], context=self)
+        topics = inp.drop_duplicates("qid")
+        wanted = {
+            qid: {code for code in codes if ("/" in code) == (self.level == "group")}
+            for qid, codes in zip(topics["qid"], topics["codes"], strict=True)
+        }
         documents = self.graph.document_of(inp["docno"].tolist())
-        row, code = self.graph.document_codes.select(documents)
-        names = np.array(self.graph.code_names, dtype=object)
-        shared = pd.DataFrame({"row": row, "qid": inp["qid"].to_numpy()[row], "codes": names[code]})
-        shared = shared.merge(topics, on=["qid", "codes"])
-        has_no_codes = ~inp["qid"].isin(topics["qid"])
-        return _select(inp, has_no_codes | np.isin(np.arange(len(inp)), shared["row"]))
+        rows, codes = self.graph.document_codes.select(documents)
+        names = self.graph.code_names
+        qids = inp["qid"].tolist()
+        pairs = zip(rows.tolist(), codes.tolist(), strict=True)
+        shared = {row for row, code in pairs if names[code] in wanted[qids[row]]}
+        return _select(inp, [not wanted[qid] or row in shared for row, qid in enumerate(qids)])
 
 
 class NotOwnFamily(Step):
@@ -129,8 +113,8 @@ class NotOwnFamily(Step):
 
     All publications of a patent with any kind code are removed. The training topics have no family.
 
-    Columns in: ``qid``, ``docno`` (of documents or passages), ``document`` and ``family`` (of the topic's application),
-    and any others. Columns out: the same; a column ``rank`` is counted again.
+    Columns in: ``qid``, ``docno`` (of documents or passages), ``rank``, ``document`` and ``family`` (of the topic's
+    application), and any others. Columns out: the same; ranks are counted again.
     """
 
     def __init__(self) -> None:
@@ -138,11 +122,12 @@ class NotOwnFamily(Step):
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Removes the documents of the family."""
-        inp = check_frame(inp, self, numbers=("rank",), texts=("document",))
-        pt.validate.result_frame(inp, extra_columns=["document", "family"], context=self)
-        families: dict[str, set[str]] = {}
-        for topic in inp.drop_duplicates("qid").itertuples():
-            families[topic.qid] = {_patent(docno) for docno in (topic.document, *topic.family)}
+        columns = ["rank", "document", "family"]
+        pt.validate.result_frame(inp, extra_columns=columns, context=self)
+        families = {
+            topic.qid: {*map(_patent, (topic.document, *topic.family))}
+            for topic in inp.drop_duplicates("qid").itertuples()
+        }
         rows = zip(inp["qid"], inp["docno"], strict=True)
         return _select(inp, [_patent(docno) not in families[qid] for qid, docno in rows])
 
@@ -152,8 +137,8 @@ class DocumentCutoff(Step):
 
     Runs of CLEF-IP have at most 100 documents per topic, with any number of passages each.
 
-    Columns in: ``qid``, ``docno`` (of passages), ``rank``, and any others. Columns out: the same; ranks are counted
-    again.
+    Columns in: ``qid``, ``docno`` (of passages), ``rank``, and any others. Columns out: the same, sorted by ``qid`` and
+    ``rank``; ranks are counted again.
 
     Args:
         documents: The number of documents per topic that are kept.
@@ -166,16 +151,15 @@ class DocumentCutoff(Step):
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Removes the other passages."""
-        inp = check_frame(inp, self, numbers=("rank",))
         pt.validate.result_frame(inp, extra_columns=["rank"], context=self)
-        documents = [split_passage_id(docno)[0] for docno in inp["docno"]]
-        ranked = inp[["qid", "rank"]].assign(document=documents).sort_values("rank", kind="stable")
-        by_document = ranked.groupby(["qid", "document"])
+        ranked = inp.sort_values(["qid", "rank"], ignore_index=True)
+        documents = pd.Series([split_passage_id(docno)[0] for docno in ranked["docno"]])
+        by_document = ranked.groupby(["qid", documents])
         best = by_document["rank"].transform("min")  # of each passage's document
         mask = best.groupby(ranked["qid"]).rank(method="dense") <= self.documents
         if self.passages is not None:
             mask &= by_document.cumcount() < self.passages
-        return _select(inp, mask.reindex(inp.index))
+        return _select(ranked, mask)
 
 
 def _patent(docno: str) -> str:
@@ -185,7 +169,5 @@ def _patent(docno: str) -> str:
 
 def _select(results: pd.DataFrame, mask: Sequence[bool] | pd.Series) -> pd.DataFrame:
     """Rows of ``mask``, with new ranks."""
-    out = results[np.array(mask, dtype=bool)].reset_index(drop=True)
-    if "rank" in out.columns:
-        out["rank"] = out.groupby("qid")["rank"].rank(method="first").astype("int64") - 1
-    return out
+    out = results[np.array(mask, dtype=bool)]
+    return out.assign(rank=out.groupby("qid")["rank"].rank(method="first").astype("int64") - 1)

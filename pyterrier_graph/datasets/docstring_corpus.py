@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import hashlib
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import NamedTuple, TypeAlias
 
-from pyterrier_graph.datasets.docstrings import (
-    MAX_SUMMARY_WORDS,
-    MIN_PASSAGE_WORDS,
-    Docstring,
-    parse_docstring,
-)
+import pyterrier as pt
+
+from pyterrier_graph.datasets.docstrings import Docstring, parse_docstring
 from pyterrier_graph.datasets.sources import DocumentedObject, read_package
 from pyterrier_graph.documents.document import (
     NO_PARENT,
@@ -27,6 +24,7 @@ from pyterrier_graph.documents.document import (
     StructuredDocument,
 )
 
+MIN_PASSAGE_WORDS = 3
 MIN_DOCUMENT_WORDS = 10
 MAX_COPIES = 3
 MAX_OVERLAP = 0.8
@@ -34,11 +32,8 @@ MIN_WORDS = 3
 
 Words: TypeAlias = tuple[str, ...]
 
-_WORD = re.compile(r"\w+")
 
-
-@dataclass(frozen=True)
-class DocstringQuery:
+class DocstringQuery(NamedTuple):
     """A query with one or more relevant documents."""
 
     query_id: str
@@ -46,8 +41,7 @@ class DocstringQuery:
     relevant: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class DocstringCorpus:
+class DocstringCorpus(NamedTuple):
     """Documents and queries made from docstrings.
 
     Attributes:
@@ -56,9 +50,9 @@ class DocstringCorpus:
         see_also: What other objects say about an object.
     """
 
-    documents: Mapping[str, StructuredDocument]
-    summaries: tuple[DocstringQuery, ...]
-    see_also: tuple[DocstringQuery, ...]
+    documents: dict[str, StructuredDocument]
+    summaries: list[DocstringQuery]
+    see_also: list[DocstringQuery]
 
 
 def build_corpus(packages: Iterable[str]) -> DocstringCorpus:
@@ -72,29 +66,27 @@ def build_corpus(packages: Iterable[str]) -> DocstringCorpus:
     """
     drafts = _read(packages)
     names = _Names(drafts.values())
-    summaries = _summaries(drafts.values())
+    summaries = _summaries(drafts)
     see_also = _see_also(drafts, names, summaries)
     lines = summaries.keys() | see_also.keys()
-    queries = lines - _phrases(lines, drafts.values())
+    queries = lines - _phrases(lines, drafts)
     copies = VerbatimCopies(queries)
-    for docno, draft in list(drafts.items()):
-        draft.docstring = _without(draft.docstring, copies)
-        if _count_words(draft.docstring) < MIN_DOCUMENT_WORDS:
-            del drafts[docno]
+    documents = {}
+    for docno, draft in sorted(drafts.items()):
+        docstring = _without(draft.docstring, copies)
+        if _count_words(docstring) >= MIN_DOCUMENT_WORDS:
+            documents[docno] = _document(draft.described, docstring, names)
     return DocstringCorpus(
-        {docno: _document(drafts[docno], names, drafts.keys()) for docno in sorted(drafts)},
-        _queries(summaries, queries, drafts.keys(), "{target}"),
-        _queries(see_also, queries, drafts.keys(), "{target}#{digest:.8}"),
+        documents,
+        _queries(summaries, queries, documents, "{target}"),
+        _queries(see_also, queries, documents, "{target}#{digest:.8}"),
     )
 
 
-@dataclass
-class _Draft:
-    """A docstring that may become a document, and all names of the object."""
+class _Draft(NamedTuple):
+    """An object that may become a document."""
 
-    docno: str
-    names: list[str]
-    module: str
+    described: DocumentedObject
     docstring: Docstring
 
 
@@ -109,21 +101,19 @@ _Lines: TypeAlias = dict[Words, _Line]
 
 
 def _read(packages: Iterable[str]) -> dict[str, _Draft]:
-    """Returns docstrings that may become documents, by docno. Equal docstrings are one document."""
-    import pyterrier as pt
-
-    same: dict[str, list[DocumentedObject]] = defaultdict(list)
+    """Returns the objects that may become documents, by docno. Objects with equal docstrings are one document."""
+    objects: dict[str, DocumentedObject] = {}
     for package in packages:
-        for documented in read_package(package):
-            same[" ".join(documented.docstring.split())].append(documented)
+        for described in read_package(package):
+            text = " ".join(described.docstring.split())
+            first = objects.get(text, described)
+            objects[text] = first._replace(names=(*first.names, *described.names))
     drafts = {}
-    for objects in pt.tqdm(same.values(), desc="docstrings", unit="docstring", delay=1):
-        first = min(objects, key=lambda documented: (documented.name.count("."), documented.name))
-        with contextlib.suppress(ValueError):  # a docstring that violates the standard
-            docstring = parse_docstring(first.docstring)
+    for described in pt.tqdm(objects.values(), desc="docstrings", unit="docstring", delay=1):
+        with suppress(ValueError):  # a docstring that violates the standard
+            docstring = parse_docstring(described.docstring)
             if _count_words(docstring) >= MIN_DOCUMENT_WORDS:
-                names = sorted({name for documented in objects for name in documented.names})
-                drafts[first.name] = _Draft(first.name, names, first.module, docstring)
+                drafts[described.name] = _Draft(described, docstring)
     return drafts
 
 
@@ -134,82 +124,92 @@ def _count_words(docstring: Docstring) -> int:
 class _Names:
     """Finds the documents of names that docstrings mention."""
 
-    _ABBREVIATIONS = {"np": "numpy", "pd": "pandas", "nx": "networkx", "sp": "scipy"}
-
     def __init__(self, drafts: Iterable[_Draft]) -> None:
-        self._docnos = {name: draft.docno for draft in drafts for name in draft.names}
+        self._docnos: dict[str, str] = {}
+        # by package and the last parts of a name
         self._by_ending: dict[tuple[str, str], set[str]] = defaultdict(set)
-        for name, docno in self._docnos.items():
-            package, *parts = name.split(".")
-            for start in range(len(parts)):
-                self._by_ending[package, ".".join(parts[start:])].add(docno)
+        for described, _ in drafts:
+            for name in described.names:
+                self._docnos[name] = described.name
+                package, *parts = name.split(".")
+                for start in range(len(parts)):
+                    self._by_ending[package, ".".join(parts[start:])].add(described.name)
 
-    def resolve(self, name: str, draft: _Draft) -> str | None:
+    def resolve(self, name: str, docno: str) -> str | None:
         """Returns the docno of a name in the object, its class or its modules, or of the only object with this name."""
-        first, _, rest = name.partition(".")
-        name = f"{self._ABBREVIATIONS.get(first, first)}.{rest}" if rest else name
-        parts = draft.docno.split(".")
+        parts = docno.split(".")
         for end in range(len(parts), -1, -1):
-            if docno := self._docnos.get(".".join([*parts[:end], name])):
-                return docno
+            if target := self._docnos.get(".".join([*parts[:end], name])):
+                return target
         candidates = self._by_ending.get((parts[0], name), ())
         return next(iter(candidates)) if len(candidates) == 1 else None
 
 
-def _summaries(drafts: Iterable[_Draft]) -> _Lines:
+def _add_line(lines: _Lines, text: str, docno: str) -> None:
+    line = words(text)
+    if len(line) >= MIN_WORDS:
+        lines.setdefault(line, _Line(text, set())).docnos.add(docno)
+
+
+def _summaries(drafts: Mapping[str, _Draft]) -> _Lines:
     lines: _Lines = {}
-    for draft in drafts:
-        text = draft.docstring.summary
-        if len(line := words(text)) >= MIN_WORDS:
-            lines.setdefault(line, _Line(text, set())).docnos.add(draft.docno)
+    for docno, draft in drafts.items():
+        _add_line(lines, draft.docstring.summary, docno)
     return lines
 
 
 def _see_also(drafts: Mapping[str, _Draft], names: _Names, summaries: _Lines) -> _Lines:
     lines: _Lines = {}
-    for draft in drafts.values():
+    for docno, draft in drafts.items():
         for entry in draft.docstring.see_also:
-            line = words(entry.description)
-            target = names.resolve(entry.names[0], draft) if len(entry.names) == 1 else None
-            if target and target != draft.docno and MIN_WORDS <= len(line) <= MAX_SUMMARY_WORDS:
-                lines.setdefault(line, _Line(entry.description, set())).docnos.add(target)
-
-    def is_paraphrase(line: Words, docno: str) -> bool:
-        said, summary = set(line), set(words(drafts[docno].docstring.summary))
-        return len(said & summary) < MAX_OVERLAP * len(said | summary)
-
-    return {
-        key: line
-        for key, line in lines.items()
-        if len(line.docnos) == 1 and key not in summaries and is_paraphrase(key, *line.docnos)
-    }
+            for name in entry.names:
+                target = names.resolve(name, docno)
+                if target and target != docno:
+                    _add_line(lines, entry.description, target)
+    unambiguous = {}
+    for line, (text, docnos) in lines.items():
+        if len(docnos) == 1 and line not in summaries:
+            [docno] = docnos
+            summary = words(drafts[docno].docstring.summary)
+            if _overlap(line, summary) < MAX_OVERLAP:
+                unambiguous[line] = _Line(text, docnos)
+    return unambiguous
 
 
-def _phrases(lines: Iterable[Words], drafts: Iterable[_Draft]) -> set[Words]:
+def _overlap(line: Words, other: Words) -> float:
+    """Returns the Jaccard coefficient of the words."""
+    return len({*line} & {*other}) / len({*line, *other})
+
+
+def _phrases(lines: Iterable[Words], drafts: Mapping[str, _Draft]) -> set[Words]:
     """Returns the lines that have copies in more than ``MAX_COPIES`` documents."""
     copies = VerbatimCopies(lines)
     documents: Counter[Words] = Counter()
-    for draft in drafts:
+    for draft in drafts.values():
         texts = (passage.text for passage in draft.docstring.passages)
-        documents.update({line for text in texts for line, _, _ in copies.find(text)})
+        documents.update({line for text in texts for line in copies.find(text)})
     return {line for line, count in documents.items() if count > MAX_COPIES}
 
 
 def _without(docstring: Docstring, copies: VerbatimCopies) -> Docstring:
     """Removes copies, and passages that are too short without them."""
-    passages = (
-        passage._replace(text=copies.remove(passage.text)) for passage in docstring.passages
-    )
-    long = (passage for passage in passages if len(passage.text.split()) >= MIN_PASSAGE_WORDS)
-    return docstring._replace(passages=tuple(long))
+    passages = []
+    for passage in docstring.passages:
+        text = copies.remove(passage.text)
+        if len(text.split()) >= MIN_PASSAGE_WORDS:
+            passages.append(passage._replace(text=text))
+    return docstring._replace(passages=tuple(passages))
 
 
-def _document(draft: _Draft, names: _Names, docnos: Collection[str]) -> StructuredDocument:
-    nodes = [Node(SECTION, draft.docno, NO_PARENT)]
+def _document(
+    described: DocumentedObject, docstring: Docstring, names: _Names
+) -> StructuredDocument:
+    docno = described.name
+    nodes = [Node(SECTION, docno, NO_PARENT)]
     sections = {"": 0}
     named: dict[str, int] = {}
     mentions: dict[int, frozenset[str]] = {}
-    for passage in draft.docstring.passages:
+    for passage in docstring.passages:
         if passage.section not in sections:
             sections[passage.section] = len(nodes)
             nodes.append(Node(SECTION, passage.section, 0))
@@ -220,83 +220,67 @@ def _document(draft: _Draft, names: _Names, docnos: Collection[str]) -> Structur
     named = sections | named
     links = []
     for source, mentioned in mentions.items():
-        targets = {named[name] for name in mentioned & named.keys()}
-        targets -= {source, nodes[source].parent}
+        targets = {named[name] for name in mentioned & named.keys()} - {source}
         links += [Link("internal", source, target) for target in sorted(targets)]
+    related = dict.fromkeys(
+        names.resolve(name, docno) or name for entry in docstring.see_also for name in entry.names
+    )
+    references = [Reference("external", 0, target) for target in related if target != docno]
     return StructuredDocument(
-        draft.docno,
-        tuple(nodes),
-        tuple(links),
-        tuple(_references(draft, names, docnos)),
-        (draft.module,),
+        docno, tuple(nodes), tuple(links), tuple(references), (described.module,)
     )
 
 
-def _references(draft: _Draft, names: _Names, docnos: Collection[str]) -> Iterator[Reference]:
-    """Yields references to the objects of "See Also", each once."""
-    targets: dict[str, None] = {}
-    for entry in draft.docstring.see_also:
-        for name in entry.names:
-            docno = names.resolve(name, draft)
-            targets[docno if docno and docno in docnos else name] = None
-    for target in targets:
-        if target != draft.docno:
-            yield Reference("external", 0, target)
-
-
 def _queries(
-    lines: _Lines, queries: set[Words], docnos: Collection[str], query_id: str
-) -> tuple[DocstringQuery, ...]:
+    lines: _Lines, queries: set[Words], documents: Mapping[str, StructuredDocument], query_id: str
+) -> list[DocstringQuery]:
     made = []
-    for key, line in lines.items():
-        relevant = tuple(sorted(line.docnos.intersection(docnos)))
-        if relevant and key in queries:
-            digest = hashlib.sha256(" ".join(key).encode()).hexdigest()
+    for line, (text, docnos) in lines.items():
+        relevant = tuple(sorted(docnos & documents.keys()))
+        if relevant and line in queries:
+            digest = hashlib.sha256(" ".join(line).encode()).hexdigest()
             name = query_id.format(target=relevant[0], digest=digest)
-            made.append(DocstringQuery(name, line.text, relevant))
-    return tuple(sorted(made, key=lambda query: query.query_id))
+            made.append(DocstringQuery(name, text, relevant))
+    return sorted(made)
 
 
 def words(text: str) -> Words:
     """Returns the words of a text in lower case. Texts with equal words are copies of each other."""
-    return tuple(map(str.lower, _WORD.findall(text)))
+    return tuple(re.findall(r"\w+", text.lower()))
 
 
 class VerbatimCopies:
     """Finds copies of lines in texts, ignoring case, punctuation and white space.
 
-    Lines are sequences of words. Lines of fewer than three words are ignored, since they are found everywhere.
+    Lines are sequences of three words or more.
     """
 
     def __init__(self, lines: Iterable[Words]) -> None:
-        by_start: dict[Words, set[Words]] = defaultdict(set)
+        self._by_start: dict[Words, list[Words]] = defaultdict(list)
         for line in lines:
-            if len(line) >= MIN_WORDS:
-                by_start[line[:MIN_WORDS]].add(line)
-        self._by_start = {
-            start: sorted(same, key=len, reverse=True) for start, same in by_start.items()
-        }
+            self._by_start[line[:MIN_WORDS]].append(line)
 
-    def find(self, text: str) -> Iterator[tuple[Words, int, int]]:
-        """Yields copied lines with begin and end of each copy. Only the first of overlapping copies counts."""
+    def find(self, text: str) -> list[Words]:
+        """Returns the lines that a text has copies of, longest first."""
         tokens = words(text)
-        starts = list(zip(tokens, tokens[1:], tokens[2:], strict=False))
-        if self._by_start.keys().isdisjoint(starts):
-            return
-        spans = [match.span() for match in _WORD.finditer(text)]
-        end = 0
-        for position, start in enumerate(starts):
-            for line in self._by_start.get(start, ()) if position >= end else ():
-                if tokens[position : position + len(line)] == line:
-                    end = position + len(line)
-                    yield line, spans[position][0], spans[end - 1][1]
-                    break
+        copied = {
+            line
+            for start in range(len(tokens))
+            for line in self._by_start.get(tokens[start : start + MIN_WORDS], ())
+            if tokens[start : start + len(line)] == line and _pattern(line).search(text)
+        }
+        return sorted(copied, key=lambda line: (-len(line), line))
 
     def remove(self, text: str) -> str:
         """Returns the text without copies and the punctuation after them."""
-        copies = list(self.find(text))
-        if not copies:
-            return text
-        for _, begin, end in reversed(copies):
-            text = f"{text[:begin]} {text[end:].lstrip('.,;:!?')}"
-        return self.remove(" ".join(text.split()))  # words that were apart may now be another copy
+        lines = self.find(text)
+        for line in lines:
+            text = _pattern(line).sub(" ", text)
+        # words that were apart may now be another copy
+        return self.remove(" ".join(text.split())) if lines else text
+
+
+@functools.cache
+def _pattern(line: Words) -> re.Pattern[str]:
+    between = r"\W+".join(line)
+    return re.compile(rf"\b{between}\b[.,;:!?]*", re.IGNORECASE)

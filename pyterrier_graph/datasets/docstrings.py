@@ -11,14 +11,9 @@ from typing import Any, NamedTuple
 from pyterrier_graph.documents.document import split_text
 
 MAX_SUMMARY_WORDS = 30
-MIN_PASSAGE_WORDS = 3
 MAX_PASSAGE_WORDS = 150
 
-_LISTS = frozenset(
-    ("Parameters", "Other Parameters", "Attributes", "Methods", "Receives")
-    + ("Returns", "Yields", "Raises", "Warns")
-)
-_OUTSIDE_OF_SECTIONS = frozenset(("Signature", "Summary", "Extended Summary", "See Also", "index"))
+_OUTSIDE_OF_SECTIONS = {"Signature", "Summary", "Extended Summary", "See Also", "index"}
 
 
 class Passage(NamedTuple):
@@ -64,13 +59,12 @@ def parse_docstring(text: str) -> Docstring:
     A signature before the summary is removed. The summary is the first paragraph, or its first sentence if it has more
     than 30 words or ends in a colon. In sections that list things (parameters, attributes, returned values, errors),
     each entry is a passage; entries without a description are one passage together. In other sections, each paragraph
-    is a passage, together with the code, formulas and lists after it. Passages of more than 150 words are cut; passages
-    of fewer than three words are left out.
+    is a passage, together with the code, formulas and lists after it. Passages of more than 150 words are cut.
 
     Raises:
         ValueError: If the docstring violates the standard.
     """
-    from numpydoc.docscrape import NumpyDocString
+    from numpydoc.docscrape import NumpyDocString, Parameter
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about unknown sections and underlines of another length
@@ -78,9 +72,11 @@ def parse_docstring(text: str) -> Docstring:
     summary, rest = _split_summary(parsed["Summary"])
     passages = [*_paragraphs("", [*rest, "", *parsed["Extended Summary"]])]
     for title, content in parsed.items():
-        if title in _LISTS:
+        if title in _OUTSIDE_OF_SECTIONS or not content:
+            continue
+        if isinstance(content[0], Parameter):
             passages += _entries(title, content)
-        elif title not in _OUTSIDE_OF_SECTIONS:
+        else:
             passages += _paragraphs(title, content)
     see_also = []
     for objects, description in parsed["See Also"]:
@@ -91,9 +87,10 @@ def parse_docstring(text: str) -> Docstring:
 
 def plain_text(markup: str) -> str:
     """Removes the markup of reStructuredText from a text and joins its lines."""
-    for sign, pattern, replacement in _MARKUP:
-        if sign in markup:
-            markup = pattern.sub(replacement, markup)
+    for pattern, replacement in _MARKUP:
+        markup = re.sub(pattern, replacement, markup, flags=re.MULTILINE)
+    if "--" in markup or "==" in markup:
+        markup = _LINES.sub("", markup)
     return " ".join(markup.split())
 
 
@@ -105,46 +102,37 @@ _SIGNATURE = re.compile(
 )
 _SENTENCE = re.compile(r"(.+?[.!?])\s+(?=[A-Z`])", re.DOTALL)
 # What continues a paragraph: an indented block, code, a formula, the rest of a sentence, an item of a list.
-_CONTINUES = re.compile(r"\s|>>>|\.\.\. |\.\. math::|[a-z]|[-*+] |\d+\. ")
+_CONTINUES = re.compile(r"\s|>>>|\.\. math::|[a-z]|[-*+] |\d+\. ")
 _REFERENCE = re.compile(r"^\.\. \[(#?\w+)\]", re.MULTILINE)
 
-# Characters without which a pattern cannot match, the pattern, and its replacement.
-_MARKUP = tuple(
-    (sign, re.compile(pattern, re.MULTILINE), replacement)
-    for sign, pattern, replacement in (
-        (".. ", r"^\s*\.\. _[^:\n]+:.*$", ""),  # label or address of a link
-        (".. ", r"^\s*\.\. (?:versionadded|versionchanged|deprecated)::[ \t]*[\d.]*", ""),
-        (
-            ".. ",
-            r"^\s*\.\. (?:math|note|warning|seealso|attention|tip|important|hint|rubric|admonition)::",
-            "",
-        ),
-        (".. ", r"^\s*\.\. [\w:-]+::.*$", ""),
-        (":", r"^\s*:[\w-]+:[^`\n]*$", ""),  # option of a directive
-        ("..", r"^\s*\.\.(?= |$)", ""),
-        ("`", r"(?:Read more in|See) the :ref:`User Guide <[^`]*`\.?", ""),
-        ("`", r":[\w:+-]+:`([^`<]*?)\s*<[^`]*>`", r"\1"),
-        ("`", r":[\w:+-]+:`[~!]?([^`]*)`", r"\1"),
-        ("`", r"`([^`<]+?)\s*<[^`>]+>`__?", r"\1"),
-        ("``", r"``(.+?)``", r"\1"),
-        ("`", r"`~?([^`\n]*(?:\n[^`\n]*)?)`(?:__?\b)?", r"\1"),
-        ("**", r"(?<![\w*\\])\*\*([^\s*](?:[^*]*[^\s*\\])?)\*\*(?![\w*])", r"\1"),
-        ("*", r"(?<![\w*\\])\*([^\s*](?:[^*]*[^\s*\\])?)\*(?![\w*])", r"\1"),
-        ("]_", r"\[(#?\w+)\]_", r"[\1]"),
-        ("::", r"::\s*$", ":"),
-        ("--", r"(?<!\S)(?:-{3,}|\+[-=+]+)(?!\S)", ""),  # lines of tables and under titles
-        ("==", r"(?<!\S)(?:={3,}|\+[-=+]+)(?!\S)", ""),
-        ("\\", r"\\([*_|`])", r"\1"),
-    )
+_MARKUP = (
+    (r"^\s*\.\. _[^:\n]+:.*$", ""),  # label or address of a link
+    (
+        r"^\s*\.\. (?:math|note|warning|seealso|attention|tip|important|hint|rubric|admonition)::",
+        "",
+    ),
+    (r"^\s*\.\. [\w:-]+::.*$", ""),
+    (r"^\s*:[\w-]+:[^`\n]*$", ""),  # option of a directive
+    (r"^\s*\.\.(?= |$)", ""),
+    (r"(?:Read more in|See) the :ref:`User Guide <[^`]*`\.?", ""),
+    (r":[\w:+-]+:`([^`<]*?)\s*<[^`]*>`", r"\1"),
+    (r":[\w:+-]+:`[~!]?([^`]*)`", r"\1"),
+    (r"`([^`<]+?)\s*<[^`>]+>`__?", r"\1"),
+    (r"``(.+?)``", r"\1"),
+    (r"`~?([^`\n]*(?:\n[^`\n]*)?)`(?:__?\b)?", r"\1"),
+    (r"(?<![\w*\\])\*\*([^\s*](?:[^*]*[^\s*\\])?)\*\*(?![\w*])", r"\1"),
+    (r"(?<![\w*\\])\*([^\s*](?:[^*]*[^\s*\\])?)\*(?![\w*])", r"\1"),
+    (r"\[(#?\w+)\]_", r"[\1]"),
+    (r"::\s*$", ":"),
+    (r"\\([*_|`])", r"\1"),
 )
-_MENTIONS = tuple(
-    re.compile(pattern)
-    for pattern in (
-        r"(?<![:`\w])`{1,2}([A-Za-z_]\w*)`{1,2}(?![`\w])",
-        r"(?<![\w*\\])\*{1,2}([A-Za-z_]\w*)\*{1,2}(?![\w*])",
-        r"\b(?:[Ss]ee|[Ii]n) (?:also )?(?:the )?[`\"'*]*((?:Other )?[A-Z][a-z]+)[`\"'*]*(?= section| below|[.,;)])",
-        r"\[(#?\w+)\]_",
-    )
+_LINES = re.compile(r"(?<!\S)(?:-{3,}|={3,}|\+[-=+]+)(?!\S)")  # of tables and under titles
+# names, emphasized names, titles of sections, labels of bibliographic references
+_MENTIONS = (
+    r"(?<![:`\w])`{1,2}([A-Za-z_]\w*)`{1,2}(?![`\w])",
+    r"(?<![\w*\\])\*{1,2}([A-Za-z_]\w*)\*{1,2}(?![\w*])",
+    r"\b(?:[Ss]ee|[Ii]n) (?:also )?(?:the )?[`\"'*]*((?:Other )?[A-Z][a-z]+)[`\"'*]*(?= section| below|[.,;)])",
+    r"\[(#?\w+)\]_",
 )
 
 
@@ -159,18 +147,23 @@ def _split_summary(lines: list[str]) -> tuple[str, list[str]]:
 
 
 def _entries(section: str, parameters: Iterable[Any]) -> Iterator[Passage]:
-    for described, entries in itertools.groupby(parameters, key=lambda entry: bool(entry[2])):
-        undescribed: dict[str, frozenset[str]] = {}
-        for name, kind, description in entries:
-            header = " : ".join(filter(None, (name, kind)))
-            listed = re.sub(r"\(.*\)|:.*", "", name).split(",")
-            names = frozenset(one.strip("` ").lstrip("*\\") for one in listed) - {""}
-            if described:
-                yield from _passages(section, f"{header}\n\n" + "\n".join(description), names)
-            else:
-                undescribed[header] = names
-        names = frozenset[str]().union(*undescribed.values())
-        yield from _passages(section, ", ".join(undescribed), names)
+    for described, group in itertools.groupby(parameters, key=lambda entry: bool(entry.desc)):
+        entries = [*group]
+        if described:
+            for entry in entries:
+                markup = "\n".join([_header(entry), "", *entry.desc])
+                yield from _passages(section, markup, _names(entry))
+        else:
+            markup = ", ".join(map(_header, entries))
+            yield from _passages(section, markup, frozenset().union(*map(_names, entries)))
+
+
+def _header(entry: Any) -> str:
+    return " : ".join(filter(None, (entry.name, entry.type)))
+
+
+def _names(entry: Any) -> frozenset[str]:
+    return frozenset(name.strip(" `*\\") for name in entry.name.split(","))
 
 
 def _paragraphs(section: str, lines: Iterable[str]) -> Iterator[Passage]:
@@ -188,8 +181,8 @@ def _paragraphs(section: str, lines: Iterable[str]) -> Iterator[Passage]:
 
 def _passages(section: str, markup: str, names: frozenset[str] = frozenset()) -> Iterator[Passage]:
     names |= frozenset(_REFERENCE.findall(markup))
-    mentions = frozenset(name for pattern in _MENTIONS for name in pattern.findall(markup)) - names
+    found = {name for pattern in _MENTIONS for name in re.findall(pattern, markup)}
+    mentions = frozenset(found - names)
     for text in split_text(plain_text(markup), MAX_PASSAGE_WORDS):
-        if len(text.split()) >= MIN_PASSAGE_WORDS:
-            yield Passage(section, text, names, mentions)
+        yield Passage(section, text, names, mentions)
         names = mentions = frozenset()  # the first part has them all

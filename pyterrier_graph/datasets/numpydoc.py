@@ -23,7 +23,6 @@ No document contains a query: summary lines, "See Also" sections and verbatim co
 
 import functools
 import hashlib
-import itertools
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -43,8 +42,9 @@ from pyterrier_graph.documents.irds import Docs, Qrels, Queries
 
 DATASET_ID = "pyterrier-graph/numpydoc"
 PACKAGES = {"numpy": ("numpy",), "all": ("numpy", "scipy", "pandas", "sklearn", "networkx")}
-SPLITS = {"train": 0.7, "dev": 0.1, "test": 0.2}
-SEE_ALSO_SPLITS = {"dev": 0.25, "test": 0.75}
+# summed shares
+SPLITS = {"train": 0.7, "dev": 0.8, "test": 1.0}
+SEE_ALSO_SPLITS = {"dev": 0.25, "test": 1.0}
 GRADES = {
     2: "description or notes of a relevant document",
     1: "another passage of a relevant document",
@@ -71,57 +71,35 @@ class NumpydocDoc(NamedTuple):
         return f"{self.title} {self.text}"
 
 
-def dataset_names() -> list[str]:
-    """Returns the names that follow ``pyterrier-graph/numpydoc/`` in the ids of ir_datasets."""
-    names = []
+@functools.cache
+def datasets() -> dict[str, Dataset]:
+    """Returns the datasets by their ir_datasets ids. The packages are read when documents or queries are needed."""
+    made = {}
     for corpus in PACKAGES:
-        names.append(corpus)
-        names += [f"{corpus}/{split}" for split in SPLITS]
-        names += [f"{corpus}/see-also/{split}" for split in SEE_ALSO_SPLITS]
-    return names
-
-
-def dataset(name: str) -> Dataset:
-    """Returns a dataset by its name. The packages are read when documents or queries are first needed."""
-    if name not in dataset_names():
-        raise KeyError(
-            f"there is no dataset {DATASET_ID}/{name}; the names are {', '.join(dataset_names())}"
-        )
-    corpus, _, split = name.partition("/")
-    if not split:
-        return Dataset(_docs(corpus))
-    queries = Queries(
-        lambda: (GenericQuery(query.query_id, query.text) for query in _queries(corpus, split)),
-        "en",
-    )
-    return Dataset(_docs(corpus), queries, Qrels(lambda: _qrels(corpus, split), GRADES))
+        # one object for all splits: so ir_datasets knows that they share their documents
+        docs = _docs(corpus)
+        made[f"{DATASET_ID}/{corpus}"] = Dataset(docs)
+        for split in (*SPLITS, *(f"see-also/{split}" for split in SEE_ALSO_SPLITS)):
+            queries = Queries(functools.partial(_queries, corpus, split), "en")
+            qrels = Qrels(functools.partial(_qrels, corpus, split), GRADES)
+            made[f"{DATASET_ID}/{corpus}/{split}"] = Dataset(docs, queries, qrels)
+    return made
 
 
 @functools.cache
 def load_corpus(name: str) -> DocstringCorpus:
     """Returns the corpus ``'numpy'`` or ``'all'``, which is made once per process."""
-    try:
-        return build_corpus(PACKAGES[name])
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f"{DATASET_ID}/{name} needs the packages numpydoc, {', '.join(PACKAGES[name])}; "
-            f"{error.name!r} is not installed: pip install 'pyterrier_graph[demo]'",
-            name=error.name,
-        ) from error
+    return build_corpus(PACKAGES[name])
 
 
 def split_of(name: str, splits: Mapping[str, float], salt: str = "") -> str:
     """Returns the split of an object, computed from the SHA-256 of its name only. Another ``salt`` gives other splits.
 
-    ``splits`` are the names of the splits with their shares, which add up to 1.
+    ``splits`` are the names of the splits with their shares, summed up to each split: the last one is 1.
     """
     digest = hashlib.sha256((salt + name).encode()).digest()
     position = int.from_bytes(digest[:8], "big") / 2**64
-    bounds = itertools.accumulate(splits.values())
-    for split, bound in zip(splits, bounds, strict=True):
-        if position < bound:
-            return split
-    return [*splits][-1]  # of shares that are rounded
+    return next(split for split, bound in splits.items() if position < bound)
 
 
 @functools.cache
@@ -140,24 +118,30 @@ def _records(name: str) -> dict[str, NumpydocDoc]:
     }
 
 
-@functools.cache  # one object for all splits: so ir_datasets knows that they share their documents
-def _docs(name: str) -> Docs:
-    records = functools.partial(_records, name)
+def _docs(corpus: str) -> Docs:
+    records = functools.partial(_records, corpus)
     documents, lookup = lambda: iter(records().values()), lambda: records().__getitem__
     return Docs(NumpydocDoc, documents, lookup, lambda: len(records()), "en")
 
 
-def _queries(name: str, split: str) -> Iterator[DocstringQuery]:
-    """Returns the queries of a split with their relevant documents."""
-    corpus = load_corpus(name)
-    salt, _, split = split.rpartition("/")
-    queries, splits = (corpus.see_also, SEE_ALSO_SPLITS) if salt else (corpus.summaries, SPLITS)
-    return (query for query in queries if split_of(query.relevant[0], splits, salt) == split)
+def _split(corpus: str, split: str) -> Iterator[DocstringQuery]:
+    """Yields the queries of a split with their relevant documents."""
+    made = load_corpus(corpus)
+    salt, _, name = split.rpartition("/")
+    queries, splits = (made.see_also, SEE_ALSO_SPLITS) if salt else (made.summaries, SPLITS)
+    for query in queries:
+        if split_of(query.relevant[0], splits, salt) == name:
+            yield query
 
 
-def _qrels(name: str, split: str) -> Iterator[GenericQrel]:
-    documents = load_corpus(name).documents
-    for query in _queries(name, split):
+def _queries(corpus: str, split: str) -> Iterator[GenericQuery]:
+    for query in _split(corpus, split):
+        yield GenericQuery(query.query_id, query.text)
+
+
+def _qrels(corpus: str, split: str) -> Iterator[GenericQrel]:
+    documents = load_corpus(corpus).documents
+    for query in _split(corpus, split):
         for docno in query.relevant:
             for number, grade in enumerate(_grades(documents[docno])):
                 yield GenericQrel(query.query_id, passage_id(docno, number), grade)

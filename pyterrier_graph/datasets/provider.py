@@ -25,17 +25,17 @@ def register() -> None:
     """Registers the ids ``pyterrier-graph/...`` and ``clef-ip/...`` in ir_datasets. A second call does nothing."""
     import ir_datasets
 
-    ir_datasets.registry.register_pattern(r"pyterrier-graph/numpydoc/(.*)$", _numpydoc)
-    ir_datasets.registry.register_pattern(r"clef-ip(?:/.*)?$", _clef_ip)
+    ir_datasets.registry.register_pattern("pyterrier-graph/numpydoc/", _numpydoc)
+    ir_datasets.registry.register_pattern("clef-ip", _clef_ip)
 
 
-def _numpydoc(_: str, names: tuple[str, ...]) -> Any:
+def _numpydoc(name: str, _: tuple[str, ...]) -> Any:
     from pyterrier_graph.datasets import numpydoc
 
-    return numpydoc.dataset(*names)
+    return numpydoc.datasets()[name]
 
 
 def _clef_ip(name: str, _: tuple[str, ...]) -> Any:
     from pyterrier_graph.clef_ip import collection
 
-    return collection.dataset(name)
+    return collection.datasets()[name]

@@ -25,6 +25,7 @@ from pyterrier_graph.graph_maxsim.reranker import GraphMaxSim
 from pyterrier_graph.graph_mean.graph_mean import GraphMean
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.graphs.judgments import documents_of
+from pyterrier_graph.graphs.memory_graph import Ids
 from pyterrier_graph.hgat.reranker import HGATReranker
 from pyterrier_graph.lgre.reranker import LGReReranker
 from pyterrier_graph.lgre.training import LGReTraining
@@ -269,7 +270,7 @@ def report(step: str) -> None:
 
 def lexical(path: Path, texts: Mapping[str, str]) -> BM25Retriever:
     """BM25 over texts by id."""
-    return BM25Retriever(BM25Index.build(fresh(path), texts.values()), [*texts])
+    return BM25Retriever(BM25Index.build(fresh(path), texts.values()), Ids([*texts]))
 
 
 def shallow_encoder(path: Path) -> str:

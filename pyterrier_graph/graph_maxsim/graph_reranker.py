@@ -19,12 +19,14 @@ import pandas as pd
 import pyterrier as pt
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from pyterrier_graph.checks import check_frame, progress, query_texts
 from pyterrier_graph.encoders.checkpoints import DType, full_precision
 from pyterrier_graph.encoders.token_encoder import LENGTHS, TokenEncoder, TokenStates, open_encoder
 from pyterrier_graph.encoders.token_store import GraphTokens, TokenStore
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
+from pyterrier_graph.graphs.relations import OWN
 from pyterrier_graph.training.model import Reranker
 
 TOKENS_AT_ONCE = 1024  # that are compared with a query
@@ -53,20 +55,9 @@ def token_maxima(query: Tensor, passages: TokenStates) -> Tensor:
     return torch.where(passages.lengths > 0, maxima, 0.0).T
 
 
-def maxsim(query: Tensor, passages: TokenStates) -> Tensor:
-    """The sum of the maxima over the tokens of the query (Eq. 6); shape (passages,)."""
-    return token_maxima(query, passages).sum(1)
-
-
-def normalized(states: TokenStates, *, linear: bool = False) -> TokenStates:
-    """Token vectors scaled to unit length, so that the dot product of Eq. 6 is a cosine; 0 stays 0.
-
-    With ``linear``, gradients take the lengths for constants.
-    """
-    lengths = states.values.norm(dim=-1, keepdim=True)
-    if linear:
-        lengths = lengths.detach()
-    return states.with_values(states.values / lengths.clamp(min=1e-12))
+def normalized(states: TokenStates) -> TokenStates:
+    """Token vectors scaled to unit length, so that the dot product of Eq. 6 is a cosine; 0 stays 0."""
+    return states.with_values(functional.normalize(states.values, dim=-1))
 
 
 def neighbor_maxima(
@@ -84,15 +75,29 @@ def neighbor_maxima(
         count: Number of targets.
     """
     query_tokens = maxima.shape[1]
-    best = maxima.new_full((count * len(edges), query_tokens), -torch.inf)
     matches = maxima.masked_fill(lengths[:, None] == 0, -torch.inf)
-    if edges:
-        # number each pair of a target and a relation
-        pairs = [target * len(edges) + number for number, (target, _) in enumerate(edges)]
-        neighbors = torch.cat([neighbor for _, neighbor in edges])
-        rows = torch.cat(pairs)[:, None].expand(-1, query_tokens)
-        best = best.scatter_reduce(0, rows, matches[neighbors], "amax")
-    return best.view(count, len(edges), query_tokens)
+    none = maxima.new_full((count, query_tokens), -torch.inf)
+    best = [maxima.new_empty(count, 0, query_tokens)]  # there may be no relations
+    for target, neighbor in edges:
+        rows = target[:, None].expand(-1, query_tokens)
+        best.append(none.scatter_reduce(0, rows, matches[neighbor], "amax")[:, None])
+    return torch.cat(best, dim=1)
+
+
+def weighted_matches(own: Tensor, context: Tensor, weights: Tensor) -> Tensor:
+    """The matches that a query token chooses from, shape (..., 1 + relations, query tokens).
+
+    Args:
+        own: Best matches in the passages themselves, shape (..., query tokens).
+        context: Best matches per relation, shape (..., relations, query tokens); minus infinity where there is none.
+        weights: Weight per relation, at least 0, shape (relations, 1), or also per query token, shape (relations, query
+            tokens). Weight 0 switches a relation off.
+    """
+    off = (weights == 0) | context.isneginf()
+    # filled before multiplying, too: infinity would make the gradient of the weight NaN
+    weighted = context.masked_fill(off, 0.0) * weights
+    weighted = weighted.masked_fill(off, -torch.inf)
+    return torch.cat([own.unsqueeze(-2), weighted], dim=-2)
 
 
 def graph_maxima(own: Tensor, context: Tensor, weights: Tensor) -> Tensor:
@@ -103,20 +108,9 @@ def graph_maxima(own: Tensor, context: Tensor, weights: Tensor) -> Tensor:
         s(q, p) = \sum_{t \in q} \max\Big(\max_{j \in p} q_t \cdot p_j,\
             w_1 \max_{n \in \mathcal N_1(p),\, j \in n} q_t \cdot n_j,\ w_2 \ldots\Big)
 
-    Args:
-        own: Best matches in the passages themselves, shape (..., query tokens).
-        context: Best matches per relation, shape (..., relations, query tokens); minus infinity where there is none.
-        weights: Weight per relation, at least 0, shape (relations, 1), or also per query token, shape (relations, query
-            tokens). Weight 0 switches a relation off.
-
-    Returns:
-        The terms of the sum, shape (..., query tokens).
+    For the arguments see :func:`weighted_matches`. Returns the terms of the sum, shape (..., query tokens).
     """
-    off = (weights == 0) | context.isneginf()
-    # (..., relations, query tokens); filled before multiplying, too: infinity would make the gradient of the weight NaN
-    weighted = context.masked_fill(off, 0.0) * weights
-    weighted = weighted.masked_fill(off, -torch.inf)
-    return torch.cat([own.unsqueeze(-2), weighted], dim=-2).amax(-2)
+    return weighted_matches(own, context, weights).amax(-2)
 
 
 class QueryPassages(NamedTuple):
@@ -128,12 +122,20 @@ class QueryPassages(NamedTuple):
     query: np.ndarray  # number of the query
     node: np.ndarray  # the passage
     rows: np.ndarray  # position of the row in the run
-    matches: dict[bytes, Tensor]  # best direct matches of an HGAT, by the rows of a query
+
+
+class QueryMatches(NamedTuple):
+    """The best matches of the tokens of one query."""
+
+    rows: np.ndarray  # positions of the passages in the run, shape (passages,)
+    query: Tensor  # token vectors of the query, shape (query tokens, d)
+    own: Tensor  # in the passages themselves, shape (passages, query tokens)
+    context: Tensor  # in their neighbors, shape (passages, relations, query tokens)
 
 
 def best_matches(
     work: QueryPassages,
-    vectors: Tensor,
+    query: Tensor,
     passages: np.ndarray,
     relations: Iterable[str],
     *,
@@ -141,20 +143,21 @@ def best_matches(
 ) -> tuple[Tensor, Tensor]:
     """The best matches of a query's tokens in passages, and in their neighbors, as :func:`graph_maxima` needs them.
 
-    ``vectors`` has shape (query tokens, d); the results have shapes (passages, query tokens), without rows unless
+    ``query`` has shape (query tokens, d); the results have shapes (passages, query tokens), without rows unless
     ``own``, and (passages, relations, query tokens).
     """
     edges = [work.graph.neighbors(passages, relation) for relation in relations]
-    groups = [passages if own else passages[:0]]
-    groups += [neighbor for _, neighbor in edges]
-    nodes, rows = np.unique(np.concatenate(groups), return_inverse=True)
-    index = torch.from_numpy(rows).to(vectors.device)
-    own_rows, *neighbors = index.split([*map(len, groups)])
-    states = work.tokens.states(nodes, vectors.device, torch.float16)
-    maxima = token_maxima(vectors, states)  # (nodes, query tokens)
-    targets = [torch.from_numpy(target).to(vectors.device) for target, _ in edges]
-    pairs = [*zip(targets, neighbors, strict=True)]
-    return maxima[own_rows], neighbor_maxima(maxima, states.lengths, pairs, len(passages))
+    groups = [neighbor for _, neighbor in edges]
+    nodes = np.unique(np.concatenate([passages if own else passages[:0], *groups]))
+    states = work.tokens.states(nodes, query.device, torch.float16)
+    maxima = token_maxima(query, states)  # (nodes, query tokens)
+
+    def rows(numbers: np.ndarray) -> Tensor:
+        return torch.from_numpy(numbers).to(query.device)
+
+    pairs = [(rows(target), rows(np.searchsorted(nodes, group))) for target, group in edges]
+    context = neighbor_maxima(maxima, states.lengths, pairs, len(passages))
+    return maxima[rows(np.searchsorted(nodes, passages))] if own else maxima[:0], context
 
 
 def rows_of_each(values: np.ndarray) -> list[np.ndarray]:
@@ -178,7 +181,6 @@ class GraphReranker(Reranker):
         self,
         graph: HeteroGraph | None,
         encoder: Any,
-        *,
         tokens: TokenStore | None,
         titles: bool,
         device: str | None,
@@ -195,15 +197,22 @@ class GraphReranker(Reranker):
         self.encoder: TokenEncoder = open_encoder(encoder, device, dtype)
 
     @abstractmethod
-    def _score(self, work: QueryPassages) -> np.ndarray:
-        """Returns the scores of the rows, shape (rows,)."""
+    def _matches_of(self, work: QueryPassages) -> Iterator[QueryMatches]:
+        """Returns the matches of each query."""
+
+    @abstractmethod
+    def _score(self, matches: QueryMatches) -> Tensor:
+        """Returns the scores of the passages of a query, shape (passages,)."""
+
+    @abstractmethod
+    def _match_weights(self, query: Tensor) -> tuple[Sequence[str], Tensor, Tensor]:
+        """Returns the relations whose neighbors are matched, their weights, and the importance of query tokens.
+
+        Shapes (relations, query tokens) and (query tokens,).
+        """
 
     def _check(self) -> None:
         super()._check()
-        if self.graph is not None and not isinstance(self.graph, HeteroGraph):
-            raise TypeError(
-                f"graph must be a DocumentGraph, such as ptg.DocumentGraph(path), got {self.graph!r:.60}"
-            )
         if self.tokens is None:
             return
         if self.graph is None:
@@ -212,30 +221,13 @@ class GraphReranker(Reranker):
             )
         self.tokens.check(self.encoder, self.graph)
 
-    def _explained(
-        self, docno: str, graph: HeteroGraph | None
-    ) -> tuple[HeteroGraph, np.ndarray, GraphTokens]:
-        """Returns the graph of a passage whose score is explained, its node, and the token vectors."""
-        graph = self.graph if graph is None else graph
-        if graph is None:
-            raise ValueError(
-                "explain needs the graph that the passage is in: explain(query, docno, graph=graph)"
-            )
-        return graph, graph.nodes_of([docno]), self._graph_tokens(graph)
-
-    @property
-    def _with_titles(self) -> bool:
-        """Whether passages are encoded with their titles; stored vectors decide, where there are any."""
-        return self.titles if self.tokens is None else self.tokens.meta["titles"]
-
     def _tokens_of(self, graph: HeteroGraph) -> TokenStore | GraphTokens:
-        return self._graph_tokens(graph) if self.tokens is None else self.tokens
-
-    def _graph_tokens(self, graph: HeteroGraph) -> GraphTokens:
+        if self.tokens is not None:
+            return self.tokens
         return GraphTokens(
             graph,
             self.encoder,
-            titles=self._with_titles,
+            titles=self.titles,
             shared=self._keep_tokens,
             verbose=self.verbose,
         )
@@ -246,37 +238,83 @@ class GraphReranker(Reranker):
         pt.validate.result_frame(run, extra_columns=needed, context=self)
         return run
 
-    def _scores(
-        self, run: pd.DataFrame, works: Iterable[QueryPassages] | None = None
-    ) -> np.ndarray:
-        scores = np.zeros(len(run))
-        for work in self._work(run) if works is None else works:
-            scores[work.rows] = self._score(work)
+    def _scores(self, run: pd.DataFrame) -> np.ndarray:
+        return self._scores_of(self._matches(run), len(run))
+
+    def _scores_of(self, matches: Iterable[QueryMatches], rows: int) -> np.ndarray:
+        """The scores of all rows of a run, shape (rows,)."""
+        scores = np.zeros(rows)
+        for of_query in matches:
+            scores[of_query.rows] = self._score(of_query).cpu().numpy()
         return scores
 
+    def _matches(self, run: pd.DataFrame) -> Iterator[QueryMatches]:
+        """The matches of each query of a run."""
+        for work in self._work(run):
+            yield from self._matches_of(work)
+
     def _work(self, run: pd.DataFrame) -> Iterator[QueryPassages]:
-        """The frame by graph: all of it, or query by query if each has its own graph."""
+        """The run by graph: all of it, or query by query if each has its own graph."""
         if not len(run):
             return
         texts = query_texts(run)
         queries = self.encoder.encode_queries(texts.tolist())
         query = texts.index.get_indexer(run["qid"])
-        if self.graph is None:  # a graph per query
-            groups = [*run.groupby(query).indices.values()]
-        else:
-            groups = [np.arange(len(run))]
+        groups = [np.arange(len(run))] if self.graph is not None else rows_of_each(query)
         for rows in progress(groups, len(groups), "query", verbose=self.verbose):
             batch = run.iloc[rows]
             graph = batch["graph"].iloc[0] if self.graph is None else self.graph
             nodes = graph.nodes_of(batch["docno"].tolist())
-            tokens = self._tokens_of(graph)
-            yield QueryPassages(graph, tokens, queries, query[rows], nodes, rows, {})
+            yield QueryPassages(graph, self._tokens_of(graph), queries, query[rows], nodes, rows)
+
+    @torch.inference_mode()
+    def explain(self, query: str, docno: str, *, graph: HeteroGraph | None = None) -> pd.DataFrame:
+        """Explains a score: each query token adds the match of one source, the passage or one of its neighbors.
+
+        Args:
+            query: The query.
+            docno: A passage id.
+            graph: The graph; by default the graph of the reranker.
+
+        Returns:
+            A row per source: ``relation`` (``'own'`` for the passage), ``source`` (id of the node), ``text``,
+            ``weight`` (of the relation; its mean over the query tokens that the source matches best), and ``score``,
+            the sum of these matches. The scores add up to the score of the passage.
+        """
+        graph = self.graph if graph is None else graph
+        assert graph is not None
+        passage, row = graph.nodes_of([docno]), np.zeros(1, dtype=np.int64)
+        queries = self.encoder.encode_queries([query])
+        work = QueryPassages(graph, self._tokens_of(graph), queries, row, passage, row)
+        (matches,) = self._matches_of(work)
+        relations, weights, importance = self._match_weights(matches.query)
+        sources = [passage, *(graph.neighbors(passage, relation)[1] for relation in relations)]
+        counts = [len(group) for group in sources]
+        nodes = np.concatenate(sources)
+        states = work.tokens.states(nodes[1:], matches.query.device, torch.float16)
+        maxima = token_maxima(matches.query, states)  # (neighbors, query tokens)
+        maxima = maxima.masked_fill(states.lengths[:, None] == 0, -torch.inf)
+        weights = torch.cat([torch.ones_like(importance)[None], weights])  # the passage's is 1
+        weights = weights.repeat_interleave(torch.tensor(counts, device=weights.device), dim=0)
+        terms = weighted_matches(matches.own[0], maxima, weights[1:])  # (sources, query tokens)
+        score, best = (terms * importance).max(0)  # (query tokens,)
+        source = best.cpu().numpy()
+        frame = pd.DataFrame(
+            {
+                "relation": np.repeat([OWN, *relations], counts)[source],
+                "source": graph.ids_of(nodes[source]),
+                "text": graph.texts(nodes[source]),
+                "weight": weights.gather(0, best[None])[0].cpu().numpy(),
+                "score": score.cpu().numpy(),
+            }
+        )
+        by_source = frame.groupby(["relation", "source", "text"], sort=False, as_index=False)
+        return by_source.agg({"weight": "mean", "score": "sum"})
 
     def _write(self, folder: Path) -> dict[str, Any]:
         self.encoder.network.save(str(folder / "encoder"), create_model_card=False)
         encoder: Any = {name: getattr(self.encoder, name) for name in LENGTHS}
-        encoder |= {"name": self.encoder.name, "sha256": self.encoder.fingerprint()}
-        return {"encoder": encoder}
+        return {"encoder": encoder | {"name": self.encoder.name}}
 
     @classmethod
     def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
@@ -289,10 +327,6 @@ class GraphReranker(Reranker):
             lengths = {name: saved[name] for name in LENGTHS}
             encoder = TokenEncoder(str(folder / "encoder"), **hardware, **lengths)
             encoder.name = saved["name"]
-        if encoder.fingerprint() != saved["sha256"]:
-            raise ValueError(
-                f"the model was saved with {saved['name']!r}; {encoder!r} has other weights or lengths"
-            )
         return cls(**options | {"encoder": encoder})
 
     def _digest(self) -> str:

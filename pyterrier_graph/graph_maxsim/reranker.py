@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import copy
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
+from torch import Tensor
 
 from pyterrier_graph.checks import progress
 from pyterrier_graph.configuration import checked_weights
@@ -16,6 +17,7 @@ from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.token_store import TokenStore
 from pyterrier_graph.graph_maxsim.graph_reranker import (
     GraphReranker,
+    QueryMatches,
     QueryPassages,
     best_matches,
     graph_maxima,
@@ -26,7 +28,6 @@ from pyterrier_graph.graphs.hetero_graph import (
     check_relations,
     warn_of_missing_edges,
 )
-from pyterrier_graph.graphs.relations import OWN
 from pyterrier_graph.training.grid_search import Tuning, coordinate_search
 from pyterrier_graph.training.validation import JudgedRun, Validation
 
@@ -96,15 +97,7 @@ class GraphMaxSim(GraphReranker):
         dtype: DType = "auto",
         verbose: bool = True,
     ) -> None:
-        super().__init__(
-            graph,
-            encoder,
-            tokens=tokens,
-            titles=titles,
-            device=device,
-            dtype=dtype,
-            verbose=verbose,
-        )
+        super().__init__(graph, encoder, tokens, titles, device, dtype, verbose)
         self.weights = TITLES_AND_NEIGHBORS if weights is None else weights
         self.training = Tuning() if training is None else training
         self._check()
@@ -120,94 +113,33 @@ class GraphMaxSim(GraphReranker):
         if self.graph is not None:
             check_relations(self.graph, self.weights)
 
-    def _score(self, work: QueryPassages) -> np.ndarray:
-        scores = np.zeros(len(work.rows))
-        for rows, own, context in self._matches(work):
-            scores[rows] = _scores(own, context, self.weights)
-        return scores
+    def _matches_of(self, work: QueryPassages) -> Iterator[QueryMatches]:
+        groups = rows_of_each(work.query)
+        for rows in progress(groups, len(groups), "query", verbose=self.verbose):
+            query = work.queries[work.query[rows[0]]]
+            best = best_matches(work, query, work.node[rows], self.weights)
+            yield QueryMatches(work.rows[rows], query, *best)
 
-    def _matches(
-        self, work: QueryPassages
-    ) -> Iterator[tuple[np.ndarray, torch.Tensor, torch.Tensor]]:
-        """Rows of each query, and the best matches of its tokens in passages and in their neighbors.
+    def _match_weights(self, query: Tensor) -> tuple[Sequence[str], Tensor, Tensor]:
+        weights = torch.tensor([*self.weights.values()], device=query.device)
+        tokens = len(query)
+        return [*self.weights], weights[:, None].expand(-1, tokens), weights.new_ones(tokens)
 
-        Shapes (rows,), (rows, query tokens) and (rows, relations, query tokens).
-        """
-        by_query = rows_of_each(work.query)
-        for rows in progress(by_query, len(by_query), "query", verbose=self.verbose):
-            query, passages = work.query[rows[0]], work.node[rows]
-            yield rows, *best_matches(work, work.queries[query], passages, self.weights)
+    def _score(self, matches: QueryMatches) -> Tensor:
+        weights = self._match_weights(matches.query)[1]
+        return graph_maxima(matches.own, matches.context, weights).sum(1)
 
     def _learn(self, training: JudgedRun, validation: JudgedRun | None) -> None:
         measure = Validation(validation or training, self.training.measure)
-        # the matches do not depend on the weights
-        matches = [
-            (work.rows[rows], *rest)
-            for work in self._work(measure.run)
-            for rows, *rest in self._matches(work)
-        ]
+        matches = [*self._matches(measure.run)]  # do not depend on the weights
+
+        trial = copy.copy(self)
 
         def measured(weights: dict[str, float]) -> np.ndarray:
-            scores = np.zeros(len(measure.run))
-            for rows, own, context in matches:
-                scores[rows] = _scores(own, context, weights)
-            return measure.per_query(scores)
+            trial.weights = weights
+            return measure.per_query(trial._scores_of(matches, len(measure.run)))
 
         grid = [{relation: weight} for relation in self.weights for weight in GRID]
         self.weights = coordinate_search(
             self.weights, grid, measured, desc="GraphMaxSim.fit", verbose=self.verbose
         )
-
-    def explain(self, query: str, docno: str, *, graph: HeteroGraph | None = None) -> pd.DataFrame:
-        """Explains a score: the match of each query token, and its share of the score.
-
-        Args:
-            query: The query.
-            docno: A passage id.
-            graph: The graph; by default the graph of the reranker.
-
-        Returns:
-            A row per query token, with ``relation`` (``'own'`` for the passage), ``source`` (id of the node that
-            has the match), ``text`` (the token matched), ``weight`` (of the relation), ``score`` (the share of the
-            score: weight times similarity), ``token`` (of the query), ``position`` (place of the match among the tokens
-            of the node), ``similarity`` (cosine).
-        """
-        graph, passage, tokens = self._explained(docno, graph)
-        vectors = self.encoder.encode_queries([query])[0]  # (query tokens, d)
-        weights = {name: weight for name, weight in self.weights.items() if weight}
-        groups = [passage]
-        groups += [np.unique(graph.neighbors(passage, name)[1]) for name in weights]
-        counts = [len(group) for group in groups]
-        nodes = np.concatenate(groups)
-        states = tokens.states(nodes, vectors.device)
-        similarity = (vectors @ states.values.T).cpu().numpy()  # (query tokens, tokens)
-        row = states.row_index.cpu().numpy()  # of each token's node
-        position = states.position.cpu().numpy()  # of each token in its node
-        if not len(states[0]):  # a passage without tokens matches with 0
-            row = np.insert(row, 0, 0)
-            position = np.insert(position, 0, -1)
-            similarity = np.insert(similarity, 0, 0, axis=1)
-        weight = np.repeat([1.0, *weights.values()], counts)[row]
-        relation = np.repeat([OWN, *weights], counts)[row].astype(object)
-        scores = weight.astype(np.float32) * similarity
-        best = scores.argmax(1)  # (query tokens,)
-        words = [["", *self.encoder.tokens(text)] for text in tokens.texts(nodes)]
-        return pd.DataFrame(
-            {
-                "relation": relation[best],
-                "source": graph.ids_of(nodes[row[best]]),
-                "text": [words[row[token]][position[token] + 1] for token in best],
-                "weight": weight[best],
-                "score": scores.max(1),
-                "token": self.encoder.tokens(query, query=True),
-                "position": position[best],
-                "similarity": similarity[np.arange(len(best)), best],
-            }
-        )
-
-
-def _scores(own: torch.Tensor, context: torch.Tensor, weights: Mapping[str, float]) -> np.ndarray:
-    """The scores of some rows, given a weight per relation."""
-    factors = torch.tensor([*weights.values()], device=own.device)
-    terms = graph_maxima(own, context, factors[:, None])  # (rows, query tokens)
-    return terms.sum(1).cpu().numpy()

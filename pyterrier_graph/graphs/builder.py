@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyterrier as pt
 
 from pyterrier_graph.documents.document import (
@@ -21,7 +21,7 @@ from pyterrier_graph.documents.document import (
     passage_id,
     split_passage_id,
 )
-from pyterrier_graph.graphs.csr import CSR, adjacency, offsets
+from pyterrier_graph.graphs.csr import CSR, NO_EDGES, adjacency, offsets
 from pyterrier_graph.graphs.hetero_graph import PASSAGE_TYPE, SECTION_TYPE
 from pyterrier_graph.graphs.relations import (
     ORDER,
@@ -38,9 +38,6 @@ TEXTS_AT_ONCE = 4096
 WHOLE_DOCUMENT = -1  # the number of a passage, in a reference to a document
 CODES = "codes.json"
 PASSAGES = "passages.npids"
-NO_EDGES = np.empty((2, 0), dtype=np.int64)
-
-logger = logging.getLogger(__name__)
 
 
 class GraphBuilder:
@@ -68,14 +65,9 @@ class GraphBuilder:
         self._targets: dict[str, int] = {}  # docnos that references name, numbered
 
     def add(self, document: StructuredDocument) -> None:
-        """Adds a document.
-
-        Raises ValueError if its docno is repeated, or the name of a link or reference cannot be a relation.
-        """
+        """Adds a document; raises ValueError if its docno is repeated."""
         if document.docno in self.documents:
-            advice = "must be unique"
-            if document.passage_ids:
-                advice = "the rows of a document must follow one another"
+            advice = "docnos must be unique, and the rows of a document must follow one another"
             raise ValueError(f"document {document.docno!r} comes twice: {advice}")
         self.documents[document.docno] = len(self.documents)
         self._codes.append(document.codes)
@@ -87,17 +79,12 @@ class GraphBuilder:
             self._parent.append(NO_PARENT if parent == NO_PARENT else start + parent)
             self._titled.append(is_section and bool(text.strip()))
         for relation, source, target in document.links:
-            self._edges_of(relation, self._links).extend((start + source, start + target))
+            self._links[relation].extend((start + source, start + target))
         for relation, source, identifier in document.references:
             docno, passage = split_passage_id(identifier)
             target = self._targets.setdefault(docno, len(self._targets))
             passage = WHOLE_DOCUMENT if passage is None else passage
-            self._edges_of(relation, self._references).extend((start + source, target, passage))
-
-    def _edges_of(self, relation: str, edges: dict[str, array[int]]) -> array[int]:
-        if relation not in edges:
-            check_relation_name(relation)
-        return edges[relation]
+            self._references[relation].extend((start + source, target, passage))
 
     def nodes(self) -> dict[str, np.ndarray]:
         """The arrays of nodes, documents and passages, as :class:`HeteroGraph` describes them."""
@@ -117,7 +104,12 @@ class GraphBuilder:
         }
 
     def edges(self, nodes: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Edges i -> j of all relations that have some, shape (2, edges). Takes what :meth:`nodes` returned."""
+        """Edges i -> j of all relations that have some, shape (2, edges). Takes what :meth:`nodes` returned.
+
+        Raises ValueError if the name of a link or reference cannot be a relation.
+        """
+        for relation in (*self._links, *self._references):
+            check_relation_name(relation)
         edges = self._structure(nodes)
         for relation, links in self._links.items():
             edges[relation] = np.array(links).reshape(-1, 2).T
@@ -156,11 +148,11 @@ class GraphBuilder:
 
     def codes(self) -> tuple[list[str], CSR]:
         """The names of all codes in alphabetical order, and the codes of each document as positions in them."""
-        names = sorted({code for codes in self._codes for code in codes})
-        number_of = {code: number for number, code in enumerate(names)}
-        document = np.repeat(np.arange(len(self._codes)), [*map(len, self._codes)])
-        code = np.array([number_of[code] for code in chain(*self._codes)], dtype=np.int64)
-        return names, CSR.distinct(document, code, len(self._codes))
+        counts = [len(codes) for codes in self._codes]
+        document = np.repeat(np.arange(len(counts)), counts)
+        values = np.array([*chain(*self._codes)], dtype=object)
+        code, names = pd.factorize(values, sort=True)
+        return names.tolist(), CSR.distinct(document, code, len(counts))
 
 
 def passage_ids_of(document: StructuredDocument) -> Sequence[str]:
@@ -225,9 +217,6 @@ def build(
             counts[name] = len(rows.indices)
     if has_own_ids:
         check_unique(folder / PASSAGES)
-    for relation, count in builder.unresolved.items():
-        if count:
-            logger.warning("references %r that lead out of the corpus: %d", relation, count)
     (folder / CODES).write_text(json.dumps(code_names), encoding="utf-8")
     relations = relation_names(edges)
     return {

@@ -38,7 +38,7 @@ class CandidateGraph(Step):
         verbose: Whether to show progress.
 
     Raises:
-        ValueError: If a text is missing.
+        ValueError: If a text is missing, or the id of a document looks like a passage's (``docno%p1%p0``).
     """
 
     def __init__(self, *, verbose: bool = True) -> None:
@@ -57,21 +57,18 @@ class CandidateGraph(Step):
 def _graph_of(candidates: pd.DataFrame) -> MemoryGraph:
     """The graph of one query's candidates; it does not depend on the order of the rows."""
     rows = candidates.drop_duplicates("docno")
-    titles = rows["title"] if "title" in rows else [""] * len(rows)
+    titles = rows["title"].fillna("") if "title" in rows else [""] * len(rows)
     documents = defaultdict(list)
     for docno, title, text in zip(rows["docno"], titles, rows["text"], strict=True):
         document, number = split_passage_id(docno)
-        number = -1 if number is None else number
-        documents[document].append((number, docno, title if isinstance(title, str) else "", text))
-    docnos = sorted(documents)
-    structured: list[StructuredDocument] = []
-    passage_ids: list[str] = []
-    for docno in docnos:
-        passages = sorted(documents[docno])
-        title = next((title for _, _, title, _ in passages if title), "")
-        nodes = [Node(SECTION, title, NO_PARENT)]
-        nodes += [Node(PASSAGE, text, 0) for _, _, _, text in passages]
-        passage_ids += [passage for _, passage, _, _ in passages]
-        # StructuredDocument refuses docnos that look like ids of passages, so these are given below
-        structured.append(StructuredDocument(f"document {len(structured)}", tuple(nodes)))
-    return MemoryGraph(structured, docnos=docnos, passage_ids=passage_ids)
+        documents[document].append((-1 if number is None else number, docno, title, text))
+    return MemoryGraph([_document(docno, documents[docno]) for docno in sorted(documents)])
+
+
+def _document(docno: str, passages: list[tuple[int, str, str, str]]) -> StructuredDocument:
+    """A document with the number, the id, the title and the text of each passage."""
+    _, ids, titles, texts = zip(*sorted(passages), strict=True)
+    root = Node(SECTION, next(filter(None, titles), ""), NO_PARENT)
+    return StructuredDocument(
+        docno, (root, *(Node(PASSAGE, text, 0) for text in texts)), passage_ids=ids
+    )

@@ -30,13 +30,9 @@ def corpus_graph(
         frames = []
         for relation in relations:
             row, node = graph.neighbors(nodes, relation)
-            is_passage = graph.node_type[node] == PASSAGE_TYPE
-            frame = pd.DataFrame({"row": row[is_passage], "node": node[is_passage]})
-            frames.append(frame.sort_values(["row", "node"]))
+            frames.append(pd.DataFrame({"qid": batch["qid"].to_numpy()[row], "node": node}))
         run = pd.concat(frames).drop_duplicates()  # the first relation decides the order
-        docnos = graph.ids_of(run["node"].to_numpy())
-        return pd.DataFrame(
-            {"qid": batch["qid"].to_numpy()[run["row"]], "docno": docnos, "score": 1.0}
-        )
+        run = run[graph.node_type[run["node"]] == PASSAGE_TYPE]
+        return run.assign(docno=graph.ids_of(run["node"]), score=1.0)
 
     return CorpusGraph.from_retriever(neighbors, passages, path, k=k)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 Array = Any  # np.ndarray or torch.Tensor, the same for all arrays of one CSR
+NO_EDGES = np.empty((2, 0), dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +58,9 @@ class CSR:
         return len(self.indptr) - 1
 
     def __getitem__(self, row: int) -> Array:
-        return self.indices[int(self.indptr[row]) : int(self.indptr[row + 1])]
+        start = int(self.indptr[row])
+        end = int(self.indptr[row + 1])
+        return self.indices[start:end]
 
     @property
     def lengths(self) -> Array:
@@ -71,8 +74,6 @@ class CSR:
 
     def positions(self, rows: Array) -> tuple[Array, Array]:
         """As :meth:`select`, with positions in :attr:`indices` instead of elements."""
-        if isinstance(self.indptr, np.ndarray):
-            rows = checked(rows, len(self))
         starts = self.indptr[rows]
         lengths = self.indptr[rows + 1] - starts
         _, positions = ranges(starts, lengths)
@@ -104,11 +105,11 @@ class CSR:
 
     def draw(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
         """Draws an element of each row (numpy arrays); -1 for rows without elements, and for row -1."""
-        drawn = np.full(len(rows), -1, dtype=np.int64)
-        starts, ends = self.indptr[rows], self.indptr[rows + 1]  # row -1 ends before it starts
-        exists = starts < ends
-        drawn[exists] = self.indices[random.integers(starts[exists], ends[exists])]
-        return drawn
+        lengths = self.indptr[rows + 1] - self.indptr[rows]  # row -1 ends before it starts
+        exists = lengths > 0
+        positions = np.full(len(rows), -1)
+        positions[exists] = random.integers(lengths[exists])
+        return self.element(rows, positions)
 
 
 def offsets(lengths: Array) -> Array:
@@ -135,16 +136,6 @@ def adjacency(edges: np.ndarray, count: int) -> tuple[CSR, CSR]:
     """Rows of edges i -> j, shape (2, edges), and of their inverses, without self-loops and repeated edges."""
     i, j = edges[:, edges[0] != edges[1]]
     return CSR.distinct(i, j, count), CSR.distinct(j, i, count)
-
-
-def checked(numbers: Any, count: int) -> np.ndarray:
-    """Returns numbers as int64; raises IndexError unless all are in 0 to ``count - 1``."""
-    numbers = np.asarray(numbers).astype(np.int64, copy=False)
-    if len(numbers) and not 0 <= numbers.min() <= numbers.max() < count:
-        raise IndexError(
-            f"numbers must be in 0 to {count - 1}, got {numbers.min()} to {numbers.max()}"
-        )
-    return numbers
 
 
 def _repeated(lengths: Array, total: int) -> Array:

@@ -23,7 +23,7 @@ from pyterrier_graph.graphs.hetero_graph import HeteroGraph, check_relations
 from pyterrier_graph.graphs.passages import Fold, GraphTextLoader, Passages
 from pyterrier_graph.html import HtmlCard
 from pyterrier_graph.storage.arrays import StoredGraph
-from pyterrier_graph.storage.artifact import META, atomic_folder, content_sha256, kind_of
+from pyterrier_graph.storage.artifact import atomic_folder, content_sha256, kind_of
 
 if TYPE_CHECKING:
     from pyterrier_adaptive import NpTopKCorpusGraph
@@ -69,13 +69,12 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         *,
         document: str | DocumentOf | None = None,
         passage_words: int = 120,
-        overwrite: bool = False,
     ) -> Self:
         """Builds the graph.
 
         Documents are read once; memory holds their docnos, codes and edges. References may lead to later documents.
         References out of the corpus are left out and counted in ``unresolved``. The graph appears under its path when
-        it is complete: if building fails or is killed, there is no graph, or the previous one.
+        it is complete.
 
         Args:
             corpus_iter: Structured documents, or records (or a DataFrame of them) as
@@ -87,27 +86,19 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
                 Passages keep their docnos, and the rows of a document must follow one another. See
                 :func:`~pyterrier_graph.documents.records.documents_of_rows`.
             passage_words: Maximum number of words per passage where texts are split.
-            overwrite: Whether to replace an existing graph.
 
         Raises:
-            FileExistsError: If the path has other files, or a graph and ``overwrite`` is False.
+            FileExistsError: If something exists at the path.
             TypeError: If ``corpus_iter`` is not an iterable.
             ValueError: If a document is malformed, a docno is repeated, or there are no documents.
         """
         documents = structured_documents(corpus_iter, document, passage_words)
-        replaced = (self.path / META).is_file()
-        if replaced and not overwrite:
-            message = f"exists already: {self!r} opens it, index(..., overwrite=True) replaces it"
-            raise FileExistsError(f"{str(self.path)!r} {message}")
         meta = kind_of(self)
-        with atomic_folder(self.path, meta, overwrite=replaced) as folder:
+        with atomic_folder(self.path, meta) as folder:
             meta |= build(folder, (made for made, _ in documents), verbose=self.verbose)
             report = getattr(corpus_iter, "report", None)
             if report:
                 meta["source"] = report
-        reopened = type(self)(self.path, verbose=self.verbose)
-        reopened.vectors_folder = self.vectors_folder
-        self.__dict__ = reopened.__dict__  # forgets a graph that was there before
         return self
 
     def fingerprint(self) -> str:
@@ -138,16 +129,9 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         """Copies the file with the ids of passages."""
         shutil.copyfile(self.folder / PASSAGES, file)
 
-    def summary(self) -> dict[str, Any]:
-        """Counts, as for any graph, and under ``source`` the report of the reader of the documents."""
-        summary = super().summary()
-        if "source" in self.meta:
-            summary["source"] = self.meta["source"]
-        return summary
-
-    def passages(self, *, titles: bool = False) -> Passages:
+    def passages(self) -> Passages:
         """A transformer from documents to their passages: :class:`~pyterrier_graph.graphs.passages.Passages`."""
-        return Passages(self, titles=titles)
+        return Passages(self)
 
     def fold(self, relation: str = "structural") -> Fold:
         """A transformer from passages to sections or documents: :class:`~pyterrier_graph.graphs.passages.Fold`."""
@@ -188,7 +172,6 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         *,
         context: Sequence[str] | str = (),
         query_graph: QueryPassageGraph | None = None,
-        fields: bool = False,
     ) -> Iterator[dict[str, str]]:
         """Yields records for any indexer, with the texts of neighbors on request.
 
@@ -200,11 +183,7 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         all sections around it; the text of a document joins all titles and passages except the document's title.
 
         With ``context``, records have ``docno`` and ``text``: the texts of the neighbors, then the text of the passage,
-        each distinct text once and on its own line. A relation contributes at most 100 texts to a record: the first in
-        document order, or the queries with the highest labels or scores.
-
-        With ``fields=True``, ``text`` is the passage only, and each relation of the context becomes a field, for
-        indexes that weight fields (in Terrier ``text_attrs=["text", "title", "relevant"], fields=True``, BM25F).
+        each distinct text once and on its own line.
 
         Args:
             kind: ``'passages'`` or ``'documents'``: one record for each. Documents have no context.
@@ -212,12 +191,11 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
                 relations of the query graph (``'relevant'``, ``'retrieved'``), whose queries are a passage's context.
                 The relation ``'title'`` leads to the nearest title.
             query_graph: The graph of training queries, for 'relevant' and 'retrieved'. Masked queries are left out.
-            fields: Whether the context of each relation becomes a field of its own.
 
         Raises:
             ValueError: If a relation is not in the graphs, or needs a query graph.
         """
-        rows = records(self, kind, context, query_graph, fields)
+        rows = records(self, kind, context, query_graph)
         total = len(self.passage_nodes) if kind == "passages" else len(self)
         progress = {"desc": kind, "unit": kind[:-1], "delay": 1}
         return iter(pt.tqdm(rows, total=total, disable=not self.verbose, **progress))

@@ -14,19 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pyterrier_graph.checks import DataWarning
-from pyterrier_graph.documents.document import (
-    SECTION_SEPARATOR,
-    split_passage_id,
-    split_section_id,
-)
-from pyterrier_graph.graphs.csr import CSR, adjacency
+from pyterrier_graph.documents.document import SECTION_SEPARATOR, split_section_id
+from pyterrier_graph.graphs.csr import CSR, NO_EDGES, adjacency
 from pyterrier_graph.graphs.relations import (
     INVERSE,
     STEP,
     TITLE,
     TITLES,
     inverse,
-    inverse_path,
     with_inverses,
 )
 from pyterrier_graph.html import HtmlCard, HtmlDisplay, in_words
@@ -159,7 +154,6 @@ class HeteroGraph(HtmlDisplay, ABC):
             relations): two arrays of int64, shape (edges,).
 
         Raises:
-            IndexError: If there is no such node.
             KeyError: If there is no such relation.
         """
         if path == TITLES:
@@ -190,31 +184,6 @@ class HeteroGraph(HtmlDisplay, ABC):
         order = np.argsort(rows, kind="stable")
         return rows[order], reached[order]
 
-    def related_passages(self, nodes: np.ndarray, path: str) -> tuple[np.ndarray, np.ndarray]:
-        """Passages that a path connects with ``nodes`` in either direction.
-
-        The root section of another document stands for the passages of that document, because references to a document
-        lead to its root section.
-
-        Returns:
-            The position in ``nodes`` and the passage of each distinct pair, ascending.
-        """
-        back = inverse_path(path)
-        document = self.document[nodes]
-        rows, reached = self.neighbors(nodes, path)
-        # a root section that is reached in another document leads to the passages of that document
-        is_root = (self.parent[reached] < 0) & (self.document[reached] != document[rows])
-        position, inside = self.document_passages.select(self.document[reached[is_root]])
-        # references to the document of a node come from other documents to its root section
-        citing_rows, citing = self.neighbors(self.roots[document], back)
-        is_other = self.document[citing] != document[citing_rows]
-        back_rows, back_reached = self.neighbors(nodes, back)
-        rows = np.concatenate([rows, rows[is_root][position], back_rows, citing_rows[is_other]])
-        reached = np.concatenate([reached, inside, back_reached, citing[is_other]])
-        is_passage = self.node_type[reached] == PASSAGE_TYPE
-        pairs = CSR.distinct(rows[is_passage], reached[is_passage], len(nodes))
-        return pairs.row_index, pairs.indices
-
     # --- texts
 
     def texts(self, nodes: np.ndarray, *, titles: bool = False) -> list[str]:
@@ -229,16 +198,10 @@ class HeteroGraph(HtmlDisplay, ABC):
 
     def titles(self, nodes: np.ndarray) -> list[str]:
         """Titles of the sections around each node, outermost first: ``"title - section"``."""
-        titles: list[list[str]] = [[] for _ in range(len(nodes))]  # the nearest first
-        rows = np.arange(len(nodes))
-        sections = self.parent[np.asarray(nodes, dtype=np.int64)]
-        while len(rows):
-            inside = sections >= 0
-            rows, sections = rows[inside], sections[inside]
-            for row, title in zip(rows.tolist(), self._texts(sections), strict=True):
-                if title:
-                    titles[row].append(title)
-            sections = self.parent[sections]
+        titles: list[list[str]] = [[] for _ in nodes]  # the nearest first
+        row, sections = self.neighbors(np.asarray(nodes, dtype=np.int64), TITLES)
+        for number, title in zip(row.tolist(), self._texts(sections), strict=True):
+            titles[number].append(title)
         return [TITLE_SEPARATOR.join(reversed(path)) for path in titles]
 
     # --- ids
@@ -248,14 +211,8 @@ class HeteroGraph(HtmlDisplay, ABC):
 
         Raises KeyError, which names ids, if some are not in the graph.
         """
-        nodes = self.find(identifiers)
-        unknown = [identifiers[row] for row in np.flatnonzero(nodes < 0).tolist()]
-        if unknown:
-            advice = "was the graph built from another corpus, or split in another way?"
-            if (self.find_documents(unknown) >= 0).any():
-                advice = "documents are not nodes: put graph.passages() before"
-            raise KeyError(f"nodes {reprlib.repr(unknown)} not in the graph; {advice}")
-        return nodes
+        advice = "was it built from another corpus? For documents, put graph.passages() before"
+        return checked_numbers(self.find(identifiers), identifiers, "nodes", advice)
 
     def find(self, identifiers: Sequence[str]) -> np.ndarray:
         """Nodes by id, as :meth:`nodes_of`, with -1 for unknown ids."""
@@ -263,15 +220,12 @@ class HeteroGraph(HtmlDisplay, ABC):
         position = numbers_of(self.passage_ids, identifiers)
         is_passage = position >= 0
         nodes[is_passage] = self.passage_nodes[position[is_passage]]
-        sections = []
-        for row in np.flatnonzero(~is_passage).tolist():
-            docno, number = split_section_id(identifiers[row])
-            if number is not None:
-                sections.append((row, docno, number))
-        if sections:
-            rows, docnos, numbers = zip(*sections, strict=True)
-            documents = self.find_documents(docnos)
-            nodes[[*rows]] = self._document_sections.element(documents, np.array(numbers))
+        sections = np.flatnonzero(~is_passage)
+        if len(sections):
+            split = [split_section_id(identifiers[row]) for row in sections.tolist()]
+            documents = self.find_documents([docno for docno, _ in split])
+            numbers = [-1 if number is None else number for _, number in split]
+            nodes[sections] = self._document_sections.element(documents, np.array(numbers))
         return nodes
 
     @cached_property
@@ -305,14 +259,10 @@ class HeteroGraph(HtmlDisplay, ABC):
 
     def document_of(self, docnos: Sequence[str]) -> np.ndarray:
         """Document numbers by docno, shape (n,), int64; raises KeyError, which names unknown docnos."""
-        documents = self.find_documents(docnos)
-        unknown = [docnos[row] for row in np.flatnonzero(documents < 0).tolist()]
-        if unknown:
-            advice = "was the graph built from another corpus?"
-            if any(split_passage_id(docno)[1] is not None for docno in unknown):
-                advice = "these are ids of passages, documents are needed: pt.text.max_passage() folds them"
-            raise KeyError(f"documents {reprlib.repr(unknown)} not in the graph; {advice}")
-        return documents
+        advice = (
+            "was it built from another corpus? pt.text.max_passage() turns passages into documents"
+        )
+        return checked_numbers(self.find_documents(docnos), docnos, "documents", advice)
 
     def find_documents(self, docnos: Sequence[str]) -> np.ndarray:
         """Document numbers by docno, as :meth:`document_of`, with -1 for unknown docnos."""
@@ -362,43 +312,49 @@ class HeteroGraph(HtmlDisplay, ABC):
             mean = ptg.GraphMean(changed, weights={"titles": 0.75, "rev_title": 0.2})
 
         Every model takes the result as its graph. An edge type is a relation by its name, whatever the types of its
-        nodes; new names are allowed, and relations without edges stay empty. The inverse ``<name>_i`` always follows
-        from ``<name>``: edge types ``<name>_i`` count only where there are none of ``<name>``. Self-loops and repeated
-        edges are dropped.
+        nodes; new names are allowed, and relations without edges stay empty. Edge types ``<name>_i`` are ignored,
+        because the inverse follows from ``<name>``. Self-loops and repeated edges are dropped.
         """
-        pairs: dict[str, list[np.ndarray]] = {}
+        batches: dict[str, list[np.ndarray]] = {}
         for j_type, name, i_type in data.edge_types:
             source, target = data[j_type, name, i_type].edge_index
             i, j = data[i_type].node[target], data[j_type].node[source]
-            pairs.setdefault(name, []).append(np.stack([i.numpy(), j.numpy()]))  # (2, edges)
-        edges = {name: np.concatenate(batches, axis=1) for name, batches in pairs.items()}
+            pairs = np.stack([i.numpy(), j.numpy()])  # (2, edges)
+            batches.setdefault(name, []).append(pairs)
+        edges = {
+            name: np.concatenate(arrays, axis=1)
+            for name, arrays in batches.items()
+            if not name.endswith(INVERSE)
+        }
         return GraphView(self, edges)
 
-    def summary(self) -> dict[str, Any]:
-        """Counts of documents, sections, passages, codes, edges per relation, and unresolved references."""
+    def _view(self) -> HtmlCard:
         passages = len(self.passage_nodes)
-        return {
+        facts: dict[str, Any] = {
             "documents": len(self),
             "sections": self.num_nodes - passages,
             "passages": passages,
-            "codes": len(self.code_names),
-            "edges": {relation: len(self.edges(relation).indices) for relation in self.relations},
-            "unresolved": dict(self.unresolved),
         }
-
-    def _view(self) -> HtmlCard:
-        summary = self.summary()
-        facts = {name: summary[name] for name in ("documents", "sections", "passages")}
-        if summary["codes"]:
-            facts["codes"] = summary["codes"]
+        if self.code_names:
+            facts["codes"] = len(self.code_names)
         for name in self.relations[::2]:  # each is followed by its inverse, which has as many edges
-            fact = f"{summary['edges'][name]:,}"
+            fact = f"{len(self.edges(name).indices):,}"
             if in_words(name) != name:
                 fact += f", to the {in_words(name)}"
-            if summary["unresolved"].get(name):
-                fact += f" ({summary['unresolved'][name]:,} unresolved)"
+            if self.unresolved.get(name):
+                fact += f" ({self.unresolved[name]:,} unresolved)"
             facts[f"{name} edges"] = fact
         return HtmlCard(facts)
+
+
+def checked_numbers(
+    numbers: np.ndarray, names: Sequence[str], noun: str, advice: str
+) -> np.ndarray:
+    """Returns numbers; raises KeyError, which names unknown names, if some are -1."""
+    unknown = [names[row] for row in np.flatnonzero(numbers < 0).tolist()]
+    if unknown:
+        raise KeyError(f"{noun} {reprlib.repr(unknown)} not in the graph: {advice}")
+    return numbers
 
 
 def paper_relations(graph: HeteroGraph) -> tuple[str, ...]:
@@ -444,14 +400,12 @@ class GraphView(HeteroGraph):
         self.graph = graph
         self.vectors_folder = graph.vectors_folder
         self.code_names, self.unresolved = graph.code_names, graph.unresolved
-        names = dict.fromkeys(name.removesuffix(INVERSE) for name in (*graph.relations, *edges))
+        names = dict.fromkeys([*graph.relations[::2], *edges])
         self.relations = with_inverses(names)
         self._edges: dict[str, CSR] = {}
         for name in names:
-            back = edges.get(inverse(name), np.empty((2, 0), dtype=np.int64))
-            forward = edges.get(name, back[::-1])
-            rows = adjacency(forward, self.num_nodes)
-            self._edges[name], self._edges[inverse(name)] = rows
+            forward, back = adjacency(edges.get(name, NO_EDGES), self.num_nodes)
+            self._edges[name], self._edges[inverse(name)] = forward, back
 
     def __repr__(self) -> str:
         return f"{self.graph!r}.with_relations(...)"
@@ -466,16 +420,12 @@ class GraphView(HeteroGraph):
         """Ids of passages of the graph."""
         return self.graph.passage_ids
 
-    @cached_property
-    def _digest(self) -> str:
-        total = hashlib.sha256(self.graph.fingerprint().encode())
-        for name, rows in self._edges.items():
-            total.update(name.encode() + rows.indptr.tobytes() + rows.indices.tobytes())
-        return total.hexdigest()
-
     def fingerprint(self) -> str:
         """A digest of the graph and the edges."""
-        return self._digest
+        digest = hashlib.sha256(self.graph.fingerprint().encode())
+        for name, rows in self._edges.items():
+            digest.update(name.encode() + rows.indptr.tobytes() + rows.indices.tobytes())
+        return digest.hexdigest()
 
     def _rows(self, name: str) -> CSR:
         return self._edges[name] if name in self._edges else self.graph._rows(name)

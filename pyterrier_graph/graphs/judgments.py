@@ -12,7 +12,7 @@ from npids.lookup import Lookup
 from pyterrier_graph.checks import DataWarning, check_frame
 from pyterrier_graph.documents.document import PASSAGE_SEPARATOR
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
-from pyterrier_graph.storage.arrays import IDS_AT_ONCE, blocks, ids_of, numbers_of
+from pyterrier_graph.storage.arrays import numbers_of
 
 PASSAGE_NUMBER = rf"{PASSAGE_SEPARATOR}[0-9]+$"
 
@@ -31,7 +31,9 @@ def passages_are_judged(qrels: pd.DataFrame, graph: HeteroGraph | None = None) -
     if graph is None:
         return bool(qrels["docno"].str.contains(PASSAGE_NUMBER).any())
     docnos = qrels["docno"].unique().tolist()
-    return (graph.find(docnos) >= 0).sum() >= (graph.find_documents(docnos) >= 0).sum()
+    is_passage = graph.find(docnos) >= 0
+    is_document = graph.find_documents(docnos) >= 0
+    return is_passage.sum() >= is_document.sum()
 
 
 def judged_ids(
@@ -42,7 +44,7 @@ def judged_ids(
 
 
 def passage_qrels(qrels: pd.DataFrame, passages: HeteroGraph | Lookup) -> pd.DataFrame:
-    """Judgments of passages. If only documents are judged, a judgment counts for all passages of its document.
+    """Judgments of passages. If only documents of a graph are judged, a judgment counts for all their passages.
 
     Judgments of unknown docnos are left out with a warning.
 
@@ -54,48 +56,25 @@ def passage_qrels(qrels: pd.DataFrame, passages: HeteroGraph | Lookup) -> pd.Dat
         KeyError: If no judged docno is in the graph or index.
     """
     qrels = check_frame(qrels, "qrels")
-    if isinstance(passages, Lookup):
-        known, row, ids = _in_index(passages, qrels["docno"])
-    else:
-        known, row, ids = _in_graph(passages, qrels)
-    if not known.any():
-        corpus = "the index" if isinstance(passages, Lookup) else passages
-        some_docnos = qrels["docno"].tolist()[:3]
-        raise KeyError(
-            f"nothing judged is in {corpus}, got {some_docnos}: are the judgments of another corpus?"
-        )
-    if not known.all():
-        unknown = reprlib.repr(qrels["docno"][~known].tolist())
-        message = f"judged docnos {unknown} not in the graph: these judgments are ignored; are they of another corpus?"
-        warnings.warn(message, DataWarning, stacklevel=3)
-    return qrels.iloc[row].assign(docno=ids)
-
-
-JudgedPassages = tuple[np.ndarray, np.ndarray, list[str]]
-"""Whether each judgment is of a known docno, and the row and the id of each judged passage."""
-
-
-def _in_graph(graph: HeteroGraph, qrels: pd.DataFrame) -> JudgedPassages:
     docnos = qrels["docno"].tolist()
-    if passages_are_judged(qrels, graph):
-        known = graph.find(docnos) >= 0
-        return known, np.flatnonzero(known), qrels["docno"][known].tolist()
-    documents = graph.find_documents(docnos)
-    known = documents >= 0
-    position, nodes = graph.document_passages.select(documents[known])
-    return known, np.flatnonzero(known)[position], graph.ids_of(nodes)
+    if isinstance(passages, Lookup):
+        return qrels[_known(numbers_of(passages, docnos), docnos)]
+    if passages_are_judged(qrels, passages):
+        return qrels[_known(passages.find(docnos), docnos)]
+    documents = passages.find_documents(docnos)
+    known = _known(documents, docnos)
+    row, nodes = passages.document_passages.select(documents[known])
+    return qrels[known].iloc[row].assign(docno=passages.ids_of(nodes))
 
 
-def _in_index(ids: Lookup, docnos: pd.Series) -> JudgedPassages:
-    known = numbers_of(ids, docnos.tolist()) >= 0
-    if known.any():
-        return known, np.flatnonzero(known), docnos[known].tolist()
-    tables = []
-    for numbers in blocks(len(ids), IDS_AT_ONCE):
-        passages = pd.Series(ids_of(ids, numbers), dtype=object)
-        table = pd.DataFrame({"docno": documents_of(passages), "passage": passages})
-        tables.append(table[table["docno"].isin(docnos)])
-    judged = pd.DataFrame({"docno": docnos.astype(object), "row": np.arange(len(docnos))})
-    table = judged.merge(pd.concat(tables), on="docno")
-    known[table["row"]] = True
-    return known, table["row"].to_numpy(), table["passage"].tolist()
+def _known(numbers: np.ndarray, docnos: list[str]) -> np.ndarray:
+    """Whether each judged docno has a number; raises KeyError if none has, and warns if some have none."""
+    known = numbers >= 0
+    advice = "are the judgments of another corpus?"
+    if not known.any():
+        raise KeyError(f"nothing judged is in the corpus, got {docnos[:3]}: {advice}")
+    if not known.all():
+        unknown = reprlib.repr([docnos[row] for row in np.flatnonzero(~known)])
+        message = f"judged docnos {unknown} not in the graph: these judgments are ignored; {advice}"
+        warnings.warn(message, DataWarning, stacklevel=4)
+    return known

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from functools import cached_property
+from itertools import chain
 
 import numpy as np
 
@@ -20,31 +20,17 @@ class MemoryGraph(HeteroGraph):
 
     Args:
         documents: The documents.
-        docnos: Other ids for them, in the same order; ids that look like a passage's are allowed here.
-        passage_ids: Other ids for their passages, in the same order.
 
     Raises:
-        ValueError: If two documents or passages have the same id, or a relation has a bad name.
+        ValueError: If two documents have the same id, or a relation has a bad name.
     """
 
-    def __init__(
-        self,
-        documents: Sequence[StructuredDocument],
-        *,
-        docnos: Sequence[str] | None = None,
-        passage_ids: Sequence[str] | None = None,
-    ) -> None:
+    def __init__(self, documents: Sequence[StructuredDocument]) -> None:
         builder = GraphBuilder()
         for document in documents:
             builder.add(document)
-        if docnos is None:
-            docnos = [document.docno for document in documents]
-        if passage_ids is None:
-            passage_ids = [name for document in documents for name in passage_ids_of(document)]
-        if len(set(passage_ids)) < len(passage_ids):
-            raise ValueError("two passages have the same id")
-        self.docnos = _Ids(docnos)
-        self.passage_ids = _Ids(passage_ids)
+        self.docnos = Ids([document.docno for document in documents])
+        self.passage_ids = Ids([*chain.from_iterable(map(passage_ids_of, documents))])
         self._node_texts = [node.text for document in documents for node in document.nodes]
         self._arrays = builder.nodes()
         edges = builder.edges(self._arrays)
@@ -59,17 +45,13 @@ class MemoryGraph(HeteroGraph):
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {len(self)} documents, {len(self.passage_nodes)} passages>"
 
-    @cached_property
-    def _digest(self) -> str:
+    def fingerprint(self) -> str:
+        """A digest of all texts, ids and relations."""
         ids = self.ids_of(np.arange(self.num_nodes))
         total = hashlib.sha256(json.dumps([self._node_texts, ids, self.code_names]).encode())
         for name, array in sorted(self._arrays.items()):
             total.update(name.encode() + np.ascontiguousarray(array, dtype=np.int64).tobytes())
         return total.hexdigest()
-
-    def fingerprint(self) -> str:
-        """A digest of all texts, ids and relations."""
-        return self._digest
 
     def _array(self, name: str) -> np.ndarray:
         return self._arrays[name]
@@ -78,7 +60,7 @@ class MemoryGraph(HeteroGraph):
         return [self._node_texts[node] for node in nodes.tolist()]
 
 
-class _Ids:
+class Ids:
     """Ids by number (``fwd``) and back (``inv``), as ``npids.Lookup`` has them on disk."""
 
     def __init__(self, ids: Sequence[str]) -> None:

@@ -34,8 +34,7 @@ class Step(WithSignature, pt.Transformer):
 class Passages(Step):
     """Replaces each document with its passages, because graph models rank passages.
 
-    Passages have the score of their document, and are ranked in the order of the documents, then of the text. A run of
-    passages keeps its rows and gets their texts.
+    Passages have the score of their document, and are ranked in the order of the documents, then of the text.
 
     Columns in: ``docno`` (of documents), and any others. Columns out: ``docno`` (of passages, ``docno%pN`` or their own
     ids), ``text``, ``rank`` if there are ``qid`` and ``score``, and the other columns unchanged. The column ``docid``
@@ -43,35 +42,23 @@ class Passages(Step):
 
     Args:
         graph: The graph that contains the documents.
-        titles: Whether texts begin with the titles of a passage's sections: ``"title - section: passage"``. Rerankers
-            that read a graph or stored vectors ignore texts.
     """
 
-    def __init__(self, graph: HeteroGraph, *, titles: bool = False) -> None:
+    def __init__(self, graph: HeteroGraph) -> None:
         self.graph = graph
-        self.titles = titles
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Replaces documents with their passages."""
-        inp = check_frame(inp, self, numbers=("score", "rank"))
+        inp = check_frame(inp, self, numbers=("score",))
         pt.validate.columns(inp, includes=["docno"], context=self)
-        ranked = "qid" in inp.columns and "score" in inp.columns
-        if ranked and "rank" in inp.columns:
-            # ranks decide ties between documents
-            inp = inp.iloc[np.lexsort((inp["rank"], pd.factorize(inp["qid"])[0]))]
-        rows, nodes = self._passages(inp["docno"].tolist())
-        out = inp.drop(columns=["rank", "docid"], errors="ignore").iloc[rows].reset_index(drop=True)
+        documents = self.graph.document_of(inp["docno"].tolist())
+        rows, nodes = self.graph.document_passages.select(documents)
+        inp = inp.drop(columns=["rank", "docid"], errors="ignore")
+        out = inp.iloc[rows].reset_index(drop=True)
         out["docno"] = pd.Series(self.graph.ids_of(nodes), dtype="str")
-        out["text"] = pd.Series(self.graph.texts(nodes, titles=self.titles), dtype="str")
+        out["text"] = pd.Series(self.graph.texts(nodes), dtype="str")
+        ranked = "qid" in out.columns and "score" in out.columns
         return pt.model.add_ranks(out) if ranked else out
-
-    def _passages(self, docnos: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        """The position in ``docnos`` and the node of each passage."""
-        nodes = self.graph.find(docnos)
-        known = len(nodes) and (nodes >= 0).all()
-        if known and (self.graph.node_type[nodes] == PASSAGE_TYPE).all():
-            return np.arange(len(nodes)), nodes
-        return self.graph.document_passages.select(self.graph.document_of(docnos))
 
 
 class GraphTextLoader(Step):
@@ -91,9 +78,6 @@ class GraphTextLoader(Step):
         if isinstance(fields, str):
             fields = FIELDS if fields == "*" else [fields]
         self.fields = [*fields]
-        for field in self.fields:
-            if field not in FIELDS:
-                raise ValueError(f"a graph has no field {field!r}, only 'text' and 'title'")
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Adds the fields."""
@@ -118,8 +102,8 @@ class Fold(Step):
         sections = bm25 >> graph.fold("structural") >> pt.text.get_text(graph)
 
     A passage gives its score to each node that it leads to along a relation, and a node keeps the best score. Ties keep
-    the order of the ranks, or of the rows without ranks. A passage that leads nowhere stays in the run, for example
-    with ``'title'`` a passage under no title; so does a section.
+    the order of the rows. A passage that leads nowhere stays in the run, for example with ``'title'`` a passage under
+    no title; so does a section.
 
     Columns in: ``qid, docno, score``, of passages, and any others. Columns out: ``docno`` (the id of the node, such as
     ``docno%sN`` for a section), ``score``, ``rank``, ``passage`` (the ``docno`` of the best passage), and the other
@@ -139,14 +123,15 @@ class Fold(Step):
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Replaces passages with the nodes that they lead to."""
-        inp = check_frame(inp, self, numbers=("score", "rank"))
+        inp = check_frame(inp, self, numbers=("score",))
         pt.validate.result_frame(inp, extra_columns=["score"], context=self)
-        before = inp["rank"].to_numpy() if "rank" in inp.columns else np.arange(len(inp))
-        run = inp.iloc[np.lexsort((before, -inp["score"].to_numpy(), pd.factorize(inp["qid"])[0]))]
+        query = inp["qid"].factorize()[0]
+        run = inp.iloc[np.lexsort((-inp["score"].to_numpy(), query))]
         rows, ids = self._targets(run["docno"].tolist())
         out = run.drop(columns=["rank", "docid"], errors="ignore").iloc[rows]
-        out = out.assign(passage=out["docno"], docno=pd.Series(ids, dtype="str", index=out.index))
-        return pt.model.add_ranks(out.drop_duplicates(["qid", "docno"]).reset_index(drop=True))
+        out = out.assign(passage=out["docno"], docno=pd.array(ids, dtype="str"))
+        best = out.drop_duplicates(["qid", "docno"]).reset_index(drop=True)
+        return pt.model.add_ranks(best)
 
     def _targets(self, ids: list[str]) -> tuple[np.ndarray, list[str]]:
         """The position in ``ids``, ascending, and the id of each node that it leads to."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import reprlib
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from hashlib import sha256
@@ -17,7 +15,7 @@ import pyterrier as pt
 from npids.lookup import Lookup
 
 from pyterrier_graph.checks import WithSignature, check_frame, query_texts
-from pyterrier_graph.graphs.csr import CSR, checked, offsets
+from pyterrier_graph.graphs.csr import CSR, offsets
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.judgments import passage_qrels
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED, inverse
@@ -29,10 +27,9 @@ from pyterrier_graph.storage.arrays import (
     array_file,
     check_unique,
     ids_of,
-    numbers_of,
+    known_numbers_of,
     read_array,
     write_ids,
-    writing_ids,
 )
 from pyterrier_graph.storage.artifact import (
     atomic_folder,
@@ -51,7 +48,6 @@ if TYPE_CHECKING:
 BATCH = 256  # queries to retrieve for, edges to encode, or passages whose ids are read, at once
 QIDS = "qids.npids"
 FEATURES = "features"
-COMPARED = 8  # edges that are encoded first, to notice another encoder when work is resumed
 
 PairEncoder = Callable[[list[str], list[str]], Any]
 
@@ -115,18 +111,17 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
             retriever: Finds passages for queries: ``qid, query`` to ``qid, docno, score``. Without a retriever, there
                 are no ``'retrieved'`` edges.
             k: Number of passages per query: those that the retriever ranks first.
-            qrels: Judgments ``qid, docno, label`` of passages, or of documents for all their passages. Labels above 0
-                become ``'relevant'`` edges. Judgments of unknown passages are ignored with a warning.
+            qrels: Judgments ``qid, docno, label`` of passages, or with a document graph of documents for all their
+                passages. Labels above 0 become ``'relevant'`` edges. Judgments of unknown passages are ignored with a
+                warning.
             workers: Number of processes that retrieve, or ``'ray'``: see :mod:`~pyterrier_graph.storage.shards`.
 
         Raises:
             FileExistsError: If something exists at the path.
             KeyError: If a retrieved docno is not in the corpus, or no judged docno is.
-            ValueError: If queries or passages are missing or not unique, or a score is not finite.
+            ValueError: If a query has no text, or two passages have the same id.
         """
         topics = _checked_topics(topics)
-        if retriever is None and qrels is None:
-            raise ValueError("a graph of queries needs a retriever, qrels, or both")
         meta = kind_of(self)
         with atomic_folder(self.path, meta) as folder:
             _write_docnos(folder / DOCNOS, passages, verbose=self.verbose)
@@ -156,8 +151,7 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
     ) -> Self:
         """Stores a vector for each edge, such as a cross-encoder's state of [CLS] for its query and passage.
 
-        After an interruption, a second call continues where the first one stopped. It encodes the first edges again, to
-        check that the encoder is the same.
+        After an interruption, a second call with the same encoder continues where the first one stopped.
 
         Args:
             encode: Takes a list of queries and one of as many passages, and returns vectors, shape (pairs, d). The same
@@ -168,48 +162,24 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
         Raises:
             FileExistsError: If these edges have features already.
             KeyError: If there is no such type of edges.
-            ValueError: If a vector is not finite in 16 bits or has another length than those before, a passage has no
-                text, or an interrupted run used another encoder.
         """
-        self._check_type(edge_type)
-        if self._features_folder(edge_type).is_dir():
-            raise FileExistsError(f"{self!r} has features of {edge_type!r} edges already")
-        if not self.num_edges[edge_type]:
-            raise ValueError(f"{self!r} has no {edge_type!r} edges")
-        self._write_features(edge_type, encode, texts)
-        return self
-
-    def _write_features(self, edge_type: str, encode: PairEncoder, texts: pt.Transformer) -> None:
         name = array_file(self.path, FEATURES).name
 
-        def encoded(edges: np.ndarray) -> np.ndarray:
+        def encoded(edges: np.ndarray) -> dict[str, np.ndarray]:
             queries, passages = self._ends(edges, edge_type)
-            passage_texts = _texts_of_passages(texts, self.docnos_of(passages))
-            vectors = np.asarray(encode(self.texts(queries), passage_texts)).astype("<f2")
-            if not np.isfinite(vectors).all():
-                raise ValueError("the encoder gave a vector that is not finite in 16 bits")
-            return vectors.reshape(len(edges), -1)
+            loaded = texts.transform(pd.DataFrame({"docno": self.docnos_of(passages)}))
+            vectors = encode(self.texts(queries), loaded["text"].tolist())  # (edges, d)
+            return {name: np.asarray(vectors).astype("<f2")}
 
-        def work(edges: np.ndarray) -> dict[str, np.ndarray]:
-            vectors = encoded(edges)
-            if vectors.shape[1] != dimension:
-                lengths = f"{dimension} and of {vectors.shape[1]} numbers"
-                raise ValueError(f"the encoder gave vectors of {lengths}")
-            return {name: vectors}
-
-        total = self.num_edges[edge_type]
-        first = encoded(np.arange(min(COMPARED, total)))
-        dimension = first.shape[1]
-        inputs = {
-            "graph": content_sha256(self.meta),
-            "first vectors (encoder, texts)": sha256(first.tobytes()).hexdigest(),
-        }
-        meta = {"type": "edge_features", "format": "float16", "dimension": dimension}
+        meta: dict[str, Any] = {"type": "edge_features", "format": "float16"}
         progress: dict[str, Any] = {"desc": "edge features", "unit": "edge", "delay": 1}
+        inputs = {"graph": content_sha256(self.meta)}
         with atomic_folder(self._features_folder(edge_type), meta) as folder:
-            shards = ShardWriter(folder.parent, total, BATCH, inputs)
-            shards.compute(work, disable=not self.verbose, **progress)
+            shards = ShardWriter(folder.parent, self.num_edges[edge_type], BATCH, inputs)
+            shards.compute(encoded, disable=not self.verbose, **progress)
             shards.concatenate(folder, [name])
+            meta["dimension"] = next(shards.read())[name].shape[1]
+        return self
 
     def fingerprint(self) -> str:
         """A digest of queries, passages, edges, scores, edge features, and the mask; those of files are stored."""
@@ -270,7 +240,7 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
         masked = np.zeros(self.num_queries, dtype=bool)
         if self._masked is not None:
             masked |= self._masked
-        masked[checked(queries, self.num_queries)] = True
+        masked[queries] = True
         return self._view_with(_masked=masked)
 
     def without_edges(self, queries: np.ndarray, passages: np.ndarray) -> Self:
@@ -289,38 +259,36 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
         Returns:
             A row per query: passage numbers, which ascend, with ``scores`` (float32) and ``edges``, the number of the
             edge among all of its type: the row of its features.
-
-        Raises:
-            IndexError: If there is no such query.
-            KeyError: If there is no such type of edges.
         """
-        queries = np.asarray(queries, dtype=np.int64)
-        row, edges = self._rows(edge_type, edge_type).positions(queries)
+        row, edges = self._rows(edge_type).positions(queries)
         passages = self._array(f"{edge_type}.indices")[edges].astype(np.int64)
-        lengths = np.bincount(row, minlength=len(queries))
-        data = {"scores": self._array(f"{edge_type}.scores")[edges], "edges": edges}
-        rows = CSR(offsets(lengths), passages, data)
-        return rows.filter(self._visible(queries[row], passages))
+        visible = self._visible(queries[row], passages)
+        lengths = np.bincount(row[visible], minlength=len(queries))
+        return self._with_scores(lengths, passages[visible], edges[visible], edge_type)
 
     def edges_of_passages(self, passages: np.ndarray, edge_type: str = RETRIEVED) -> CSR:
         """The queries of passages, without masked ones: query numbers, with data as in :meth:`edges_of_queries`."""
-        passages, back = np.asarray(passages, dtype=np.int64), inverse(edge_type)
-        row, positions = self._rows(edge_type, back).positions(passages)
+        back = inverse(edge_type)
+        row, positions = self._rows(back).positions(passages)
         queries = self._array(f"{back}.indices")[positions].astype(np.int64)
         edges = self._array(f"{back}.edges")[positions].astype(np.int64)
-        lengths = np.bincount(row, minlength=len(passages))
-        data = {"scores": self._array(f"{edge_type}.scores")[edges], "edges": edges}
-        rows = CSR(offsets(lengths), queries, data)
-        return rows.filter(self._visible(queries, passages[row]))
+        visible = self._visible(queries, passages[row])
+        lengths = np.bincount(row[visible], minlength=len(passages))
+        return self._with_scores(lengths, queries[visible], edges[visible], edge_type)
+
+    def _with_scores(
+        self, lengths: np.ndarray, elements: np.ndarray, edges: np.ndarray, edge_type: str
+    ) -> CSR:
+        """Rows of elements, with the number and the score of each edge."""
+        scores = self._array(f"{edge_type}.scores")[edges]
+        return CSR(offsets(lengths), elements, {"scores": scores, "edges": edges})
 
     def edge_features(self, edge_type: str = RETRIEVED) -> np.ndarray:
-        """Vectors of edges, by number: shape (edges, d), float16, memory-mapped; KeyError if there are none."""
-        self._check_type(edge_type)
+        """Vectors of edges, by number: shape (edges, d), float16, memory-mapped.
+
+        Raises FileNotFoundError if there are none.
+        """
         folder = self._features_folder(edge_type)
-        if not folder.is_dir():
-            raise KeyError(
-                f"{self!r} has no features of {edge_type!r} edges: add_edge_features makes them"
-            )
         dimension = read_meta(folder)["dimension"]
         return read_array(folder, FEATURES).reshape(-1, dimension)
 
@@ -333,9 +301,8 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
         queries = np.searchsorted(self._array(f"{edge_type}.indptr"), edges, side="right") - 1
         return queries, self._array(f"{edge_type}.indices")[edges].astype(np.int64)
 
-    def _rows(self, edge_type: str, direction: str) -> CSR:
-        """The stored rows of queries, or of passages (the direction is then the inverse of the type)."""
-        self._check_type(edge_type)
+    def _rows(self, direction: str) -> CSR:
+        """The stored rows of queries (of an edge type), or of passages (of its inverse)."""
         return CSR(self._array(f"{direction}.indptr"), self._array(f"{direction}.indices"))
 
     def _visible(self, queries: np.ndarray, passages: np.ndarray) -> np.ndarray:
@@ -347,49 +314,21 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
             visible &= ~np.isin(queries * self.num_passages + passages, self._dropped)
         return visible
 
-    def _check_type(self, edge_type: str) -> None:
-        if edge_type not in self.edge_types:
-            raise KeyError(
-                f"no edges {edge_type!r}: this graph has {', '.join(map(repr, self.edge_types))}"
-            )
-
-
-def _texts_of_passages(texts: pt.Transformer, docnos: list[str]) -> list[str]:
-    """Texts of passages, which may repeat, by a transformer that adds ``text`` to ``docno``; each is loaded once."""
-    loaded = texts.transform(pd.DataFrame({"docno": [*dict.fromkeys(docnos)]}))
-    pt.validate.document_frame(loaded, extra_columns=["text"], context=texts)
-    column = loaded.set_index("docno")["text"].reindex(docnos)
-    if column.isna().any():
-        raise ValueError(f"{texts} has no text of passage {column.index[column.isna()][0]!r}")
-    return column.tolist()
-
 
 def _checked_topics(topics: pd.DataFrame) -> pd.DataFrame:
-    """The queries with string ids; raises ValueError if a qid repeats or a query has no text."""
-    topics = check_frame(topics, "topics")
-    pt.validate.query_frame(topics, extra_columns=["query"])
-    if not len(topics):
-        raise ValueError("a graph needs queries, there are none")
-    topics = topics.astype({"qid": str}).reset_index(drop=True)
-    repeated = topics["qid"][topics["qid"].duplicated()]
-    if len(repeated):
-        raise ValueError(f"query {repeated.iloc[0]!r} comes twice: qids must be unique")
-    query_texts(topics)  # raises ValueError if a query has no text
-    return topics
+    """The queries, each once, with string ids; raises ValueError if a query has no text."""
+    topics = check_frame(topics, "topics").astype({"qid": str}).drop_duplicates("qid")
+    query_texts(topics)  # raises ValueError
+    return topics.reset_index(drop=True)
 
 
 def _judged(qids: pd.Series, qrels: pd.DataFrame, docnos: Lookup, passages: Any) -> CSR:
     """Relevant passages of each query, from judgments ``qid, docno, label`` with labels above 0."""
     qrels = check_frame(qrels, "qrels", numbers=("label",))
-    pt.validate.columns(qrels, includes=["qid", "docno", "label"])
     qrels = qrels.astype({"qid": str, "docno": str})
-    qrels = qrels[(qrels["label"] > 0) & qrels["qid"].isin(qids)]
-    if not len(qrels):
-        raise ValueError(
-            "the qrels have no relevant passage of these queries: do they belong to other queries?"
-        )
-    qrels = passage_qrels(qrels, passages if isinstance(passages, HeteroGraph) else docnos)
-    return _edges(qids, qrels.rename(columns={"label": "score"}), docnos, "qrels")
+    relevant = qrels[(qrels["label"] > 0) & qrels["qid"].isin(qids)]
+    relevant = passage_qrels(relevant, passages if isinstance(passages, HeteroGraph) else docnos)
+    return _edges(qids, relevant.rename(columns={"label": "score"}), docnos)
 
 
 def _retrieved(
@@ -402,15 +341,14 @@ def _retrieved(
     """The passages of each query, retrieved for ``BATCH`` queries at a time."""
     pipeline = retriever.compile()
 
-    def read(numbers: np.ndarray) -> pd.DataFrame:
-        return topics.iloc[numbers].reset_index(drop=True)
-
     def edges_of(queries: pd.DataFrame) -> dict[str, np.ndarray]:
         results = check_frame(pipeline.transform(queries), pipeline, numbers=("score",))
-        pt.validate.result_frame(results, extra_columns=["score"])
         with Lookup(docnos_file) as docnos:
-            edges = _edges(queries["qid"], results, docnos, "results")
+            edges = _edges(queries["qid"], results, docnos)
         return {"lengths": edges.lengths, "indices": edges.indices, "scores": edges.data["scores"]}
+
+    def read(numbers: np.ndarray) -> pd.DataFrame:
+        return topics.iloc[numbers].reset_index(drop=True)
 
     shards.compute(edges_of, read=read, desc="retrieving", unit="query", delay=1, **progress)
     batches = [*shards.read()]
@@ -420,19 +358,12 @@ def _retrieved(
     return CSR(offsets(lengths), indices, {"scores": scores})
 
 
-def _edges(qids: pd.Series, rows: pd.DataFrame, docnos: Lookup, source: str) -> CSR:
+def _edges(qids: pd.Series, rows: pd.DataFrame, docnos: Lookup) -> CSR:
     """Passages of each query with their scores, from rows ``qid, docno, score``; other queries are left out."""
-    rows = rows[["qid", "docno", "score"]].astype({"qid": str, "docno": str, "score": np.float32})
+    types = {"qid": str, "docno": str, "score": np.float32}
+    rows = rows[[*types]].astype(types)
     rows["query"] = pd.Index(qids).get_indexer(rows["qid"])
-    rows["passage"] = numbers_of(docnos, rows["docno"].tolist())
-    unknown = rows["docno"][rows["passage"] < 0].unique().tolist()
-    if unknown:
-        raise KeyError(
-            f"docnos {reprlib.repr(unknown)} of the {source} not among the passages: "
-            "do they belong to another corpus?"
-        )
-    if not np.isfinite(rows["score"]).all():
-        raise ValueError(f"a score of the {source} is not a finite 32-bit number")
+    rows["passage"] = known_numbers_of(docnos, rows["docno"].tolist())
     rows = rows[rows["query"] >= 0].drop_duplicates(["query", "passage"])
     rows = rows.sort_values(["query", "passage"])
     query, passage = rows["query"].to_numpy(), rows["passage"].to_numpy()
@@ -460,16 +391,6 @@ def _write_docnos(file: Path, passages: Any, *, verbose: bool) -> None:
         passages.write_passage_ids(file)
         return
     docnos = passages.docnos() if hasattr(passages, "docnos") else passages
-    if isinstance(docnos, str | os.PathLike | pd.DataFrame):
-        raise TypeError(
-            "passages must be a DocumentGraph, a FlexIndex, or docnos in the order of an index, "
-            f"got {type(docnos).__name__}"
-        )
-    docno = None
-    with writing_ids(file) as ids:
-        progress = {"desc": "reading docnos", "unit": "passage", "delay": 1}
-        for docno in pt.tqdm(docnos, disable=not verbose, **progress):
-            ids.add(docno)
-        if docno is None:
-            raise ValueError("a graph needs passages, there are none")
+    progress = {"desc": "reading docnos", "unit": "passage", "delay": 1}
+    write_ids(file, pt.tqdm(docnos, disable=not verbose, **progress))
     check_unique(file)

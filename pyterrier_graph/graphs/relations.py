@@ -43,12 +43,11 @@ def relation_names(named: Iterable[str]) -> tuple[str, ...]:
 
 def check_relation_name(relation: str) -> None:
     """Raises ValueError if links and references cannot have this name."""
-    if not _NAME.fullmatch(relation) or relation.endswith(INVERSE):
-        allowed = f"allowed are lower-case letters, digits and '_'; names ending in '{INVERSE}' are inverses"
-        raise ValueError(f"a relation cannot be called {relation!r}: {allowed}")
-    if relation in (ORDER, STRUCTURAL, TITLE, TITLES, *QUERY_RELATIONS, DOCUMENT):
+    taken = (ORDER, STRUCTURAL, TITLE, TITLES, *QUERY_RELATIONS, DOCUMENT)
+    if not _NAME.fullmatch(relation) or relation.endswith(INVERSE) or relation in taken:
         raise ValueError(
-            f"the name {relation!r} is taken; give the relation of your documents another name"
+            f"a relation cannot be called {relation!r}: use lower-case letters, digits and '_', no ending '{INVERSE}', "
+            f"and none of {', '.join(taken)}"
         )
 
 

@@ -13,9 +13,11 @@ of 40 tokens).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -25,7 +27,6 @@ from pyterrier_graph.graphs.csr import CSR, ranges
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.relations import SELF, inverse_path
 
-ALL_TARGETS = -1
 PADDED_TOKENS_AT_ONCE = 2_048
 PAIRS_AT_ONCE = 65_536  # of tokens, which a layer of PyTorch Geometric compares
 
@@ -45,10 +46,11 @@ class Edges(NamedTuple):
         pairs = np.stack([node, neighbor])
         return cls(torch.from_numpy(nodes), torch.from_numpy(neighbors), torch.from_numpy(pairs))
 
-    def sum(self, values: Tensor) -> Tensor:
-        """Sums the values of each node's neighbors, shape (neighbors,) to (nodes,); float32."""
-        total = torch.zeros(len(self.nodes), device=values.device)
-        return total.index_add_(0, self.pairs[0], values.float()[self.pairs[1]])
+    def with_tokens(self, targets: TokenStates, sources: TokenStates) -> Tensor:
+        """The pairs whose ends both have tokens, shape (2, edges); states of ``nodes`` and of ``neighbors``."""
+        node, neighbor = self.pairs
+        has_tokens = (targets.lengths[node] > 0) & (sources.lengths[neighbor] > 0)
+        return self.pairs[:, has_tokens]
 
 
 def attend_along_edges(
@@ -65,7 +67,7 @@ def attend_along_edges(
     ``queries`` are projected states of ``edges.nodes``; ``keys`` and ``values`` are projected states of
     ``edges.neighbors``. The result has the shape of ``queries.values``: (tokens of all nodes, d).
     """
-    node, neighbor = _with_tokens(edges, queries, keys)
+    node, neighbor = edges.with_tokens(queries, keys)
     longest = torch.maximum(queries.lengths[node], keys.lengths[neighbor])
     total = torch.zeros_like(queries.values, dtype=torch.float32)
     for batch in _batches(longest, PADDED_TOKENS_AT_ONCE):
@@ -99,7 +101,7 @@ def layer_along_edges(
     Each token of a node is connected with all tokens of one neighbor, edge by edge, so that any softmax is over the
     tokens of this neighbor. ``targets`` are states of ``edges.nodes``, ``sources`` of ``edges.neighbors``.
     """
-    node, neighbor = _with_tokens(edges, targets, sources)
+    node, neighbor = edges.with_tokens(targets, sources)
     pairs = targets.lengths[node] * sources.lengths[neighbor]
     total = torch.zeros_like(targets.values, dtype=torch.float32)
     for batch in _batches(pairs, PAIRS_AT_ONCE):
@@ -111,13 +113,6 @@ def layer_along_edges(
         out = layer((keys.values, targets.values[rows]), torch.stack([source, target]))
         total.index_add_(0, rows, out.float())
     return total
-
-
-def _with_tokens(edges: Edges, targets: TokenStates, sources: TokenStates) -> tuple[Tensor, Tensor]:
-    """The pairs of ``edges`` whose ends both have tokens."""
-    node, neighbor = edges.pairs
-    has_tokens = (targets.lengths[node] > 0) & (sources.lengths[neighbor] > 0)
-    return node[has_tokens], neighbor[has_tokens]
 
 
 def _batches(lengths: Tensor, at_once: int) -> tuple[Tensor, ...]:
@@ -152,11 +147,10 @@ class Propagation(NamedTuple):
     """A plan: which states every layer computes for some targets. ``accelerate.utils.send_to_device`` moves it."""
 
     nodes: np.ndarray  # nodes whose encoded texts are the input of the first layer, shape (inputs,)
-    hops: tuple[Hop, ...]  # the layers, first to last
-    targets: Tensor  # state of each given target after the last layer, shape (targets,)
-    inputs: Tensor  # position of each given target in ``nodes``, shape (targets,)
-    # edges of each relation that is matched directly: from distinct targets to positions in ``nodes``
-    matches: tuple[tuple[Tensor, Tensor], ...] = ()
+    hops: tuple[Hop, ...]  # the layers, first to last, which ends with the states of the targets
+    targets: Tensor  # position of each target in ``nodes``, shape (targets,)
+    # edges of each relation that is matched directly: from targets to positions in ``nodes``
+    matches: tuple[tuple[Tensor, Tensor], ...]
 
 
 def plan_propagation(
@@ -167,6 +161,7 @@ def plan_propagation(
     *,
     no_out: bool,
     no_self: bool,
+    matches: Sequence[str] = (),
 ) -> Propagation:
     """Plans the states of all layers, backwards from the targets to the texts that have to be encoded.
 
@@ -186,95 +181,97 @@ def plan_propagation(
 
     Args:
         graph: The graph.
-        targets: Node numbers, which may repeat.
+        targets: Node numbers, distinct and ascending.
         relations: The relations, without SELF.
         layers: Number of layers.
         no_out: Whether no node aggregates from the target (Eq. 2).
         no_self: Whether the target does not attend to itself (Eq. 8).
+        matches: Relations whose neighbors are matched directly.
     """
-    unique, position = np.unique(np.asarray(targets, dtype=np.int64), return_inverse=True)
-    depends = no_out or no_self  # whether states depend on the target
-    states = _States(graph, unique, relations, layers if depends else 0, no_out, no_self)
-    node = unique
-    target = np.arange(len(unique)) if depends else np.full(len(unique), ALL_TARGETS)
+    states = _States(graph, targets, relations, layers, no_out, no_self)
+    node, target = targets, np.arange(len(targets))
     hops: list[Hop] = []
-    for layer in range(layers, 0, -1):
-        # What the states of the layer before depend on: the message of the target is missing (No out), or the state
-        # of the target differs (No self). The difference spreads by one hop per layer.
-        radius = (layer - 1 if no_out else layer - 2) if layer > 1 and depends else -1
-        hop, node, target = states.hop(node, target, radius)
+    for layer in reversed(range(layers)):
+        hop, node, target = states.hop(node, target, layer)
         hops.insert(0, hop)
-    inputs = np.searchsorted(node, unique)[position]
-    return Propagation(node, tuple(hops), torch.from_numpy(position), torch.from_numpy(inputs))
+    inputs = torch.from_numpy(np.searchsorted(node, targets))
+    edges = [graph.neighbors(targets, relation) for relation in matches]
+    # the neighbors come after the texts that the layers read
+    nodes = pd.Index(np.concatenate([node, *(neighbor for _, neighbor in edges)])).unique()
+    matched = tuple(
+        (torch.from_numpy(row), torch.from_numpy(nodes.get_indexer(neighbor)))
+        for row, neighbor in edges
+    )
+    return Propagation(np.array(nodes), tuple(hops), inputs, matched)
 
 
+@dataclass
 class _States:
     """Numbers states (node, target), and knows which of them depend on the target. ``targets`` ascend.
 
     State ``node`` is the same for all targets; state ``(target + 1) * nodes + node`` belongs to one target.
     """
 
-    def __init__(
-        self,
-        graph: HeteroGraph,
-        targets: np.ndarray,
-        relations: Sequence[str],
-        hops: int,
-        no_out: bool,
-        no_self: bool,
-    ) -> None:
-        self.graph = graph
-        self.targets = targets
-        self.relations = relations
-        self.no_out = no_out
-        self.no_self = no_self
-        self.num_nodes = graph.num_nodes
-        # by distance: sorted keys (target, node) of the nodes that a message of the target can reach
-        self.within = [np.arange(len(targets)) * self.num_nodes + targets]
-        for _ in range(1, hops):
-            reached = [self.within[-1]]
-            target, node = np.divmod(reached[0], self.num_nodes)
-            for relation in relations:
-                # the nodes that aggregate from a node are its neighbors by the inverse relation
-                row, neighbor = graph.neighbors(node, inverse_path(relation))
-                reached.append(target[row] * self.num_nodes + neighbor)
-            self.within.append(np.unique(np.concatenate(reached)))
+    graph: HeteroGraph
+    targets: np.ndarray
+    relations: Sequence[str]
+    layers: int
+    no_out: bool
+    no_self: bool
+
+    def __post_init__(self) -> None:
+        self.num_nodes = self.graph.num_nodes
+        # by layer: keys (target, node) of the states that depend on the target. Encoded texts (layer 0) do not. Then
+        # the message of the target is missing (No out), or its state differs (No self), one hop further in each layer.
+        self.dependent = [np.empty(0, dtype=np.int64)] * self.layers
+        if self.no_out or self.no_self:
+            keys = np.arange(len(self.targets)) * self.num_nodes + self.targets
+            for layer in range(1, self.layers):
+                if self.no_out or layer > 1:
+                    keys = self._one_hop_further(keys)
+                self.dependent[layer] = keys
+
+    def _one_hop_further(self, keys: np.ndarray) -> np.ndarray:
+        target, node = np.divmod(keys, self.num_nodes)
+        reached = [keys]
+        for relation in self.relations:
+            # the nodes that aggregate from a node are its neighbors by the inverse relation
+            row, neighbor = self.graph.neighbors(node, inverse_path(relation))
+            reached.append(target[row] * self.num_nodes + neighbor)
+        return np.unique(np.concatenate(reached))
 
     def hop(
-        self, node: np.ndarray, target: np.ndarray, radius: int
+        self, node: np.ndarray, target: np.ndarray, layer: int
     ) -> tuple[Hop, np.ndarray, np.ndarray]:
-        """The layer that computes states, and the nodes and targets of the states that it reads."""
-        target_node = np.where(target == ALL_TARGETS, -1, self.targets[target])
-        without_self = (node == target_node) & self.no_self
-        with_self = np.flatnonzero(~without_self)
-        rows = {SELF: with_self}
-        read = {SELF: self.number(node[with_self], target[with_self], radius)}
+        """How states are computed from those of ``layer``, and the nodes and targets of the states that are read.
+
+        Targets are positions in the targets; -1 are states that are the same for all.
+        """
+        is_target = (target >= 0) & (node == self.targets[target])
+        without_self = is_target & self.no_self
+        row = np.flatnonzero(~without_self)
+        edges = {SELF: (row, node[row])}
         for relation in self.relations:
             row, neighbor = self.graph.neighbors(node, relation)
             if self.no_out:  # Eq. 2: j != tgt
-                allowed = neighbor != target_node[row]
+                allowed = (target[row] < 0) | (neighbor != self.targets[target[row]])
                 row, neighbor = row[allowed], neighbor[allowed]
-            rows[relation] = row
-            read[relation] = self.number(neighbor, target[row], radius)
-        own = self.number(node, target, radius)
+            edges[relation] = row, neighbor
+        own = self._number(node, target, layer)
+        read = {name: self._number(j, target[row], layer) for name, (row, j) in edges.items()}
         numbers = np.unique(np.concatenate([own, *read.values()]))
-        edges = {
-            name: Edges.of(row, np.searchsorted(numbers, read[name]))
-            for name, row in rows.items()
-            if len(row)
-        }
-        previous = torch.from_numpy(np.searchsorted(numbers, own))
-        hop = Hop(previous, edges, torch.from_numpy(without_self))
+        hop = Hop(
+            torch.from_numpy(np.searchsorted(numbers, own)),
+            {
+                name: Edges.of(row, np.searchsorted(numbers, read[name]))
+                for name, (row, _) in edges.items()
+                if len(row)
+            },
+            torch.from_numpy(without_self),
+        )
         return hop, numbers % self.num_nodes, numbers // self.num_nodes - 1
 
-    def number(self, node: np.ndarray, target: np.ndarray, radius: int) -> np.ndarray:
-        """The number of each node's state for its target (a position in the targets, or ``ALL_TARGETS``).
-
-        Targets more than ``radius`` hops away share one state; with -1, all targets do.
-        """
-        if radius < 0:
-            return node.astype(np.int64)
-        within = self.within[radius]
+    def _number(self, node: np.ndarray, target: np.ndarray, layer: int) -> np.ndarray:
+        """The number of each node's state in ``layer`` for its target."""
         key = target * self.num_nodes + node
-        near = within[np.minimum(np.searchsorted(within, key), len(within) - 1)] == key
-        return np.where(near, key + self.num_nodes, node)
+        return np.where(np.isin(key, self.dependent[layer]), key + self.num_nodes, node)

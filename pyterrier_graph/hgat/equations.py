@@ -30,16 +30,16 @@ and the score of a passage p, encoded as :math:`E_p` and represented as :math:`h
 
     &(1 - \alpha) * \text{maxsim}(E_q, E_p) + \alpha * \text{maxsim}(E_q, h_p) && (5)\ \text{late framework}
 
-with Eq. 6, :func:`~pyterrier_graph.graph_maxsim.graph_reranker.maxsim`. Not in the paper: :class:`NeighborMatches`.
+with Eq. 6, the sum of :func:`~pyterrier_graph.graph_maxsim.graph_reranker.token_maxima`. :class:`NeighborMatches` is
+not in the paper.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import numpy as np
-import pandas as pd
 import pydantic
 import torch
 from pydantic import NonNegativeInt, PositiveInt
@@ -51,7 +51,6 @@ from pyterrier_graph.encoders.checkpoints import full_precision
 from pyterrier_graph.encoders.token_encoder import TokenStates
 from pyterrier_graph.graph_maxsim.graph_reranker import (
     graph_maxima,
-    maxsim,
     neighbor_maxima,
     normalized,
     token_maxima,
@@ -201,12 +200,10 @@ class HGATLayer(nn.Module):
     node attends to (``j != tgt`` of Eq. 2, 7 and 8).
     """
 
-    def __init__(
-        self, config: HGATConfig, dimension: int, relations: Sequence[str], positions: int
-    ) -> None:
+    def __init__(self, config: HGATConfig, dimension: int, positions: int) -> None:
         super().__init__()
         self.config = config
-        names = [SELF, *relations]
+        names = [SELF, *(config.relations or ())]
         self.attention: Any = nn.ModuleDict({r: _attention(config, dimension) for r in names})
         # W_r: a weight per token position (Sect. 5.2.1: "a vector of size 180"). Its initial values are not in the
         # paper; here uniform in [0, 1], like lambda and alpha.
@@ -253,67 +250,78 @@ class HGATLayer(nn.Module):
             weights = weights.mean(1)
         return dict(zip(relations, weights.softmax(0), strict=True))
 
-    def forward(self, states: TokenStates, hop: Hop, *, linear: bool = False) -> TokenStates:
-        """Computes h', one state per row of the hop, from the states h of the layer before.
+    def importance(self) -> dict[str, float]:
+        """Importance of each relation (Table 6): the softmax of the mean of W over positions.
 
-        With ``linear``, gradients take attention weights as constants.
+        In the Lambda variants SELF has 1 - lambda, and the other relations share lambda.
         """
+        shares = self.relation_weights(mean=True)
+        if self.lambda_ is not None:
+            shares = {relation: share * self.lambda_ for relation, share in shares.items()}
+            shares[SELF] = 1 - self.lambda_
+        return {relation: share.item() for relation, share in shares.items()}
+
+    def forward(self, states: TokenStates, hop: Hop) -> TokenStates:
+        """Computes h', one state per row of the hop, from the states h of the layer before."""
         own = states.select(hop.previous)  # h_i, values of shape (tokens of all states, d)
-        share = self.relation_weights()
-        position = own.position  # (tokens,)
+        weights = self.relation_weights()
+        content, context = self._content_and_context(states, own, hop, weights)
         without_self = hop.without_self[own.row_index, None]  # (tokens, 1)
-        context = torch.zeros_like(own.values)
-        content = torch.zeros_like(own.values)
         if self.residual:
-            content += own.values * ~without_self
+            content = content + own.values * ~without_self
+        if self.lambda_ is None:  # Eq. 1, 2
+            content_weight: Any = weights[SELF][own.position, None]
+            context_weight: Any = 1.0
+        else:  # Eq. 3, 7; Eq. 8 has no lambda, and no content
+            content_weight = 1 - self.lambda_
+            context_weight = torch.where(without_self, 1.0, self.lambda_)
+        return own.with_values(content_weight * content + context_weight * context)
+
+    def _content_and_context(
+        self, states: TokenStates, own: TokenStates, hop: Hop, weights: Mapping[str, Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """MultiHead of SELF, and the weighted sum of the other relations; shape (tokens of all states, d) each."""
+        position = own.position  # (tokens,)
+        content, context = torch.zeros_like(own.values), torch.zeros_like(own.values)
         for relation, edges in hop.edges.items():
-            rows, message = self._messages(relation, states, own, edges, linear)
+            rows, message = self._messages(relation, states, own, edges)
             if relation == SELF:
                 content.index_add_(0, rows, message)
             else:
-                context.index_add_(0, rows, share[relation][position[rows], None] * message)
-        if self.lambda_ is None:
-            return own.with_values(share[SELF][position, None] * content + context)  # Eq. 1, 2
-        scale = torch.where(without_self, 1.0, self.lambda_)  # Eq. 8: no lambda, and no content
-        return own.with_values((1 - self.lambda_) * content + scale * context)  # Eq. 3, 7
+                weight = weights[relation][position[rows], None]
+                context.index_add_(0, rows, weight * message)
+        return content, context
 
     def _messages(
-        self, relation: str, states: TokenStates, own: TokenStates, edges: Edges, linear: bool
+        self, relation: str, states: TokenStates, own: TokenStates, edges: Edges
     ) -> tuple[Tensor, Tensor]:
         """Sum (or mean) over the neighbors j of ``MultiHead_r(h_i, h_j, h_j)``: rows of h', and their messages."""
         attention = self.attention[relation]
-        sources = states.select(edges.neighbors)
-        targets = own.select(edges.nodes)
-        neighbors = edges.sum(sources.lengths > 0)[targets.row_index, None]  # (tokens, 1)
+        sources = states.select(edges.neighbors)  # h_j
+        targets = own.select(edges.nodes)  # h_i
+        node, _ = edges.with_tokens(targets, sources)
+        neighbors = node.bincount(minlength=len(targets))[targets.row_index, None]  # (tokens, 1)
         if isinstance(attention, LayerAttention):
             message = attention(targets, sources, edges)
         else:
-            message = self._multi_head(attention, targets, sources, edges, linear)
-            message.addcmul_(neighbors, attention.out_proj.bias)
+            message = self._multi_head(attention, targets, sources, edges)
+            message.addcmul_(neighbors.float(), attention.out_proj.bias)
         if self.config.aggregation == "mean":
             message = message / neighbors.clamp(min=1)
         _, rows = ranges(own.offsets[edges.nodes], own.lengths[edges.nodes])
         return rows, message
 
     def _multi_head(
-        self,
-        attention: Any,
-        targets: TokenStates,
-        sources: TokenStates,
-        edges: Edges,
-        linear: bool,
+        self, attention: Any, targets: TokenStates, sources: TokenStates, edges: Edges
     ) -> Tensor:
         """Sum over the neighbors of MultiHead, without the bias of the output, (tokens of all nodes, d).
 
         Keys and values are projected once per neighbor, queries once per node, and outputs after the sum.
         """
-        attending, attended_to = targets.values, sources.values  # (tokens, d)
-        if linear:
-            attending, attended_to = attending.detach(), attended_to.detach()
         query_weight, key_weight, value_weight = attention.in_proj_weight.chunk(3)
         query_bias, key_bias, value_bias = attention.in_proj_bias.chunk(3)
-        queries = functional.linear(attending, query_weight, query_bias)
-        keys = functional.linear(attended_to, key_weight, key_bias)
+        queries = functional.linear(targets.values, query_weight, query_bias)
+        keys = functional.linear(sources.values, key_weight, key_bias)
         values = functional.linear(sources.values, value_weight, value_bias)
         attended = attend_along_edges(
             targets.with_values(queries),
@@ -331,10 +339,6 @@ def _attention(config: HGATConfig, dimension: int) -> nn.Module:
     if config.attention is not None:
         return LayerAttention(make_layer(config.attention, dimension), dimension)
     inner = min(config.dimension or dimension, dimension)
-    if inner % config.heads:
-        raise ValueError(
-            f"{config.heads} heads do not divide {inner} dimensions: use HGATConfig(heads=...)"
-        )
     if inner < dimension:
         return NarrowAttention(dimension, inner)
     return nn.MultiheadAttention(dimension, config.heads, batch_first=True)
@@ -382,29 +386,21 @@ class NeighborMatches(nn.Module):
         self.by_token = nn.Parameter(torch.zeros(len(weights), dimension))  # b_r
         self.importance = nn.Parameter(torch.zeros(dimension))  # a
 
-    def plan(
-        self, graph: HeteroGraph, targets: np.ndarray, propagation: Propagation
-    ) -> Propagation:
-        """Adds the neighbors of the targets to the nodes of a propagation."""
-        unique = np.unique(np.asarray(targets, dtype=np.int64))
-        edges = [graph.neighbors(unique, relation) for relation in self.relations]
-        neighbors = [neighbor for _, neighbor in edges]
-        nodes = pd.Index(np.concatenate([propagation.nodes, *neighbors])).unique()  # in this order
-        matches = tuple(
-            (torch.from_numpy(row), torch.from_numpy(nodes.get_indexer(neighbor)))
-            for row, neighbor in edges
-        )
-        return propagation._replace(nodes=nodes.to_numpy(), matches=matches)
-
     def maxima(self, query: Tensor, inputs: TokenStates, propagation: Propagation) -> Tensor:
         """The best matches in the neighbors of each target, shape (targets, relations, query tokens).
 
         ``inputs`` are the texts of ``propagation.nodes``, as encoded.
         """
-        distinct = int(propagation.targets.max()) + 1
         maxima = token_maxima(query, inputs)  # (inputs, query tokens)
-        best = neighbor_maxima(maxima, inputs.lengths, propagation.matches, distinct)
-        return best[propagation.targets]
+        targets = len(propagation.targets)
+        return neighbor_maxima(maxima, inputs.lengths, propagation.matches, targets)
+
+    def token_weights(self, query: Tensor) -> tuple[Tensor, Tensor]:
+        """Weights w_r(q_t), shape (relations, query tokens), and the importance of each query token."""
+        weights = self.weights[:, None] + self.by_token @ query.T
+        log_importance = query @ self.importance  # (query tokens,)
+        importance = log_importance.clamp(-MAX_LOG_IMPORTANCE, MAX_LOG_IMPORTANCE).exp()
+        return weights.clamp(min=0), importance
 
     def forward(self, query: Tensor, own: Tensor, context: Tensor) -> Tensor:
         """Scores of passages, shape (passages,).
@@ -415,10 +411,8 @@ class NeighborMatches(nn.Module):
             context: Best matches in neighbors, shape (passages, relations, query tokens); minus infinity if none.
         """
         with full_precision(query):
-            weights = self.weights[:, None] + self.by_token @ query.T  # (relations, query tokens)
-            log_importance = query @ self.importance  # (query tokens,)
-            importance = log_importance.clamp(-MAX_LOG_IMPORTANCE, MAX_LOG_IMPORTANCE).exp()
-            return graph_maxima(own, context, weights.clamp(min=0)) @ importance
+            weights, importance = self.token_weights(query)
+            return graph_maxima(own, context, weights) @ importance
 
 
 class HGAT(nn.Module):
@@ -434,108 +428,67 @@ class HGAT(nn.Module):
     framework have no such start, because their targets never attend to themselves.
 
     Args:
-        config: The shape.
+        config: The shape, with its relations.
         dimension: Length of the encoder's token vectors.
-        relations: Relations, or paths of them, along which nodes aggregate; without SELF, which every HGAT has.
         positions: Number of token positions with their own weights: the length of the longest passage.
-
-    Raises:
-        ValueError: If the heads do not divide the dimension of attention.
     """
 
-    def __init__(
-        self, config: HGATConfig, *, dimension: int, relations: Sequence[str], positions: int
-    ) -> None:
+    def __init__(self, config: HGATConfig, dimension: int, positions: int) -> None:
         super().__init__()
         self.config = config
-        self.dimension = dimension
-        self.relations = tuple(relations)
-        layers = [HGATLayer(config, dimension, relations, positions) for _ in range(config.layers)]
+        self.relations = config.relations or ()
+        layers = [HGATLayer(config, dimension, positions) for _ in range(config.layers)]
         self.layers: Any = nn.ModuleList(layers)
         self.alpha = nn.Parameter(torch.rand(())) if config.framework == "late" else None
         if self.alpha is not None and config.init == "identity":
             nn.init.zeros_(self.alpha)
         self.matches = NeighborMatches(config.matches, dimension) if config.matches else None
 
-    def scalars(self) -> list[nn.Parameter]:
-        """The parameters that weight relations and context: W of every layer and relation, lambda, alpha."""
-        scalars = [weight for layer in self.layers for weight in layer.weight.values()]
-        scalars += [layer.lambda_ for layer in self.layers if layer.lambda_ is not None]
-        return scalars + ([self.alpha] if self.alpha is not None else [])
-
     def unchanged(self) -> bool:
         """Whether the layers change nothing but the lengths of vectors, as before training."""
         return self.config.init == "identity" and all(layer.unchanged() for layer in self.layers)
 
-    def plan(
-        self, graph: HeteroGraph, targets: np.ndarray, *, complete: bool = False
-    ) -> Propagation:
-        """Plans the states that have to be computed to represent ``targets``, which are node numbers of the graph.
-
-        A ``complete`` plan includes layers that change nothing, and the neighbors that are matched directly.
-        """
-        layers = self.config.layers if complete or not self.unchanged() else 0
-        propagation = plan_propagation(
+    def plan(self, graph: HeteroGraph, targets: np.ndarray) -> Propagation:
+        """Plans the states that represent ``targets``, which are distinct and ascending nodes of the graph."""
+        return plan_propagation(
             graph,
             targets,
             self.relations,
-            layers,
+            self.config.layers,
             no_out=self.config.no_out,
             no_self=self.config.no_self,
+            matches=() if self.matches is None else self.matches.relations,
         )
-        if self.matches is None or not complete:
-            return propagation
-        return self.matches.plan(graph, targets, propagation)
 
-    def forward(
-        self, inputs: TokenStates, propagation: Propagation, *, linear: bool = False
-    ) -> TokenStates:
+    def forward(self, inputs: TokenStates, propagation: Propagation) -> TokenStates:
         """Represents the targets of a propagation in their context, as token vectors of unit length.
 
-        ``inputs`` are the encoded texts of ``propagation.nodes``. With ``linear``, gradients take attention weights and
-        the lengths of vectors as constants. Then the result is linear in the inputs except for biases, and gradient
-        times input is the contribution of each input.
+        ``inputs`` are the encoded texts of ``propagation.nodes``.
         """
         states = inputs
-        for layer, hop in zip(self.layers, propagation.hops, strict=bool(propagation.hops)):
-            states = layer(states, hop, linear=linear)
-        return normalized(states, linear=linear).select(propagation.targets)
+        for layer, hop in zip(self.layers, propagation.hops, strict=True):
+            states = layer(states, hop)
+        return normalized(states)
 
-    def score(
-        self,
-        query: Tensor,
-        content: TokenStates,
-        in_context: TokenStates,
-        neighbors: Tensor | None = None,
-    ) -> Tensor:
-        """Scores of passages for one query, shape (passages,).
+    def own_matches(self, query: Tensor, content: TokenStates, in_context: TokenStates) -> Tensor:
+        """Best matches of the tokens of a query in passages, the terms of Eq. 6; shape (passages, query tokens).
 
         Args:
             query: Token vectors E_q of the query, shape (query tokens, d).
             content: Token vectors E_p of the passages, for the late framework.
             in_context: Token vectors h_p of the passages after the last layer.
-            neighbors: Best direct matches in neighbors, shape (passages, relations, query tokens).
         """
-        if self.matches is not None:
-            assert neighbors is not None
-            return self.matches(query, token_maxima(query, in_context), neighbors)
+        context = token_maxima(query, in_context)
         if self.alpha is None:
-            return maxsim(query, in_context)  # Eq. 4
-        own = maxsim(query, content)
-        context = maxsim(query, in_context)
-        return (1 - self.alpha) * own + self.alpha * context  # Eq. 5
+            return context  # Eq. 4
+        return (1 - self.alpha) * token_maxima(query, content) + self.alpha * context  # Eq. 5
 
-    def relation_weights(self) -> dict[str, list[float]]:
-        """Importance of each relation per layer (Table 6): the softmax of the mean of W over positions.
+    def score(self, query: Tensor, own: Tensor, context: Tensor | None = None) -> Tensor:
+        """Scores of passages for one query from their matches, shape (passages,).
 
-        In the Lambda variants SELF has 1 - lambda, and the other relations share lambda.
+        ``own`` are the :meth:`own_matches`, ``context`` the best direct matches in neighbors, shape (passages,
+        relations, query tokens).
         """
-        table: dict[str, list[float]] = {relation: [] for relation in [*self.relations, SELF]}
-        for layer in self.layers:
-            shares = layer.relation_weights(mean=True)
-            if layer.lambda_ is not None:
-                shares = {relation: share * layer.lambda_ for relation, share in shares.items()}
-                shares[SELF] = 1 - layer.lambda_
-            for relation, share in shares.items():
-                table[relation].append(share.item())
-        return table
+        if self.matches is None:
+            return own.sum(1)
+        return self.matches(query, own, context)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Mapping
 from typing import Literal
 
 import numpy as np
 import pandas as pd
 
-from pyterrier_graph.checks import DataWarning
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 
@@ -31,8 +29,8 @@ class NegativeSampler:
     * ``shared_codes``: from the documents that share a code with the patent that the query was made from (``codes``, by
       qid), as in the paper. Queries without codes take those of their relevant documents. Each document is drawn with
       the same probability, then one of its passages.
-    * ``mixed``: ``relevant_docs`` with probability 0.4, ``shared_codes`` with 0.6 (without codes, only the former, with
-      a warning). If one strategy finds nothing for a pair, the other one draws.
+    * ``mixed``: ``relevant_docs`` with probability 0.4, ``shared_codes`` with 0.6. If one strategy finds nothing for a
+      pair, as ``shared_codes`` without codes, the other one draws.
     * ``candidates``: from the passages that the first stage ranked for the query. Not in the paper.
 
     Raises ValueError if no passage is relevant, and KeyError if a judged passage is not in the graph.
@@ -70,13 +68,6 @@ class NegativeSampler:
             self._candidates = CSR.group(row, nodes, len(self.qids))
         if strategy in ("shared_codes", "mixed"):
             self._sharing = self._documents_sharing_codes(codes)
-            if strategy == "mixed" and not len(self._sharing.indices):
-                warnings.warn(
-                    "negatives='mixed' draws from documents that share a code, but no training query or relevant "
-                    "document has a code: all negatives are drawn by 'relevant_docs'",
-                    DataWarning,
-                    stacklevel=2,
-                )
 
     def sample(self) -> np.ndarray:
         """Draws one negative for every pair of a query and a relevant passage.
@@ -142,12 +133,13 @@ class NegativeSampler:
             position, number = self.graph.document_codes.select(self._relevant_documents.indices)
             row = self._relevant_documents.row_index[position]
         else:
-            known = pd.Index(self.graph.code_names)
-            of_queries = [known.get_indexer([*codes.get(qid, ())]) for qid in self.qids]
-            counts = [len(numbers) for numbers in of_queries]
-            row = np.repeat(np.arange(len(self.qids)), counts)
-            number = np.concatenate(of_queries).astype(np.int64)
-            in_graph = number >= 0
-            row, number = row[in_graph], number[in_graph]
+            numbers = {name: number for number, name in enumerate(self.graph.code_names)}
+            pairs = [
+                (row, numbers[code])
+                for row, qid in enumerate(self.qids)
+                for code in codes.get(qid, ())
+                if code in numbers
+            ]
+            row, number = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
         position, documents = self.graph.code_documents.select(number)
         return CSR.distinct(row[position], documents, len(self.qids))

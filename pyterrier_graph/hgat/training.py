@@ -21,7 +21,7 @@ the paper, learn from all candidates of a query at once, with the softmax cross-
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self, cast
 
@@ -45,6 +45,9 @@ from pyterrier_graph.training.model import Run
 from pyterrier_graph.training.trainer import HeadOptions, train
 from pyterrier_graph.training.validation import JudgedRun
 
+MATCH_EPOCHS = 10  # maximum passes over the training queries for the weights of direct matches
+MATCH_PATIENCE = 3
+MATCH_LEARNING_RATE = 0.01
 MAX_SCALE = 30.0  # maximum of a query's scaled MaxSim, before the factor that is learned
 
 
@@ -62,11 +65,8 @@ class HGATTraining(HeadOptions):
         repeats: Number of negatives drawn for each pair of a query and a relevant passage.
         max_triples: Maximum number of triples, and of queries for the weights of direct matches, drawn at random; None
             keeps all.
-        match_epochs: Maximum number of passes over the training queries for the weights of direct matches. Training
-            stops after three passes without improvement. With 0 these weights are not trained.
-        match_learning_rate: Learning rate of the weights of direct matches.
-        scalar_learning_rate: Learning rate of the relation weights W, lambda and alpha. At ``learning_rate`` (None),
-            these scalars need thousands of steps.
+        scalar_learning_rate: Learning rate of the relation weights W, lambda and alpha. At ``learning_rate``, these
+            scalars need thousands of steps.
         frozen_encoder_layers: Number of first encoder layers that do not learn; above 0, embeddings do not either.
 
     For the other attributes see :class:`~pyterrier_graph.training.trainer.HeadOptions`.
@@ -78,9 +78,7 @@ class HGATTraining(HeadOptions):
     negatives: Strategy = "candidates"
     repeats: PositiveInt = 1
     max_triples: PositiveInt | None = 1000
-    match_epochs: NonNegativeInt = 10
-    match_learning_rate: NonNegativeFloat = 0.01
-    scalar_learning_rate: NonNegativeFloat | None = 0.03
+    scalar_learning_rate: NonNegativeFloat = 0.03
     frozen_encoder_layers: NonNegativeInt = 0
 
     @classmethod
@@ -100,7 +98,7 @@ class HGATTraining(HeadOptions):
             "negatives": "mixed",
             "repeats": 1000,
             "max_triples": None,
-            "scalar_learning_rate": None,
+            "scalar_learning_rate": 1e-3,
         }
         return cls(**published | options)
 
@@ -139,43 +137,35 @@ def draw_triples(training: JudgedRun, options: HGATTraining) -> tuple[list[str],
 class TripleBatch:
     """Triples of a batch. Queries and inputs are token vectors, or texts if the encoder learns."""
 
-    queries: TokenStates | list[str]
-    inputs: TokenStates | list[str]  # of the nodes of the propagation
+    queries: Any  # TokenStates | list[str]
+    inputs: Any  # of the nodes of the propagation
     propagation: Propagation
     triples: Tensor  # query, p+ and p- (positions in the propagation's targets), shape (triples, 3)
 
 
-class TripleCollator:
-    """Makes batches of triples: plans the states that their passages need, and collects the inputs.
+def collate_triples(
+    hgat: HGAT,
+    graph: HeteroGraph,
+    tokens: Any,
+    queries: TokenStates | list[str],
+    triples: Sequence[np.ndarray],
+) -> dict[str, TripleBatch]:
+    """Plans the states that the passages of a batch need, and collects the inputs of :meth:`TripleModel.forward`.
 
-    ``tokens`` are a TokenStore or GraphTokens. Without ``encoder``, which then learns, batches have texts.
+    ``tokens`` are a TokenStore or GraphTokens. If ``queries`` are strings, the encoder learns.
     """
-
-    def __init__(
-        self,
-        hgat: HGAT,
-        graph: HeteroGraph,
-        tokens: Any,
-        queries: Sequence[str],
-        encoder: TokenEncoder | None,
-    ) -> None:
-        self.hgat, self.graph, self.tokens, self.queries = hgat, graph, tokens, queries
-        self.encoded = None if encoder is None else encoder.encode_queries(queries).to("cpu")
-
-    def __call__(self, triples: Sequence[np.ndarray]) -> dict[str, TripleBatch]:
-        """Returns the arguments of :meth:`TripleModel.forward`."""
-        rows = np.stack(triples)  # (triples, 3)
-        queries, query = np.unique(rows[:, 0], return_inverse=True)
-        passages, passage = np.unique(rows[:, 1:], return_inverse=True)
-        plan = self.hgat.plan(self.graph, passages, complete=True)
-        places = torch.from_numpy(np.column_stack([query, passage.reshape(-1, 2)]))
-        if self.encoded is None:
-            texts = [self.queries[number] for number in queries]
-            batch = TripleBatch(texts, self.tokens.texts(plan.nodes), plan, places)
-        else:
-            encoded = self.encoded.select(torch.from_numpy(queries))
-            batch = TripleBatch(encoded, self.tokens.states(plan.nodes), plan, places)
-        return {"batch": batch}
+    rows = np.stack(triples)  # (triples, 3)
+    used, query = np.unique(rows[:, 0], return_inverse=True)
+    passages, passage = np.unique(rows[:, 1:], return_inverse=True)
+    plan = hgat.plan(graph, passages)
+    numbers = torch.from_numpy(np.column_stack([query, passage.reshape(-1, 2)]))
+    if isinstance(queries, TokenStates):
+        encoded = queries.select(torch.from_numpy(used))
+        batch = TripleBatch(encoded, tokens.states(plan.nodes), plan, numbers)
+    else:
+        texts = [queries[number] for number in used]
+        batch = TripleBatch(texts, tokens.texts(plan.nodes), plan, numbers)
+    return {"batch": batch}
 
 
 class TripleModel(nn.Module):
@@ -194,27 +184,23 @@ class TripleModel(nn.Module):
 
     def _scores(self, batch: TripleBatch) -> Tensor:
         device = next(self.hgat.parameters()).device
-        queries: Any = batch.queries
-        inputs: Any = batch.inputs
         if self.encoder is None:
-            queries = queries.to(device)
-            inputs = inputs.to(device)
+            queries, inputs = batch.queries.to(device), batch.inputs.to(device)
         else:
-            queries = self.encoder.forward_queries(queries)
-            inputs = self.encoder.forward_passages(inputs)
+            queries = self.encoder.forward_queries(batch.queries)
+            inputs = self.encoder.forward_passages(batch.inputs)
         propagation = send_to_device(batch.propagation, device)
         in_context = self.hgat(inputs, propagation)
-        content = inputs.select(propagation.inputs)
-        matches = self.hgat.matches
+        content = inputs.select(propagation.targets)
         scores = []
         for query, *passages in batch.triples.tolist():
             pair = torch.tensor(passages, device=device)
             vectors = queries[query]  # (query tokens, d)
+            own = self.hgat.own_matches(vectors, content.select(pair), in_context.select(pair))
             neighbors = None
-            if matches is not None:
-                neighbors = matches.maxima(vectors, inputs, propagation)[pair]
-            states = content.select(pair), in_context.select(pair)
-            scores.append(self.hgat.score(vectors, *states, neighbors))  # (2,)
+            if self.hgat.matches is not None:
+                neighbors = self.hgat.matches.maxima(vectors, inputs, propagation)[pair]
+            scores.append(self.hgat.score(vectors, own, neighbors))  # (2,)
         return torch.stack(scores)
 
 
@@ -247,38 +233,35 @@ def train_matches(
 ) -> list[dict[str, float]]:
     """Trains the weights of direct matches in place; ``lists`` are the input of :class:`MatchModel`."""
     folder = options.output_dir and f"{options.output_dir}/matches"
-    options = replace(options, epochs=options.match_epochs, patience=3, output_dir=folder)
+    options = replace(options, epochs=MATCH_EPOCHS, patience=MATCH_PATIENCE, output_dir=folder)
     model = MatchModel(matches)
-    rates = [([*model.parameters()], options.match_learning_rate)]
-
-    def collate(batch: list[Any]) -> dict[str, list[Any]]:
-        return {"lists": batch}
-
-    return train(model, cast(Dataset, lists), collate, options, run, rates=rates)
+    rates = [([*model.parameters()], MATCH_LEARNING_RATE)]
+    return train(
+        model, cast(Dataset, lists), lambda batch: {"lists": batch}, options, run, rates=rates
+    )
 
 
 def train_on_triples(
     hgat: HGAT,
-    encoder: TokenEncoder,
-    collator: TripleCollator,
+    encoder: TokenEncoder | None,
+    collate: Callable[[list[Any]], Any],
     triples: np.ndarray,
     options: HGATTraining,
     run: Run,
 ) -> list[dict[str, float]]:
-    """Trains an HGAT in place, and the encoder if ``options.encoder_learning_rate`` is set."""
-    scalars = hgat.scalars()
-    ids = {id(scalar) for scalar in scalars}
-    matrices = [w for w in hgat.layers.parameters() if id(w) not in ids]
-    scalar_rate = options.scalar_learning_rate
-    if scalar_rate is None:
-        scalar_rate = options.learning_rate
-    rates = [(matrices, options.learning_rate), (scalars, scalar_rate)]
-    model = TripleModel(hgat)
-    if options.encoder_learning_rate is not None:
-        weights = [p for p in encoder.network.parameters() if p.requires_grad]
-        rates.append((weights, options.encoder_learning_rate))
-        model = TripleModel(hgat, encoder)
-    return train(model, cast(Dataset, triples), collator, options, run, rates=rates)
+    """Trains an HGAT in place, and the encoder if there is one; not the weights of direct matches."""
+    matrices, scalars = [], []
+    for name, weights in hgat.named_parameters():
+        if ".attention." in name:
+            matrices.append(weights)
+        elif not name.startswith("matches."):  # W, lambda and alpha
+            scalars.append(weights)
+    rates = [(matrices, options.learning_rate), (scalars, options.scalar_learning_rate)]
+    if encoder is not None and options.encoder_learning_rate is not None:
+        learning = [weights for weights in encoder.network.parameters() if weights.requires_grad]
+        rates.append((learning, options.encoder_learning_rate))
+    model = TripleModel(hgat, encoder)
+    return train(model, cast(Dataset, triples), collate, options, run, rates=rates)
 
 
 def copy_to_train(encoder: TokenEncoder, frozen: int) -> TokenEncoder:

@@ -6,8 +6,6 @@ import hashlib
 import os
 from pathlib import Path
 
-import pyterrier as pt
-
 from pyterrier_graph.encoders.names import DEFAULT, checkpoint_state
 from pyterrier_graph.search.files import FolderFiles
 from pyterrier_graph.search.graph_index import GraphIndex
@@ -33,8 +31,7 @@ def open_folder(
     The first call reads all files. A later call reads them again only if a file was added, removed, or has another size
     or time, and encodes only new texts. Files are recognized by the endings of their names. Hidden files and symbolic
     links are ignored. ``.docx``, ``.pptx``, ``.pdf`` and ``.ipynb`` need the extra ``[office]``. Repeating a killed
-    call continues it. The index is in ``.pyterrier_graph`` in the folder, or in PyTerrier's home if the folder cannot
-    be written.
+    call continues it. The index is in ``.pyterrier_graph`` in the folder.
 
     Args:
         folder: The folder, which is searched recursively.
@@ -50,21 +47,12 @@ def open_folder(
         ValueError: If the folder has no readable file, or no text.
         BlockingIOError: If another process is making the index.
     """
-    path = Path(folder)
-    files = FolderFiles(path, verbose=verbose)
-    cache = _cache_of(path)
-    cache.mkdir(parents=True, exist_ok=True)
+    files = FolderFiles(Path(folder), verbose=verbose)
+    cache = Path(folder, CACHE)
+    cache.mkdir(exist_ok=True)
     (cache / ".gitignore").write_text("*\n", encoding="utf-8")
     name = hashlib.sha256(f"{checkpoint_state(encoder)} {lexical}".encode()).hexdigest()[:16]
     index = GraphIndex(cache / name, encoder=encoder, lexical=lexical, verbose=verbose)
     if index.built() and index.meta["source"]["state"] == files.state():
         return index
     return index.index(files, overwrite=True)
-
-
-def _cache_of(folder: Path) -> Path:
-    """Returns the path of the cache: in the folder, or in PyTerrier's home if the folder is not writable."""
-    if os.access(folder, os.W_OK):
-        return folder / CACHE
-    name = hashlib.sha256(str(folder.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:16]
-    return Path(pt.io.pyterrier_home()) / "pyterrier_graph" / "folders" / name

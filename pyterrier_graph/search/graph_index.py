@@ -61,9 +61,9 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
 
     Args:
         path: Folder of the index; it may not exist yet, see :meth:`index`.
-        encoder: Encodes passages and queries: the name of a checkpoint, a bi-encoder such as a
-            :class:`~pyterrier_graph.DualEncoder`, or a GraphMean or GNNEncoder, whose weights are used with the graph
-            of this index. By default the encoder of the index at the path, or all-MiniLM-L6-v2 for a new index.
+        encoder: Encodes passages and queries: the name of a checkpoint, or a bi-encoder such as a
+            :class:`~pyterrier_graph.DualEncoder`, which has to be given again when the index is opened. By default the
+            checkpoint of the index at the path, or all-MiniLM-L6-v2 for a new index.
         lexical: What BM25 runs on: ``'bm25s'``, ``'pisa'``, ``'terrier'``, or a pipeline of your own that finds
             passages, ``qid, query`` to ``qid, docno, score``. By default that of the index at the path, or ``'bm25s'``.
         training: The options of :meth:`fit`.
@@ -191,7 +191,7 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
     def contextual(self) -> ContextualIndex:
         """The index of the vectors."""
         version = self.version
-        return ContextualIndex(version.folder / VECTORS, version.graph, self.loaded_encoder)
+        return ContextualIndex(version.folder / VECTORS, version.graph, self.bi_encoder)
 
     def _lexical(self, num_results: int) -> pt.Transformer:
         version, engine = self.version, self.lexical or self.meta["lexical"]
@@ -277,7 +277,8 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
 
         Args:
             since: Only rows that have changed after this version (``index.meta["version"]`` when the engine was filled
-                last). Passages that are gone are in :meth:`deleted_since`.
+                last). Every change of an index with answered queries changes all vectors. Passages that are gone are
+                in :meth:`deleted_since`.
         """
         version = self.version
         graph, vectors = version.graph, version.flex.payload(return_docnos=False)[0]

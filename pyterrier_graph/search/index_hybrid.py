@@ -14,7 +14,6 @@ from npids.lookup import Lookup
 from pyterrier_graph.checks import WithSignature, check_frame, positions
 from pyterrier_graph.graph_mean.contextual_index import ContextualRetriever, Hits, ranking
 from pyterrier_graph.graphs.document_graph import DocumentGraph
-from pyterrier_graph.graphs.relations import DOCUMENT
 from pyterrier_graph.search.document_evidence import node_evidence
 from pyterrier_graph.search.hybrid import SIDES
 from pyterrier_graph.search.retrievers import BM25Retriever, QueriesWithWords
@@ -31,7 +30,7 @@ class IndexHybrid(WithSignature, pt.Transformer):
         lexical: Finds passages by their words.
         dense: Finds passages by their vectors.
         graph: The graph of the passages.
-        settings: ``alpha``, the share of vectors, and ``evidence``, the weights of the document and of relations.
+        settings: ``alpha``, the share of vectors, and ``evidence``, the weights of ``document`` and ``order``.
         num_results: Passages per query.
     """
 
@@ -83,8 +82,7 @@ class IndexHybrid(WithSignature, pt.Transformer):
         sides = weighted(normalized, query, self.settings["alpha"])  # (results, 2)
         nodes = self.graph.passage_nodes[passage]
         weights = self.settings["evidence"]
-        relations = [name for name in weights if name != DOCUMENT]
-        evidence = node_evidence(self.graph, relations, query, nodes, sides.sum(axis=1))
+        evidence = node_evidence(self.graph, query, nodes, sides.sum(axis=1))
         added = [weight * evidence[name] for name, weight in weights.items()]
         return query, passage, np.column_stack([sides, *added])
 

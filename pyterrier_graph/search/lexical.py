@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,11 +37,7 @@ def lexical_retriever(
 def build_engine(
     records: Iterable[dict[str, Any]], engine: str, path: Path, *, docno_length: int = 100
 ) -> None:
-    """Indexes records with ``docno`` and ``text`` by ``'pisa'`` or ``'terrier'``.
-
-    Raises:
-        ImportError: If PISA is asked for and is not installed.
-    """
+    """Indexes records with ``docno`` and ``text`` by ``'pisa'`` (the extra ``[pisa]``) or ``'terrier'``."""
     if engine == "pisa":
         index = _pisa(path)
         from wurlitzer import pipes
@@ -55,7 +50,7 @@ def build_engine(
 
 
 def open_engine(engine: str, path: Path, num_results: int) -> pt.Transformer:
-    """BM25 over an index that :func:`build_engine` has written; raises ImportError as it does."""
+    """BM25 over an index that :func:`build_engine` has written."""
     if engine == "pisa":
         return _pisa_bm25(path, num_results)
     bm25 = _terrier(path).bm25(num_results=num_results)
@@ -67,10 +62,6 @@ def _terrier(path: Path) -> Any:
 
 
 def _pisa(path: Path) -> Any:
-    if not (find_spec("pyterrier_pisa") and find_spec("wurlitzer")):
-        raise ImportError(
-            "PISA is not installed: pip install pyterrier-pisa wurlitzer (for x86-64 Linux)"
-        )
     from pyterrier_pisa import PisaIndex
 
     return PisaIndex(str(path), text_field="text", stemmer="porter2")

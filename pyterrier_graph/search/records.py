@@ -67,7 +67,6 @@ def compare_records(
 
     Raises:
         KeyError: If a document that is removed is not in the previous version.
-        ValueError: If a docno comes twice.
     """
     hashes: dict[str, int] = {}
     if previous is not None:
@@ -77,19 +76,16 @@ def compare_records(
         with open(previous.folder / DOCUMENTS, "rb") as before:
             hashes = dict(zip(docnos, map(hash, before), strict=True))
     unchanged = dict.fromkeys(hashes, True) | dict.fromkeys(deleted, False)
-    seen, count = set[str](), 0
+    count = 0
     for document, node_lines in documents:
-        docno = document.docno
-        if docno in seen:
-            raise ValueError(f"docno {docno!r} comes twice")
-        seen.add(docno)
         record = {name: value for name, value in vars(document).items() if value}
         if node_lines:
             record["lines"] = node_lines
         line = json.dumps(record).encode() + b"\n"
-        same = hashes.get(docno) == hash(line)
-        if docno in hashes:
-            unchanged[docno] = same
+        former = hashes.get(document.docno)
+        same = former == hash(line)
+        if former is not None:
+            unchanged[document.docno] = same
         if not same:
             lines.write(line)
             count += 1

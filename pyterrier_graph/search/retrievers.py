@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from typing import Self
 
 import numpy as np
@@ -13,6 +12,7 @@ from npids.lookup import Lookup
 
 from pyterrier_graph.checks import WithSignature, check_frame
 from pyterrier_graph.graph_mean.contextual_index import Hits, ranking
+from pyterrier_graph.graphs.memory_graph import Ids
 from pyterrier_graph.graphs.passages import Step
 from pyterrier_graph.search.bm25 import BM25Index, words
 from pyterrier_graph.storage.arrays import ids_of
@@ -42,11 +42,8 @@ class BM25Retriever(WithSignature, pt.Transformer):
 
     schematic = {"label": "BM25", "help_url": "https://pypi.org/project/pyterrier-graph/"}
 
-    def __init__(
-        self, index: BM25Index, docnos: Lookup | Sequence[str], num_results: int = 1000
-    ) -> None:
-        self.index, self.num_results = index, num_results
-        self.docnos = docnos if isinstance(docnos, Lookup) else np.array(docnos, dtype=object)
+    def __init__(self, index: BM25Index, docnos: Lookup | Ids, num_results: int = 1000) -> None:
+        self.index, self.docnos, self.num_results = index, docnos, num_results
 
     def __repr__(self) -> str:
         return f"BM25({str(self.index.path)!r}, {self.num_results})"
@@ -59,8 +56,7 @@ class BM25Retriever(WithSignature, pt.Transformer):
         topics = check_frame(inp, self, texts=("query",))
         pt.validate.query_frame(topics, extra_columns=["query"], context=self)
         hits = self.hits(topics)
-        named = isinstance(self.docnos, Lookup)
-        docnos = ids_of(self.docnos, hits.passage) if named else self.docnos[hits.passage]
+        docnos = ids_of(self.docnos, hits.passage)
         columns = {"docno": pd.array(docnos, dtype="str"), "score": hits.score}
         return ranking(topics, hits.query, columns)
 

@@ -11,7 +11,6 @@
         bm25/       the index of the BM25 engine
     v2/             the version before, for processes that have it open
     encoded/        the encoder's own vectors, so that unchanged texts are not encoded again
-    encoder-1/      the encoder, unless the name of a checkpoint is enough
 """
 
 from __future__ import annotations
@@ -53,8 +52,6 @@ from pyterrier_graph.training.grid_search import Tuning
 
 if TYPE_CHECKING:
     from pyterrier_dr import BiEncoder
-
-    from pyterrier_graph.graph_mean.contextual_encoder import ContextualEncoder
 
 ENCODED = "encoded"
 GRAPH, QUERIES, VECTORS, BM25 = "graph", "queries", "vectors.flex", "bm25"
@@ -168,7 +165,7 @@ class VersionedIndex(WithSignature, BuiltArtifact):
         self,
         path: str | os.PathLike[str],
         *,
-        encoder: str | os.PathLike[str] | BiEncoder | ContextualEncoder | None = None,
+        encoder: str | os.PathLike[str] | BiEncoder | None = None,
         lexical: Lexical | pt.Transformer | None = None,
         training: Tuning | None = None,
         verbose: bool = True,
@@ -180,27 +177,21 @@ class VersionedIndex(WithSignature, BuiltArtifact):
                 f"lexical must be a pipeline or one of {get_args(Lexical)}, got {lexical!r}"
             )
         self.lexical = lexical
+        if isinstance(encoder, os.PathLike):
+            encoder = os.fspath(encoder)
         self.encoder: Any = encoder
-        if isinstance(encoder, (str, os.PathLike)):
-            self.encoder = os.fspath(encoder)
-        elif encoder is not None and not hasattr(encoder, "vectors_of"):
-            self.encoder = encoder_of(encoder)
-        if self.built():
-            self._check_options()
+        self.reopen()
 
     def _check_options(self) -> None:
         """Raises ValueError if the index at the path was made with other options."""
         made = self.meta["lexical"]
         if isinstance(self.lexical, str) and self.lexical != made:
             raise ValueError(f"{self!r} was made with lexical={made!r}, got {self.lexical!r}")
-        about = self.meta["encoder"]
-        if self.encoder is None:
+        about, encoder = self.meta["encoder"], self.encoder
+        if isinstance(encoder, str) and checkpoint_name(encoder) == about["checkpoint"]:
             return
-        if isinstance(self.encoder, str) and checkpoint_name(self.encoder) == about["checkpoint"]:
-            return
-        name = encoder_name(self.bi_encoder)
-        if about["name"] != name:
-            raise ValueError(f"{self!r} was made with encoder={about['name']}, got {name}")
+        if encoder is not None and encoder_name(self.bi_encoder) != about["name"]:
+            raise ValueError(f"{self!r} was made with encoder={about['name']}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         options = {"encoder": self.encoder, "lexical": self.lexical, "training": self.training}
@@ -232,9 +223,11 @@ class VersionedIndex(WithSignature, BuiltArtifact):
         return Version(self.path, self.meta["version"], verbose=self.verbose)
 
     def reopen(self) -> Self:
-        """Opens the current version. An encoder that is already loaded is kept."""
+        """Opens the current version, if there is one. An encoder that is already loaded is kept."""
         for name in ("meta", "version", "contextual"):
             vars(self).pop(name, None)
+        if self.built():
+            self._check_options()
         return self
 
     def publish(self, number: int, settings: Mapping[str, Any]) -> None:
@@ -250,26 +243,18 @@ class VersionedIndex(WithSignature, BuiltArtifact):
 
     def _package_files(self) -> Iterator[tuple[str, str]]:
         """The files of the current version, for ``to_hf`` and others."""
-        packed = {META, self.version.folder.name, ENCODED, self.meta["encoder"].get("folder")}
+        packed = {META, self.version.folder.name, ENCODED}
         for file in self.path.rglob("*"):
             name = file.relative_to(self.path)
             if file.is_file() and name.parts[0] in packed:
                 yield name.as_posix(), str(file)
 
     @cached_property
-    def loaded_encoder(self) -> BiEncoder | ContextualEncoder:
-        """The encoder that was given, or the encoder of the index; it is loaded once."""
-        if self.encoder is not None and not isinstance(self.encoder, str):
-            return self.encoder
-        about: Any = self.meta["encoder"] if self.built() else {"checkpoint": DEFAULT}
-        if checkpoint := self.encoder or about["checkpoint"]:
-            return encoder_of(checkpoint)
-        if "folder" not in about:
-            raise ValueError(f"{about['name']} is not part of {self!r}: give encoder=")
-        return pt.Artifact.load(str(self.path / about["folder"]))
-
-    @property
     def bi_encoder(self) -> BiEncoder:
-        """The bi-encoder of passages and queries. For a GraphMean or GNNEncoder, the bi-encoder inside it."""
-        encoder: Any = self.loaded_encoder
-        return encoder.encoder if hasattr(encoder, "vectors_of") else encoder
+        """The bi-encoder that was given, or the checkpoint of the index; it is loaded once."""
+        if self.encoder is not None:
+            return encoder_of(self.encoder)
+        about: Any = self.meta["encoder"] if self.built() else {"checkpoint": DEFAULT}
+        if about["checkpoint"] is None:
+            raise ValueError(f"{self!r} was made with {about['name']}: give it again as encoder=")
+        return encoder_of(about["checkpoint"])

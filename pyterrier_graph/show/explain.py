@@ -160,8 +160,6 @@ def _explanation(model: Any, query: str, docno: str, graph: HeteroGraph | None) 
         passage: model.explain(query, passage, graph=graph) for passage in _passages(docno, graph)
     }
     best, frame = max(frames.items(), key=lambda item: item[1]["score"].sum())
-    if "position" in frame.columns:
-        frame = _by_source(frame, graph)
     titles = graph.titles(graph.nodes_of([best]))[0]
     return Explanation(query, best, pipeline_name(model), _ordered(frame), titles)
 
@@ -178,13 +176,6 @@ def _passages(docno: str, graph: HeteroGraph) -> Sequence[str]:
     if not len(nodes):
         raise KeyError(f"the document {docno!r} has no passage")
     return graph.ids_of(nodes)
-
-
-def _by_source(tokens: pd.DataFrame, graph: HeteroGraph) -> pd.DataFrame:
-    """Sums up the contributions of tokens by their source."""
-    frame = tokens.groupby(["relation", "source"], sort=False, as_index=False)["score"].sum()
-    texts = graph.texts(graph.nodes_of(frame["source"].tolist()))
-    return frame.assign(text=texts, weight=float("nan"))
 
 
 def _ordered(frame: pd.DataFrame) -> pd.DataFrame:

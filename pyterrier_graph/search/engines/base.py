@@ -13,7 +13,6 @@ import pyterrier as pt
 from pyterrier_graph.graph_mean.contextual_index import ranking
 from pyterrier_graph.search.hybrid import ALPHA, Frozen, Hybrid
 from pyterrier_graph.search.retrievers import QueriesWithWords
-from pyterrier_graph.search.scores import ranked
 
 if TYPE_CHECKING:
     from pyterrier_graph.search.graph_index import GraphIndex
@@ -48,8 +47,7 @@ class EngineRetriever(pt.Transformer):
         columns = pd.DataFrame(sum(hits, []), columns=["docno", "score", "text"])
         columns = columns.astype({"docno": "str", "score": float, "text": "str"})
         query = np.repeat(np.arange(len(topics)), [*map(len, hits)])
-        run = ranking(topics, query, dict(columns))
-        return ranked(run, run["score"].to_numpy())
+        return ranking(topics, query, dict(columns))
 
 
 class Engine(ABC):
