@@ -180,8 +180,8 @@ def reranking(options: argparse.Namespace, folder: Path) -> pd.DataFrame:
         " with HGAT's neighbors": [*(hgat.config.matches or ())],
     }
     for name, paths in relations.items() if rerank is not None else ():
-        compared = [nodes, *(graph.neighbors(nodes, path)[1] for path in paths)]
-        compared = np.unique(np.concatenate(compared))
+        neighbors = [graph.neighbors(nodes, path)[1] for path in paths]
+        compared = np.unique(np.concatenate([nodes, *neighbors]))
         query, states = encoder.encode_queries([QUESTION]), store.states(compared)
         passages = [states[number] for number in range(len(states))]
         call = partial(rerank, [graph.ids_of(compared)], [query[0]], [passages])

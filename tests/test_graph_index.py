@@ -461,6 +461,25 @@ def test_fit(index: ptg.GraphIndex) -> None:
     assert index.update([document("d5", "mu")]).meta["settings"] == settings
 
 
+def test_graph_mean_and_gnn_encoder(tmp_path: Path) -> None:
+    graph = ptg.DocumentGraph(tmp_path / "graph", verbose=False).index(DOCUMENTS, passage_words=4)
+    fixed = ptg.GraphMean(graph, tiny.checkpoint(), {"title": 2.0}, verbose=False)
+    config = ptg.GNNEncoderConfig(weights={"title": 1.0, "order": 0.5})
+    gnn = ptg.GNNEncoder(graph, tiny.checkpoint(), config=config, verbose=False)
+    for name, model in {"fixed": fixed, "gnn": gnn}.items():
+        made(tmp_path / name, encoder=model)
+        index = ptg.GraphIndex(tmp_path / name, encoder=model, verbose=False)
+        expected = model.index(tmp_path / f"{name}.flex").retriever()(TOPICS)
+        columns = ["qid", "docno", "score"]
+        pd.testing.assert_frame_equal(
+            index.dense()(TOPICS)[columns], expected[columns], check_dtype=False
+        )
+        assert len(index.update([document("d5", "mu")])) == 6
+    index.encoder = model.encoder
+    with pytest.raises(ValueError, match="was made with another model"):
+        index.update([document("d6", "mu")])
+
+
 def test_pisa(tmp_path: Path) -> None:
     pytest.importorskip("pyterrier_pisa")
     index = made(tmp_path / "index", lexical="pisa")

@@ -41,13 +41,14 @@ from pyterrier_graph.search.versions import (
     Answered,
     VersionedIndex,
     contexts,
+    is_contextual,
 )
-from pyterrier_graph.storage.artifact import LOCK, META, atomic_folder, locked
+from pyterrier_graph.storage.artifact import LOCK, META, atomic_folder, locked, weights_sha256
 from pyterrier_graph.storage.shards import Workers
 from pyterrier_graph.training.validation import checked_qrels, checked_topics
 
 if TYPE_CHECKING:
-    from pyterrier_graph.graph_mean.graph_mean import GraphMean
+    from pyterrier_graph.graph_mean.contextual_encoder import ContextualEncoder
 
 FOLDS = 5  # of answered queries
 ENOUGH_QUERIES = 500  # answered queries that are measured before the remaining folds are skipped
@@ -122,7 +123,10 @@ class IndexBuilder:
             encoder = self.index.encoder or DEFAULT
             checkpoint = checkpoint_name(encoder) if isinstance(encoder, str) else None
             name = encoder_name(self.index.bi_encoder)
-            self.meta["encoder"] = {"checkpoint": checkpoint, "name": name}
+            self.meta["encoder"] = {"checkpoint": checkpoint, "name": name, "model": self._given()}
+        if self.meta["encoder"]["model"] != self._given():
+            model = "an index keeps the model that made its vectors: give the same one as encoder="
+            raise ValueError(f"{self.index!r} was made with another model: {model}")
         with atomic_folder(self.path / f"v{number}", self.meta, overwrite=True) as folder:
             graph = self._write_graph(folder, changes)
             answered = self._write_answered(folder, graph)
@@ -179,7 +183,7 @@ class IndexBuilder:
 
     def _write_context(
         self, folder: Path, graph: DocumentGraph, answered: Answered | None
-    ) -> tuple[GraphMean, ContextualIndex]:
+    ) -> tuple[ContextualEncoder, ContextualIndex]:
         """Writes everything that depends on the answered queries: their graph, the vectors, and the BM25 index."""
         from pyterrier_graph.graph_mean.graph_mean import GraphMean
 
@@ -188,18 +192,28 @@ class IndexBuilder:
             topics, qrels = answered
             queries = QueryPassageGraph(folder / versions.QUERIES, verbose=False)
             queries.build(topics, graph, qrels=qrels)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", QualityWarning)  # of missing titles
-            model = GraphMean(
-                graph,
-                self.index.bi_encoder,
-                query_graph=queries,
-                folder=self.path / versions.ENCODED,
-                verbose=self.index.verbose,
-            )
+        options: dict[str, Any] = {
+            "graph": graph,
+            "query_graph": queries,
+            "folder": self.path / versions.ENCODED,
+            "verbose": self.index.verbose,
+        }
+        if self._given():
+            model: ContextualEncoder = self.index.encoder.apply_attributes(**options)
+        else:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", QualityWarning)  # of missing titles
+                model = GraphMean(encoder=self.index.bi_encoder, **options)
         contextual = model.index(folder / versions.VECTORS, workers=self.workers)
         self._write_bm25(folder / versions.BM25, graph, queries)
         return model, contextual
+
+    def _given(self) -> list[Any]:
+        """What identifies the GraphMean or GNNEncoder that was given as ``encoder``; nothing for a bi-encoder."""
+        model = self.index.encoder
+        if not is_contextual(model):
+            return []
+        return [type(model).__name__, [*model.relations], weights_sha256(model.network)]
 
     def _write_bm25(
         self, path: Path, graph: DocumentGraph, queries: QueryPassageGraph | None

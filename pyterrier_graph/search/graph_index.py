@@ -61,9 +61,10 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
 
     Args:
         path: Folder of the index; it may not exist yet, see :meth:`index`.
-        encoder: Encodes passages and queries: the name of a checkpoint, or a bi-encoder such as a
-            :class:`~pyterrier_graph.DualEncoder`, which has to be given again when the index is opened. By default the
-            checkpoint of the index at the path, or all-MiniLM-L6-v2 for a new index.
+        encoder: Encodes passages and queries: the name of a checkpoint, a bi-encoder such as a
+            :class:`~pyterrier_graph.DualEncoder`, or a GraphMean or GNNEncoder, whose weights are used with the graph
+            of this index. All but names have to be given again when the index is opened. By default the checkpoint of
+            the index at the path, or all-MiniLM-L6-v2 for a new index.
         lexical: What BM25 runs on: ``'bm25s'``, ``'pisa'``, ``'terrier'``, or a pipeline of your own that finds
             passages, ``qid, query`` to ``qid, docno, score``. By default that of the index at the path, or ``'bm25s'``.
         training: The options of :meth:`fit`.

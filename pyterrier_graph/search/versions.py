@@ -53,6 +53,8 @@ from pyterrier_graph.training.grid_search import Tuning
 if TYPE_CHECKING:
     from pyterrier_dr import BiEncoder
 
+    from pyterrier_graph.graph_mean.contextual_encoder import ContextualEncoder
+
 ENCODED = "encoded"
 GRAPH, QUERIES, VECTORS, BM25 = "graph", "queries", "vectors.flex", "bm25"
 LINES, CHANGED, DELETED = "lines.npy", "changed.npy", "deleted.json"
@@ -155,6 +157,11 @@ def contexts(
         yield from texts
 
 
+def is_contextual(encoder: Any) -> bool:
+    """Whether an encoder is a GraphMean or a GNNEncoder; their modules are not imported for that."""
+    return hasattr(encoder, "vectors_of")
+
+
 class VersionedIndex(WithSignature, BuiltArtifact):
     """The base of GraphIndex: its arguments, its current version and its encoder, for readers and the builder."""
 
@@ -165,7 +172,7 @@ class VersionedIndex(WithSignature, BuiltArtifact):
         self,
         path: str | os.PathLike[str],
         *,
-        encoder: str | os.PathLike[str] | BiEncoder | None = None,
+        encoder: str | os.PathLike[str] | BiEncoder | ContextualEncoder | None = None,
         lexical: Lexical | pt.Transformer | None = None,
         training: Tuning | None = None,
         verbose: bool = True,
@@ -251,7 +258,9 @@ class VersionedIndex(WithSignature, BuiltArtifact):
 
     @cached_property
     def bi_encoder(self) -> BiEncoder:
-        """The bi-encoder that was given, or the checkpoint of the index; it is loaded once."""
+        """The bi-encoder that was given, alone or in a model, or the checkpoint of the index; it is loaded once."""
+        if is_contextual(self.encoder):
+            return self.encoder.encoder
         if self.encoder is not None:
             return encoder_of(self.encoder)
         about: Any = self.meta["encoder"] if self.built() else {"checkpoint": DEFAULT}
