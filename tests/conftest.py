@@ -55,7 +55,7 @@ os.utime(_INVENTORY, (0, 0))
 
 @pytest.fixture(scope="session", autouse=True)
 def _settings() -> Iterator[None]:
-    """On every machine torch encodes, in float32, so that the tests see the same numbers; nothing waits for a disk."""
+    """On every machine torch encodes, in float32, so that the tests see the same numbers."""
     collect = gc.collect
     with pytest.MonkeyPatch.context() as patch:
         # Trainers and tests of significance collect garbage in each call: what is young is enough.
@@ -63,7 +63,6 @@ def _settings() -> Iterator[None]:
         # A card for each checkpoint takes longer than the trainings here.
         card = "sentence_transformers.SentenceTransformer._create_model_card"
         patch.setattr(card, lambda *_, **__: None)
-        patch.setattr("os.fsync", lambda descriptor: None)  # no test takes the power away
         patch.setattr("pyterrier_graph.encoders.openvino_encoder.find_spec", lambda name: None)
         patch.setattr(
             "pyterrier_graph.encoders.checkpoints.computes_bfloat16", lambda device: False

@@ -29,7 +29,7 @@ from pyterrier_graph.search.document_evidence import node_evidence
 from pyterrier_graph.search.hybrid import ALPHA
 from pyterrier_graph.search.scores import ranked
 from pyterrier_graph.storage import artifact
-from pyterrier_graph.storage.artifact import META, locked
+from pyterrier_graph.storage.artifact import LOCK, META, locked
 
 COLUMNS = ["qid", "docno", "query", "score", "rank", "text", "title"]
 TOPICS = pd.DataFrame({"qid": ["1", "2"], "query": ["alpha mu", "kappa iota"]})
@@ -242,15 +242,15 @@ def test_an_index_that_changes_while_it_is_opened(
     index: ptg.GraphIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The reader sees the new version, not a damaged one."""
-    original = artifact.file_sha256
+    original = artifact._problems
 
-    def changing(file: Path) -> str:
-        monkeypatch.setattr(artifact, "file_sha256", original)
+    def changing(path: Path, meta: Any) -> Any:
+        monkeypatch.setattr(artifact, "_problems", original)
         index.update([document("d7", "mu")]).delete(["d7"])
-        return original(file)
+        return original(path, meta)
 
     for read in (ptg.GraphIndex.verify, lambda opened: opened.search("alpha")):
-        monkeypatch.setattr(artifact, "file_sha256", changing)
+        monkeypatch.setattr(artifact, "_problems", changing)
         assert read(ptg.GraphIndex(index.path, verbose=False)) is not None
 
 
@@ -260,7 +260,7 @@ def test_files_of_killed_changes_are_removed(index: ptg.GraphIndex) -> None:
         (index.path / name).parent.mkdir(parents=True)
         (index.path / name).touch()
     index.update([document("d7", "mu")]).verify()
-    assert {path.name for path in index.path.iterdir()} == {"v1", "v2", "encoded", "lock", META}
+    assert {path.name for path in index.path.iterdir()} == {"v1", "v2", "encoded", META}
 
 
 def test_rows_for_other_engines(index: ptg.GraphIndex) -> None:
@@ -314,9 +314,9 @@ def test_a_wrong_change_has_no_effect(index: ptg.GraphIndex) -> None:
 
 
 def test_wrong_places(index: ptg.GraphIndex, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="no artifact"):
+    with pytest.raises(FileNotFoundError, match="No such file"):
         ptg.GraphIndex(tmp_path / "no").update(DOCUMENTS)
-    assert not (tmp_path / "no").exists()
+    assert not [*(tmp_path / "no").iterdir()]
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("text")
     with pytest.raises(
@@ -334,7 +334,10 @@ def test_wrong_places(index: ptg.GraphIndex, tmp_path: Path) -> None:
         match="lexical must be a pipeline or one of .*'bm25s', 'pisa', 'terrier'",
     ):
         ptg.GraphIndex(index.path, lexical="lucene")  # type: ignore[arg-type]
-    with locked(index.path), pytest.raises(BlockingIOError, match="another process is at work"):
+    with (
+        locked(index.path / LOCK),
+        pytest.raises(BlockingIOError, match="another process is at work"),
+    ):
         index.update([document("d7", "mu")])
 
 
@@ -381,7 +384,7 @@ def test_vectors_that_are_nearly_alike_count_less(tmp_path: Path) -> None:
 def test_nothing_is_left_of_a_failed_index(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="d1"):
         made(tmp_path / "index", [DOCUMENTS[0], DOCUMENTS[0]])
-    assert not (tmp_path / "index").exists()
+    assert not [*(tmp_path / "index").iterdir()]
     assert len(made(tmp_path / "index")) == 5
 
 

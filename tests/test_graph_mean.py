@@ -257,7 +257,7 @@ def test_another_graph_or_encoder_is_refused(small: Any, tmp_path: Path) -> None
         (index.path, other, small.encoder, ValueError, "was made of another graph"),
         (index.path, None, renamed, ValueError, "needs encoder=words"),
         (plain.path, None, small.encoder, ValueError, "is not a contextual index"),
-        (tmp_path / "none", None, small.encoder, FileNotFoundError, "no artifact at"),
+        (tmp_path / "none", None, small.encoder, FileNotFoundError, "No such file"),
     ]:
         with pytest.raises(error, match=message):
             ptg.ContextualIndex(path, graph, encoder)

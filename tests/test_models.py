@@ -400,7 +400,6 @@ def test_the_best_epoch_is_kept_or_a_start_that_is_as_good(
     ("options", "error", "message"),
     [
         ({"device": "gpu"}, RuntimeError, "Expected one of cpu, cuda"),
-        ({"dtype": "int8"}, ValueError, "dtype must be one of .*'auto'"),
     ],
 )
 def test_wrong_arguments_are_named(

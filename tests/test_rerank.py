@@ -138,7 +138,7 @@ def test_stored_tokens_of_something_else(make: Make, tmp_path: Path) -> None:
         make(tiny.graph(), tokens=store)
     with pytest.raises(ValueError, match="give the graph, too"):
         make(None, tokens=store)
-    with pytest.raises(FileNotFoundError, match="no artifact"):
+    with pytest.raises(FileNotFoundError, match="No such file"):
         make(tiny.graph(), tokens=TokenStore(tmp_path / "none"))
 
 

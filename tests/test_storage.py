@@ -20,7 +20,6 @@ from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.storage.artifact import (
     LOCK,
     META,
-    SMALL,
     atomic_folder,
     kind_of,
     locked,
@@ -36,9 +35,9 @@ def thing(path: Path, wait: float = 0.0) -> Path:
     """An artifact with a small file, a large one, and another artifact."""
     with atomic_folder(path, KIND | {"number": 1e-05}) as folder:
         (folder / "small").write_bytes(b"12345")
-        (folder / "large").write_bytes(bytes(SMALL + 1))
+        (folder / "large").write_bytes(bytes(1 << 20))
         with atomic_folder(folder / "inside", {"type": "other"}) as inside:
-            (inside / "large").write_bytes(bytes(SMALL + 1))
+            (inside / "large").write_bytes(bytes(1 << 20))
         time.sleep(wait)
     return path
 
@@ -56,7 +55,9 @@ def fails(number: int) -> Callable[..., Any]:
 def test_two_processes_at_one_path(tmp_path: Path) -> None:
     with atomic_folder(tmp_path / "a", dict(KIND)) as folder:
         (folder / "file").write_bytes(b"first")
-        with pytest.raises(BlockingIOError, match=r"another process is at work in '.*a.new': wait"):
+        with pytest.raises(
+            BlockingIOError, match=r"another process is at work and holds '.*a.lock': wait"
+        ):
             thing(tmp_path / "a")
         thing(tmp_path / "b")  # another path
     assert (tmp_path / "a" / "file").read_bytes() == b"first"
@@ -65,7 +66,6 @@ def test_two_processes_at_one_path(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
 
 
-@pytest.mark.skipif(os.name == "nt", reason="open files cannot be deleted there")
 def test_a_lock_that_is_taken_at_once_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,13 +75,12 @@ def test_a_lock_that_is_taken_at_once_stays(
         held = lock.is_locked
         release(lock, force)
         if held:
-            tmp_path.joinpath("a").mkdir()
-            tmp_path.joinpath("a", LOCK).touch()
+            tmp_path.joinpath(LOCK).touch()
 
     monkeypatch.setattr(FileLock, "release", release_to_another)
-    with locked(tmp_path / "a"):
+    with locked(tmp_path / LOCK):
         pass
-    assert (tmp_path / "a" / LOCK).exists()
+    assert (tmp_path / LOCK).exists()
 
 
 @forks
@@ -124,16 +123,6 @@ def test_an_artifact_that_is_being_replaced_is_not_lost(
 # --- opening
 
 
-def test_a_graph_that_was_replaced_is_not_mixed_with_the_new_one(tmp_path: Path) -> None:
-    graph = document_graph(tmp_path / "graph")
-    old = DocumentGraph(graph.path)
-    assert len(old) == 2
-    graph.path.rename(tmp_path / "former")
-    DocumentGraph(graph.path).index(NEW)
-    with pytest.raises(ValueError, match="was replaced or removed after it had been opened: open"):
-        old.texts(np.array([0]))
-
-
 def flip(file: Path, place: int, bit: int) -> None:
     content = bytearray(file.read_bytes())
     content[place] ^= 1 << bit
@@ -151,7 +140,6 @@ def artifacts(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def test_every_flipped_bit_is_found(artifacts: list[Path]) -> None:
-    """By verify(), and in small files also when the innermost artifact is opened."""
     draw = np.random.default_rng(40)
     for path in (artifacts * 40)[:40]:
         verify(path)
@@ -162,17 +150,13 @@ def test_every_flipped_bit_is_found(artifacts: list[Path]) -> None:
         flip(file, place, bit)
         with pytest.raises(ValueError, match="damaged"):
             verify(path)
-        if file.stat().st_size <= SMALL:
-            opened = next(folder for folder in file.parents if (folder / META).is_file())
-            with pytest.raises(ValueError, match="damaged"):
-                read_meta(opened)
         flip(file, place, bit)
 
 
 def test_no_artifact_and_half_a_meta(tmp_path: Path) -> None:
     path = thing(tmp_path / "thing")
     (path / META).write_text((path / META).read_text()[:50])
-    with pytest.raises(ValueError, match="damaged"):
+    with pytest.raises(ValueError, match="line"):
         read_meta(path, KIND)
-    with pytest.raises(FileNotFoundError, match="no artifact at"):
+    with pytest.raises(FileNotFoundError):
         read_meta(tmp_path / "none")

@@ -116,9 +116,9 @@ MODEL = {"model": "m@1", "texts": "sha-4"}
 
 def encoded(folder: Path, encoder: Any, count: int = 50, **options: Any) -> np.ndarray:
     options = {"verbose": False} | options
-    return encode_once(
-        folder, "queries", options.pop("identity", MODEL), count, texts, encoder, **options
-    )
+    identity = options.pop("identity", MODEL)
+    files = encode_once(folder, "queries", identity, count, texts, encoder, **options)
+    return files.payload(return_docnos=False)[0]
 
 
 def test_texts_are_encoded_once(tmp_path: Path) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -188,25 +186,6 @@ def test_colbert_expands_short_queries_and_keeps_long_ones(
     if most == 10:  # these are the lengths of the checkpoint, and so are the vectors
         original = MultiVectorEncoder(str(colbert), device="cpu").encode_query(texts)
         torch.testing.assert_close(queries.values, torch.cat(list(original)), atol=1e-6, rtol=0)
-
-
-def new(**options: Any) -> TokenEncoder:
-    return TokenEncoder(
-        tiny.checkpoint(), **{"max_passage_tokens": 9, "max_query_tokens": 9} | options
-    )
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: tiny.encoder().encode_queries(["a", " "]), "a query is empty"),
-        (lambda: tiny.encoder().encode_queries(["a", None]), "text 1 of 2 is not a string: None"),
-        (lambda: tiny.encoder().reduced([" ".join(tiny.WORDS)], 16), "cannot reduce 16 dimensions"),
-    ],
-)
-def test_wrong_arguments_are_named(call: Callable[[], Any], message: str) -> None:
-    with pytest.raises((TypeError, ValueError), match=message):
-        call()
 
 
 def test_the_fingerprint_tells_weights_and_lengths_apart() -> None:

@@ -81,7 +81,7 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
         if not words:
             return np.zeros(0)
         # shape (languages, buckets)
-        counts = self._open(lambda folder: np.load(folder / "counts.npy", mmap_mode="r"))
+        counts = np.load(self.folder / "counts.npy", mmap_mode="r")
         frequencies = counts[[*self.documents].index(language)][
             self._vectorizer.transform(words).indices
         ]

@@ -6,20 +6,16 @@ has no more than 256 steps between two powers of two, and scores would tie.
 """
 
 import json
-import logging
-import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from threading import RLock
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-
-from pyterrier_graph.encoders.names import DEFAULT
 
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 
@@ -33,8 +29,6 @@ FROM_PADDING = frozenset(
 MODULES = ("sentence_transformers.", "pylate.")  # classes that a checkpoint may name
 # How weights are loaded: a file of pickled objects, which may run code, is never read.
 SAFE_WEIGHTS: dict[str, Any] = {"dtype": torch.float32, "use_safetensors": True}
-PICKLES, WEIGHTS = "pytorch_model*.bin", "model*.safetensors"
-CONVERT = "if you trust them, convert them: SentenceTransformer(name).save(folder), or model.save_pretrained(folder)"
 
 _TOKENIZING = RLock()
 
@@ -86,61 +80,40 @@ def positions_of(config: Any) -> int | None:
 
 @contextmanager
 def hidden_bars() -> Iterator[None]:
-    """A block in which transformers shows no bar for weights, and does not say how it orders checkpoints."""
+    """A block in which transformers shows no progress bar for weights."""
     from transformers.utils.logging import set_tqdm_hook
 
     previous = set_tqdm_hook(lambda bar, args, options: bar(*args, **options | {"disable": True}))
-    logger = logging.getLogger("transformers.trainer_utils")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
     try:
         yield
     finally:
         set_tqdm_hook(previous)
-        logger.setLevel(level)
 
 
 @contextmanager
 def loading(encoder: str) -> Iterator[None]:
-    """A block that loads an encoder, with :func:`hidden_bars`; an error names what can be loaded.
+    """A block that loads an encoder, with :func:`hidden_bars`.
 
-    The parts of a checkpoint in a folder must be those of sentence-transformers: others would be imported by name.
-    Their weights must be in safetensors.
+    Raises ValueError if a part of a checkpoint in a folder is a class from elsewhere, which would be imported, or has
+    pickled weights only.
     """
-    _check_parts(Path(encoder))
-    try:
-        with hidden_bars():
-            yield
-    except OSError as error:
-        if "use_safetensors" in str(error):
-            raise ValueError(
-                f"{encoder!r} has no {WEIGHTS}, and pickled weights are not read; {CONVERT}"
-            ) from error
-        expected = f"a Hugging Face id, the folder of a checkpoint, or {DEFAULT!r}"
-        offline = "Without a network, an id works only if it was downloaded before"
-        raise OSError(
-            f"encoder must be {expected}: {encoder!r} cannot be loaded. {offline}"
-        ) from error
-
-
-def _check_parts(folder: Path) -> None:
-    """Raises ValueError if a part of a checkpoint is a foreign class, or has pickled weights only."""
-    if not os.path.isdir(folder):
-        return
-    paths = [""]
+    folder = Path(encoder)
+    parts = [folder]
     file = folder / "modules.json"
     if file.is_file():
-        modules = json.loads(file.read_text("utf-8"))
-        paths = [module["path"] for module in modules]
-        for module in modules:
+        for module in json.loads(file.read_text("utf-8")):
             if not module["type"].startswith(MODULES):
                 raise ValueError(f"{str(file)!r} names {module['type']!r}, whose code would be run")
-    for part in map(folder.joinpath, paths):
-        pickled = next(part.glob(PICKLES), None)
-        if pickled and not any(part.glob(WEIGHTS)):
+            parts.append(folder / module["path"])
+    for part in parts:
+        pickled = next(part.glob("pytorch_model*.bin"), None)
+        if pickled and not any(part.glob("model*.safetensors")):
             raise ValueError(
-                f"{str(pickled)!r} holds pickled weights, which are not read; {CONVERT}"
+                f"{str(pickled)!r} holds pickled weights, which are not read; if you trust them, convert them: "
+                "SentenceTransformer(name).save(folder), or model.save_pretrained(folder)"
             )
+    with hidden_bars():
+        yield
 
 
 def device_of(name: str | None) -> torch.device:
@@ -159,8 +132,6 @@ def computes_bfloat16(device: torch.device) -> bool:
 
 def dtype_of(name: DType, device: torch.device) -> torch.dtype:
     """The precision of that name."""
-    if name not in get_args(DType):
-        raise ValueError(f"dtype must be one of {get_args(DType)}, got {name!r}")
     if name != "auto":
         return getattr(torch, name)
     return torch.bfloat16 if computes_bfloat16(device) else torch.float32
@@ -171,13 +142,10 @@ def dtype_name(name: DType, device: torch.device) -> str:
     return str(dtype_of(name, device)).removeprefix("torch.")
 
 
-@contextmanager
-def precision(name: DType, device: torch.device) -> Iterator[None]:
-    """A block in which networks compute in the precision of that name."""
+def precision(name: DType, device: torch.device) -> torch.autocast:
+    """The context in which networks compute in the precision of that name."""
     dtype = dtype_of(name, device)
-    half = dtype != torch.float32
-    with torch.autocast(device.type, dtype=dtype if half else None, enabled=half):
-        yield
+    return torch.autocast(device.type, dtype, enabled=dtype != torch.float32)
 
 
 def full_precision(tensor: Tensor) -> torch.autocast:

@@ -26,7 +26,12 @@ class Flex:
 
     def payload(self, return_dvecs: bool = True, return_docnos: bool = True) -> list[Any]:
         """The docnos, the memory-mapped vectors, and the content of ``pt_meta.json``."""
-        return [self._docnos] * return_docnos + [self._dvecs] * return_dvecs + [self._meta]
+        content: list[Any] = []
+        if return_docnos:
+            content.append(self._docnos)
+        if return_dvecs:
+            content.append(self._dvecs)
+        return [*content, self._meta]
 
     @cached_property
     def flex(self) -> Any:
@@ -48,6 +53,4 @@ class Flex:
 
     @cached_property
     def _docnos(self) -> Lookup:
-        if not (file := self.index_path / DOCNOS).is_file():
-            raise FileNotFoundError(f"{str(file)!r} was removed after it had been opened")
-        return Lookup(file)
+        return Lookup(self.index_path / DOCNOS)

@@ -14,9 +14,7 @@ FOLDER = "model"
 def resolve(encoder: str | os.PathLike[str]) -> str:
     """The folder or Hugging Face id to load for an encoder's name, which is one of both, or the default's name."""
     name = os.fspath(encoder)
-    if name not in NAMES or Path(name).exists():
-        return name
-    return str(packaged() or NAMES[1])
+    return str(packaged() or NAMES[1]) if name in NAMES else name
 
 
 def packaged() -> Path | None:
@@ -27,7 +25,7 @@ def packaged() -> Path | None:
 
 def checkpoint_state(encoder: str | os.PathLike[str]) -> str:
     """A digest of a checkpoint's name, and of the names, sizes and times of its files where it is a folder."""
-    folder = (packaged() if os.fspath(encoder) in NAMES else None) or Path(encoder)
+    folder = Path(resolve(encoder))
     files = [
         (str(file), file.stat().st_size, file.stat().st_mtime_ns)
         for file in sorted(folder.rglob("*"))

@@ -10,8 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import version
@@ -24,7 +23,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.checks import WithSignature, check_frame, check_texts, warn_of_rewritten
+from pyterrier_graph.checks import WithSignature, check_frame, warn_of_rewritten
 from pyterrier_graph.encoders.names import NAMES, checkpoint_state
 from pyterrier_graph.storage.artifact import atomic_folder, read_meta
 
@@ -47,18 +46,18 @@ def load_encoder(name: str, *, device: str | None = None, dtype: Any = "auto") -
     default one, is converted, neither torch nor the checkpoint is loaded.
     """
     wanted = dtype == "auto" and device in (None, "cpu") and find_spec("openvino") is not None
-    if wanted and (name in NAMES or os.path.isdir(name)):  # a model hub may have another version
-        with suppress(OSError, ValueError):
-            folder = _folder(_note(name).read_text(encoding="utf-8"))
-            return OpenVINOEncoder(name, folder, read_meta(folder, KIND))
+    is_local = name in NAMES or os.path.isdir(name)  # a model hub may have another version
+    folder = _folder(f"{checkpoint_state(name)} {version('pyterrier_graph')}")
+    if wanted and is_local and folder.is_dir():
+        return OpenVINOEncoder(name, folder, read_meta(folder, KIND))
     from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 
     encoder = SentenceEncoder(name, device=device, dtype=dtype, verbose=False)
     if wanted and encoder.network.device.type == "cpu":
-        if converted := _converted(encoder):
-            with suppress(OSError):  # the home may be read-only
-                _note(name).write_text(encoder.model_name, encoding="utf-8")
-            return OpenVINOEncoder(name, converted, read_meta(converted, KIND))
+        if not is_local:
+            folder = _folder(encoder.model_name)
+        if folder.is_dir() or _convert(encoder, folder):
+            return OpenVINOEncoder(name, folder, read_meta(folder, KIND))
     return encoder
 
 
@@ -75,7 +74,6 @@ class OpenVINOEncoder(WithSignature, pt.Transformer):
         "label": "OpenVINOEncoder",
         "help_url": "https://pypi.org/project/pyterrier-graph/",
     }
-    verbose = False
 
     def __init__(self, encoder: str, folder: Path, meta: dict[str, Any]) -> None:
         from tokenizers import Tokenizer
@@ -107,16 +105,15 @@ class OpenVINOEncoder(WithSignature, pt.Transformer):
 
     def encode_queries(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors of queries, float32 of shape (queries, dimension)."""
-        texts = check_texts(texts)
         warn_of_rewritten(texts)
         return self._encode(texts, "query", "f32")
 
     def encode_docs(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors of passages, float32 of shape (passages, dimension)."""
         native = "BF16" in _core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-        return self._encode(check_texts(texts), "passage", "bf16" if native else "f32")
+        return self._encode(texts, "passage", "bf16" if native else "f32")
 
-    def _encode(self, texts: list[str], task: str, precision: str) -> np.ndarray:
+    def _encode(self, texts: Sequence[str], task: str, precision: str) -> np.ndarray:
         vectors = np.empty((len(texts), self.dimension), np.float32)
         with self._lock:
             self._tokenizer.enable_truncation(self._limits[task])
@@ -136,21 +133,21 @@ class OpenVINOEncoder(WithSignature, pt.Transformer):
 # --- conversion
 
 
-def _converted(encoder: Any) -> Path | None:
-    """The folder with the conversion of a ``SentenceEncoder``; None if its vectors would be others."""
-    folder = _folder(encoder.model_name)
+def _convert(encoder: Any, folder: Path) -> bool:
+    """Converts a ``SentenceEncoder`` into a folder; returns False if its vectors would be others."""
     failed = folder.with_name(f"{folder.name}-{version('openvino')}")  # by this version
-    if not folder.is_dir() and not failed.exists():
-        try:
-            with _quiet_tracing(), atomic_folder(folder, meta := _meta(encoder)) as new:
-                _write(encoder, new)
-                _compare(OpenVINOEncoder(encoder.encoder, new, meta), encoder.network)
-        except OSError:  # a full disk, or another process converts it
-            logger.info("%r was not converted", encoder, exc_info=True)
-        except Exception:  # of many kinds, for networks that OpenVINO cannot convert
-            logger.info("torch runs %r, since OpenVINO cannot", encoder, exc_info=True)
+    if failed.exists():
+        return False
+    meta = _meta(encoder)
+    try:
+        with warnings.catch_warnings(action="ignore"), atomic_folder(folder, meta) as new:
+            _write(encoder, new)
+            _compare(OpenVINOEncoder(encoder.encoder, new, meta), encoder.network)
+    except Exception as error:  # of many kinds, for networks that OpenVINO cannot convert
+        logger.info("torch runs %r", encoder, exc_info=True)
+        if not isinstance(error, OSError):  # a full disk, or another process converts it
             failed.touch()
-    return folder if folder.is_dir() else None
+    return folder.is_dir()
 
 
 def _write(encoder: Any, folder: Path) -> None:
@@ -198,20 +195,6 @@ def _compare(converted: OpenVINOEncoder, network: Any) -> None:
         raise ValueError("its vectors differ")
 
 
-@contextmanager
-def _quiet_tracing() -> Iterator[None]:
-    """A block without the warnings of tracing a network for inputs of any size."""
-    tracing = logging.getLogger("transformers.modeling_utils")
-    disabled = tracing.disabled
-    tracing.disabled = True  # tracing reads all properties of the network, one of which warns
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        tracing.disabled = disabled
-
-
 @cache
 def _core() -> Any:
     import openvino
@@ -225,12 +208,7 @@ def _compile(folder: Path, precision: str) -> Any:
     return _core().compile_model(str(folder / NETWORK), "CPU", options)
 
 
-def _folder(model_name: str) -> Path:
-    digest = sha256(model_name.encode()).hexdigest()[:16]
+def _folder(key: str) -> Path:
+    """The folder of a conversion."""
+    digest = sha256(key.encode()).hexdigest()[:16]
     return Path(pt.io.pyterrier_home(), "pyterrier_graph", "openvino", digest)
-
-
-def _note(checkpoint: str) -> Path:
-    """The file with the ``model_name`` of a checkpoint, by the state of the checkpoint's files."""
-    state = f"{checkpoint_state(checkpoint)} {version('pyterrier_graph')}"
-    return _folder(state).with_suffix(".name")

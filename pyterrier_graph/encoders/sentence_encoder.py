@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -33,15 +33,13 @@ from pyterrier_graph.encoders.checkpoints import (
     share,
 )
 from pyterrier_graph.encoders.names import DEFAULT, checkpoint_name, resolve
-from pyterrier_graph.html import HtmlCard, HtmlDisplay
 from pyterrier_graph.storage.artifact import weights_sha256
 
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 NORMALIZED_SCALE = 20.0
-SHOWN = 2048  # texts from which on encoding shows a progress bar
 
 
-class SentenceEncoder(HtmlDisplay, WithSignature, BiEncoder):
+class SentenceEncoder(WithSignature, BiEncoder):
     """Encodes queries and passages by a SentenceTransformer: a bi-encoder of pyterrier_dr.
 
     It is used like any other ``pyterrier_dr.BiEncoder``::
@@ -112,14 +110,6 @@ class SentenceEncoder(HtmlDisplay, WithSignature, BiEncoder):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({checkpoint_name(self.encoder)!r})"
 
-    def _view(self) -> HtmlCard:
-        sizes = {
-            "checkpoint": checkpoint_name(self.encoder),
-            "vectors": f"{self._dimension} dimensions, {self.similarity}",
-            "reads": f"{self.max_query_tokens} tokens of a query, {self.max_passage_tokens} of a passage",
-        }
-        return HtmlCard(sizes)
-
     @property
     def model_name(self) -> str:
         """The checkpoint's name, and a digest of all that vectors depend on but the precision, such as the weights.
@@ -141,7 +131,7 @@ class SentenceEncoder(HtmlDisplay, WithSignature, BiEncoder):
         self, verbose: bool | None = None, batch_size: int | None = None
     ) -> pt.Transformer:
         """A transformer that adds the column ``query_vec`` to ``qid, query``."""
-        return super().query_encoder(False, batch_size)  # encoding shows the progress
+        return super().query_encoder(False, batch_size)
 
     def doc_encoder(
         self, verbose: bool | None = None, batch_size: int | None = None
@@ -159,10 +149,6 @@ class SentenceEncoder(HtmlDisplay, WithSignature, BiEncoder):
         """Vectors of passages, float32 of shape (passages, dimensions)."""
         return self._encode(self.network.encode_document, check_texts(texts), batch_size)
 
-    @property
-    def _dimension(self) -> int:
-        return cast(int, self.network.get_embedding_dimension())
-
     def _encode(
         self, encode: Callable[..., Any], texts: list[str], batch_size: int | None
     ) -> np.ndarray:
@@ -171,10 +157,11 @@ class SentenceEncoder(HtmlDisplay, WithSignature, BiEncoder):
             vectors = encode(
                 texts,
                 batch_size=batch_size or self.batch_size,
-                show_progress_bar=self.verbose and len(texts) > SHOWN,
+                show_progress_bar=False,
                 normalize_embeddings=truncated and self.similarity == "cosine",
             )
-        return np.asarray(vectors, dtype=np.float32).reshape(len(texts), self._dimension)
+        dimension: Any = self.network.get_embedding_dimension()
+        return np.asarray(vectors, dtype=np.float32).reshape(len(texts), dimension)
 
 
 def load_sentence_transformer(checkpoint: str, device: str | None) -> SentenceTransformer:

@@ -8,10 +8,8 @@ encoder's vectors depend on the other texts of a batch.
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import partial
 from hashlib import blake2b, sha256
 from pathlib import Path
@@ -30,16 +28,14 @@ if TYPE_CHECKING:
     from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 
 VECTORS, DIGESTS = "vecs.f4", "digests.u8"
-FLOAT, DIGEST = np.dtype("<f4"), np.dtype("<u8")  # the digest of a text is two numbers
+FLOAT, DIGEST = np.dtype("<f4"), np.dtype("S16")  # of a vector's number, of a text
 TEXTS_PER_SHARD, TEXTS_AT_ONCE = 256, 8192
-FLEX = {"type": "dense_index", "format": "flex"}
-HINT = {"package_hint": "pyterrier_dr"}
+FLEX = {"type": "dense_index", "format": "flex", "package_hint": "pyterrier_dr"}
 # entries of the identity of vectors that only tell which texts they are of
 WHICH_TEXTS = {"texts": None, "graph": None, "titles": None}
 
 Texts = Callable[[np.ndarray], list[str]]  # of numbers
 Encode = Callable[[list[str]], Any]  # vectors, shape (texts, d)
-VectorsOf = Callable[[np.ndarray], np.ndarray]  # of numbers, shape (numbers, d)
 
 
 def checked_vectors(vectors: Any, count: int, dimension: int | None = None) -> np.ndarray:
@@ -49,8 +45,8 @@ def checked_vectors(vectors: Any, count: int, dimension: int | None = None) -> n
         ValueError: If the vectors are not finite, or not of shape (count, dimension).
     """
     vectors = np.asarray(vectors, dtype=FLOAT)
-    if vectors.ndim != 2 or vectors.shape != (count, dimension or vectors.shape[1]):
-        shape = f"({count}, {dimension or 'd'})"
+    shape = count, dimension or vectors.shape[-1]
+    if vectors.shape != shape:
         raise ValueError(f"an encoder must return vectors of shape {shape}, got {vectors.shape}")
     if not np.isfinite(vectors).all():
         raise ValueError("an encoder returned a vector that is not finite")
@@ -62,14 +58,6 @@ def encoder_name(encoder: BiEncoder) -> str:
     return getattr(encoder, "model_name", repr(encoder))
 
 
-def without_bars(encoder: BiEncoder) -> BiEncoder:
-    """An encoder with the same weights that shows no progress, for work that has a bar of its own."""
-    if getattr(encoder, "verbose", True):
-        encoder = copy.copy(encoder)
-        encoder.verbose = False
-    return encoder
-
-
 def encode_once(
     folder: Path,
     name: str,
@@ -78,28 +66,62 @@ def encode_once(
     texts: Texts,
     encode: Encode,
     *,
+    write_ids: Callable[[Path], None] | None = None,
     workers: Workers = 1,
     verbose: bool = True,
-) -> np.ndarray:
-    """Vectors of many texts, which are encoded batch by batch into a file, and read from there by later calls.
+) -> Flex:
+    """Vectors of many texts as a ``FlexIndex``, which is written unless an earlier call has written it.
 
     Each name, such as ``'queries'``, and identity gets a folder of its own. The identity has all that the vectors
-    depend on: the encoder's ``model_name``, a digest of the texts. Vectors are copied from files with the same name
-    whose identity differs only in ``'texts'``. The first text is encoded once more, for the dimension.
+    depend on: the encoder's ``model_name``, a digest of the texts. Vectors are copied from folders with the same name
+    whose identities differ only in which texts they are of. A call that was killed continues when it is repeated. The
+    first text is encoded once more, for the dimension.
 
-    Returns a memory-mapped array, float32 of shape (count, d); what is written to it does not reach the file.
+    Args:
+        folder: Folder of the new folder.
+        name: What the texts are.
+        identity: All that the vectors depend on.
+        count: Number of texts.
+        texts: Returns the texts with some numbers.
+        encode: Returns vectors of texts, shape (texts, d).
+        write_ids: Writes the ids of the texts, if they have any, to a file.
+        workers: Number of processes, or ``'ray'``: see :mod:`~pyterrier_graph.storage.shards`.
+        verbose: Whether to show progress.
     """
-    about = {
-        "type": "vectors",
-        "format": "float32",
-        "format_version": 1,
-        "doc_count": count,
-        "base": identity,
-    }
+    about = FLEX | {"doc_count": count, "base": identity}
     path = folder / f"{name}-{json_sha256(about)[:16]}"
-    _write(path, about, texts, encode, desc=name, workers=workers, verbose=verbose)
-    shape = (count, read_meta(path, about)["vec_size"])
-    return np.asarray(np.memmap(path / VECTORS, dtype=FLOAT, mode="c", shape=shape))
+    if os.path.isfile(path / META):
+        return Flex(path)
+    dimension = checked_vectors(encode(texts(np.arange(1))), 1).shape[1]
+    meta = about | {"vec_size": dimension}
+    with atomic_folder(path, meta) as new_folder:
+        if write_ids is not None:
+            write_ids(new_folder / DOCNOS)
+        digests = _write_digests(new_folder / DIGESTS, texts, count)
+        vectors = np.memmap(new_folder / VECTORS, FLOAT, "w+", shape=(count, dimension))
+        new = np.arange(count)
+        for other in _similar_folders(path, identity):
+            stored = np.memmap(other / VECTORS, FLOAT, "r").reshape(-1, dimension)
+            new = _copy(vectors, digests, new, np.memmap(other / DIGESTS, DIGEST, "r"), stored)
+        first = np.unique(digests[new], return_index=True)[1]
+        first = new[np.sort(first)]  # texts that are encoded: each once
+        inputs = meta | {"new texts": sha256(digests[first].tobytes()).hexdigest()}
+        shards = ShardWriter(new_folder.parent, len(first), TEXTS_PER_SHARD, inputs)
+        shards.compute(
+            partial(_encoded, encode, dimension),
+            read=lambda rows: texts(first[rows]),
+            workers=workers,
+            desc=f"encoding {name}",
+            unit="text",
+            delay=1,
+            disable=not verbose,
+        )
+        for numbers, shard in zip(blocks(len(first), TEXTS_PER_SHARD), shards.read(), strict=True):
+            vectors[first[numbers]] = shard[VECTORS]
+        repeated = np.setdiff1d(new, first)
+        _copy(vectors, digests, repeated, digests, vectors)
+        del vectors  # Windows does not rename folders of files that are mapped
+    return Flex(path)
 
 
 def base_vectors(
@@ -113,85 +135,26 @@ def base_vectors(
 ) -> Flex:
     """The ``FlexIndex`` of a graph's passages, in the order of ``graph.passage_nodes``, by an encoder.
 
-    It is written into a folder with those of other graphs and encoders, unless it is there already. A call that was
-    killed continues when it is repeated. With ``titles``, the titles above a passage precede its text.
+    It is written into a folder with those of other graphs and encoders, unless it is there already. With ``titles``,
+    the titles above a passage precede its text.
     """
+    nodes = graph.passage_nodes
     identity = {
         "encoder": encoder_name(encoder),
         "graph": graph.fingerprint(),
         "titles": titles,
     }
-    path = folder / f"passages-{json_sha256(identity)[:16]}.flex"
-    nodes = graph.passage_nodes
-    if not len(nodes):
-        raise ValueError(f"{graph!r} has no passages: none of its documents has a text")
-
-    def texts(numbers: np.ndarray) -> list[str]:
-        return graph.texts(nodes[numbers], titles=titles)
-
-    about = FLEX | HINT | {"doc_count": len(nodes), "base": identity}
-    _write(
-        path,
-        about,
-        texts,
-        without_bars(encoder).encode_docs,
-        desc="encoding passages",
+    return encode_once(
+        folder,
+        "passages",
+        identity,
+        len(nodes),
+        lambda numbers: graph.texts(nodes[numbers], titles=titles),
+        encoder.encode_docs,
+        write_ids=graph.write_passage_ids,
         workers=workers,
         verbose=verbose,
-        write_more=lambda files: graph.write_passage_ids(files / DOCNOS),
     )
-    return Flex(path)
-
-
-def _write(
-    path: Path,
-    about: dict[str, Any],
-    texts: Texts,
-    encode: Encode,
-    *,
-    desc: str,
-    workers: Workers,
-    verbose: bool,
-    write_more: Callable[[Path], None] = lambda folder: None,
-) -> None:
-    """Writes vectors of the text of each number, and the digests of the texts, unless they are there.
-
-    Vectors are copied from folders with the same prefix whose vectors depend on the same, the texts aside.
-    """
-    if os.path.isfile(path / META):
-        return
-    count = about["doc_count"]
-    dimension = checked_vectors(encode(texts(np.arange(1))), 1).shape[1]
-    meta = about | {"vec_size": dimension}
-    with atomic_folder(path, meta) as folder:
-        write_more(folder)
-        digests = _write_digests(folder / DIGESTS, texts, count)
-        vectors = np.memmap(folder / VECTORS, FLOAT, "w+", shape=(count, dimension))
-        new = np.arange(count)
-        for other in _similar_folders(path, meta):
-            known = _mapped(other / DIGESTS, DIGEST, 2), _mapped(other / VECTORS, FLOAT, dimension)
-            new = _copy(vectors, digests, new, *known)
-        first = np.unique(digests[new], axis=0, return_index=True)[1]
-        first = new[np.sort(first)]  # texts that are encoded: each once
-        identity = meta | {"new texts": sha256(digests[first].tobytes()).hexdigest()}
-        shards = ShardWriter(folder.parent, len(first), TEXTS_PER_SHARD, identity)
-        shards.compute(
-            partial(_encoded, encode, dimension),
-            read=lambda rows: texts(first[rows]),
-            workers=workers,
-            desc=desc,
-            unit="text",
-            delay=1,
-            disable=not verbose,
-        )
-        start = 0
-        for shard in shards.read():
-            numbers = first[start : start + TEXTS_PER_SHARD]
-            vectors[numbers] = shard[VECTORS]
-            start += TEXTS_PER_SHARD
-        repeated = np.setdiff1d(new, first)
-        _copy(vectors, digests, repeated, digests, vectors)
-        del vectors  # Windows does not rename folders of files that are mapped
 
 
 def _encoded(encode: Encode, dimension: int, texts: list[str]) -> dict[str, np.ndarray]:
@@ -200,17 +163,17 @@ def _encoded(encode: Encode, dimension: int, texts: list[str]) -> dict[str, np.n
 
 
 def _write_digests(file: Path, texts: Texts, count: int) -> np.ndarray:
-    """Writes the digest of each text; returns them memory-mapped, shape (count, 2)."""
+    """Writes the digest of each text; returns them memory-mapped, shape (count,)."""
     with open(file, "wb") as out:
         for numbers in blocks(count, TEXTS_AT_ONCE):
             for text in texts(numbers):
-                out.write(blake2b(text.encode(), digest_size=16).digest())
-    return _mapped(file, DIGEST, 2)
+                out.write(blake2b(text.encode(), digest_size=DIGEST.itemsize).digest())
+    return np.memmap(file, DIGEST, "r")
 
 
-def _mapped(file: Path, dtype: np.dtype[Any], width: int) -> np.ndarray:
-    """Memory-maps an array of shape (texts, width)."""
-    return np.memmap(file, dtype, "r").reshape(-1, width)
+def _keys(digests: np.ndarray) -> np.ndarray:
+    """The first half of each digest, as a number: it is found faster than a string."""
+    return digests.view("<u8")[::2]
 
 
 def _copy(
@@ -221,25 +184,23 @@ def _copy(
     stored: np.ndarray,
 ) -> np.ndarray:
     """Copies stored vectors of the texts with these numbers; returns the numbers of texts that are not stored."""
-    order = np.argsort(stored_digests[:, 0], kind="stable")
-    keys = stored_digests[order, 0]
+    order = np.argsort(_keys(stored_digests), kind="stable")
+    keys = _keys(stored_digests)[order]
     missing = [numbers[:0]]
     for block in blocks(len(numbers), TEXTS_AT_ONCE):
         batch = numbers[block]
-        position = np.searchsorted(keys, digests[batch, 0])
+        position = np.searchsorted(keys, _keys(digests[batch]))
         row = order[np.minimum(position, len(keys) - 1)]  # the first text with this key, or any
-        known = (stored_digests[row] == digests[batch]).all(axis=1)
+        known = stored_digests[row] == digests[batch]
         vectors[batch[known]] = stored[row[known]]
         missing.append(batch[~known])
     return np.concatenate(missing)
 
 
-def _similar_folders(path: Path, meta: dict[str, Any]) -> Iterator[Path]:
-    """Folders of complete files with vectors that depend on the same, the texts aside; the newest first."""
+def _similar_folders(path: Path, identity: dict[str, Any]) -> Iterator[Path]:
+    """Folders with vectors that depend on the same, the texts aside."""
     prefix = path.name.partition("-")[0]
-    files = path.parent.glob(f"{prefix}-*/{META}")
-    for file in sorted(files, key=lambda file: file.stat().st_mtime_ns, reverse=True):
-        with suppress(ValueError):  # damaged, or of other dimensions
-            other = read_meta(file.parent, {"vec_size": meta["vec_size"]})
-            if other["base"] | WHICH_TEXTS == meta["base"] | WHICH_TEXTS:
-                yield file.parent
+    for file in sorted(path.parent.glob(f"{prefix}-*/{META}")):
+        other = read_meta(file.parent)["base"]
+        if other | WHICH_TEXTS == identity | WHICH_TEXTS:
+            yield file.parent

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,12 +18,10 @@ from sentence_transformers.util import batch_to_device, load_file_path
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pyterrier_graph.checks import check_texts
 from pyterrier_graph.encoders.checkpoints import (
     SAFE_WEIGHTS,
     DType,
     device_of,
-    dtype_of,
     loading,
     positions_of,
     precision,
@@ -36,6 +33,11 @@ from pyterrier_graph.graphs.csr import offsets, ranges
 from pyterrier_graph.storage.artifact import weights_sha256
 
 LENGTHS = ("max_passage_tokens", "max_query_tokens", "expanded_query_tokens")
+# what the files of a late-interaction model name: modules, or architectures
+LATE_INTERACTION = {
+    "modules.json": ("Dense", "MultiVectorMask"),
+    "config.json": ("HF_ColBERT", "ForRetrieval"),
+}
 
 
 @dataclass(frozen=True)
@@ -134,15 +136,13 @@ class TokenEncoder:
         dtype: DType = "auto",
     ) -> None:
         self.batch_size = batch_size
-        self.device = device
         self.dtype: DType = dtype
         if isinstance(encoder, MultiVectorEncoder):
-            self.network = encoder if device is None else encoder.to(device_of(device))
+            self.network = encoder
             checkpoint = encoder.model_card_data.base_model or type(encoder).__name__
         else:
             checkpoint = resolve(encoder)
             self.network = load_multi_vector_encoder(checkpoint, device)
-        dtype_of(dtype, self.network.device)  # checks the name
         name = checkpoint_name(checkpoint)
         self.name = Path(name).resolve().name if os.path.isdir(name) else name
         transformer, *_ = share(self.network)
@@ -174,9 +174,7 @@ class TokenEncoder:
         return self._encode(texts, "document")
 
     def encode_queries(self, texts: Sequence[str]) -> TokenStates:
-        """Encodes queries; raises ValueError if one is empty."""
-        if any(isinstance(text, str) and not text.strip() for text in texts):
-            raise ValueError("a query is empty: there is nothing to rank by")
+        """Encodes queries."""
         return self._encode(texts, "query")
 
     def forward_passages(self, texts: Sequence[str]) -> TokenStates:
@@ -196,7 +194,6 @@ class TokenEncoder:
         return self.network.tokenizer.convert_ids_to_tokens(output["input_ids"][mask].tolist())
 
     def _encode(self, texts: Sequence[str], task: str) -> TokenStates:
-        texts = check_texts(texts)
         distinct = [text for text in dict.fromkeys(texts) if text.strip()]
         order = np.argsort([-len(text) for text in distinct])  # for little padding
         matrices: dict[str, Tensor] = {}  # token vectors of each text
@@ -206,10 +203,7 @@ class TokenEncoder:
             for start in range(0, len(order), self.batch_size):
                 batch = [distinct[number] for number in order[start : start + self.batch_size]]
                 matrices |= zip(batch, self._matrices(batch, task), strict=True)
-        # clone: tensors made in inference mode cannot take part in training
-        return self._pack(
-            [matrices[text].clone() if text.strip() else self.empty for text in texts]
-        )
+        return self._pack([matrices.get(text, self.empty) for text in texts])
 
     def _forward(self, texts: Sequence[str], task: str) -> TokenStates:
         filled = [text for text in texts if text.strip()]
@@ -241,13 +235,8 @@ class TokenEncoder:
 
         Args:
             texts: A sample of passages; some hundreds are enough.
-            dimension: The new length d of a token vector.
-
-        Raises:
-            ValueError: If the vectors are not longer than ``dimension``.
+            dimension: The new length d of a token vector, less than the present one.
         """
-        if not 1 <= dimension < self.dimension:
-            raise ValueError(f"cannot reduce {self.dimension} dimensions to {dimension}")
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
@@ -263,7 +252,7 @@ class TokenEncoder:
             module_input_name="token_embeddings",
         )
         modules = [module for module in self.network if not isinstance(module, Normalize)]
-        names = (*LENGTHS, "batch_size", "device", "dtype")
+        names = (*LENGTHS, "batch_size", "dtype")
         options: dict[str, Any] = {name: getattr(self, name) for name in names}
         encoder = TokenEncoder(_multi_vector_encoder([*modules, head], self.network), **options)
         encoder.name = f"{self.name} ({dimension} principal directions)"
@@ -308,12 +297,8 @@ def load_multi_vector_encoder(name: str, device: str | None = None) -> MultiVect
         network = kind(name, device=device, model_kwargs=SAFE_WEIGHTS)
     if kind is MultiVectorEncoder:
         return network
-    transformer = next((module for module in network if isinstance(module, Transformer)), None)
-    if transformer is None:
-        raise ValueError(f"{name!r} has no transformer, so it has no token vectors")
-    bare = _multi_vector_encoder([transformer, MultiVectorMask()], network)
-    bare.model_card_data.set_base_model(name)
-    return bare
+    transformer, *_ = [module for module in network if isinstance(module, Transformer)]
+    return _multi_vector_encoder([transformer, MultiVectorMask()], network)
 
 
 def _multi_vector_encoder(modules: list[nn.Module], like: Any) -> MultiVectorEncoder:
@@ -324,13 +309,9 @@ def _multi_vector_encoder(modules: list[nn.Module], like: Any) -> MultiVectorEnc
 
 def _is_late_interaction(name: str) -> bool:
     """Whether the checkpoint is a late-interaction model, or has a projection that can be one of token vectors."""
-    modules = [module["type"].rpartition(".")[2] for module in _read_json(name, "modules.json", [])]
-    if Dense.__name__ in modules or MultiVectorMask.__name__ in modules:
-        return True
-    architectures = _read_json(name, "config.json", {}).get("architectures") or []
-    return any(name == "HF_ColBERT" or name.endswith("ForRetrieval") for name in architectures)
-
-
-def _read_json(name: str, file: str, default: Any) -> Any:
-    path = load_file_path(name, file)
-    return default if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
+    for file, marks in LATE_INTERACTION.items():
+        path = load_file_path(name, file)
+        about = Path(path).read_text(encoding="utf-8") if path else ""
+        if any(mark in about for mark in marks):
+            return True
+    return False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache, partial
 from typing import Any, Self
@@ -11,7 +10,7 @@ import numpy as np
 import pyterrier as pt
 import torch
 
-from pyterrier_graph.checks import SpeedWarning, WithSignature
+from pyterrier_graph.checks import WithSignature
 from pyterrier_graph.encoders.checkpoints import dtype_name
 from pyterrier_graph.encoders.names import DEFAULT
 from pyterrier_graph.encoders.token_encoder import (
@@ -21,12 +20,11 @@ from pyterrier_graph.encoders.token_encoder import (
 )
 from pyterrier_graph.graphs.csr import offsets, ranges
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
-from pyterrier_graph.storage.arrays import blocks, read_array
+from pyterrier_graph.storage.arrays import read_array
 from pyterrier_graph.storage.artifact import BuiltArtifact, atomic_folder, kind_of
 from pyterrier_graph.storage.shards import ShardWriter, Workers
 
 NODES_AT_ONCE = 512
-MANY_TEXTS = 256  # texts whose encoding is worth a warning
 TOKENS, OFFSETS = "tokens.f2", "offsets.i8"
 
 
@@ -129,19 +127,15 @@ class TokenStore(WithSignature, BuiltArtifact):
         """Length of a token vector."""
         return self.meta["dimension"]
 
-    def __len__(self) -> int:
-        return self.meta["nodes"]
-
     def check(self, encoder: TokenEncoder, graph: HeteroGraph) -> None:
         """Raises ValueError unless this encoder has encoded the vectors, and this graph has their texts."""
-        if self.meta.get("encoder_sha256") != encoder.fingerprint():
-            other = f"{self.meta.get('encoder')!r} with other weights or lengths than {encoder!r}"
+        digests = {
+            "encoder_sha256": encoder.fingerprint(),
+            "graph_sha256": graph.fingerprint(),
+        }
+        if not digests.items() <= self.meta.items():
             raise ValueError(
-                f"{self!r} holds vectors of {other}: build the store again with this encoder"
-            )
-        if self.meta.get("graph_sha256") != graph.fingerprint():
-            raise ValueError(
-                f"{self!r} holds vectors of other texts than those of {graph!r}: build it again"
+                f"{self!r} was not built with {encoder!r} and {graph!r}: build it again"
             )
 
     def states(
@@ -161,12 +155,12 @@ class TokenStore(WithSignature, BuiltArtifact):
     @cached_property
     def _tokens(self) -> np.ndarray:
         """Stored vectors: shape (tokens, d), memory-mapped."""
-        tokens = self._open(lambda folder: read_array(folder, "tokens"))
+        tokens = read_array(self.folder, "tokens")
         return tokens.reshape(-1, self.dimension)
 
     @cached_property
     def _offsets(self) -> np.ndarray:
-        return self._open(lambda folder: read_array(folder, "offsets"))
+        return read_array(self.folder, "offsets")
 
 
 class GraphTokens:
@@ -221,29 +215,14 @@ class GraphTokens:
         return self.graph.texts(nodes, titles=self.titles)
 
     def _encode(self, texts: Sequence[str]) -> None:
-        """Adds the token vectors of texts; warns if there are many."""
-        if len(texts) > MANY_TEXTS:
-            warnings.warn(
-                f"encoding {len(texts):,} texts, which takes long; their vectors stay in memory. "
-                "TokenStore(path).build(graph, encoder, workers=2) stores those of a corpus",
-                SpeedWarning,
-                stacklevel=4,
-            )
-        bar = pt.tqdm(
-            total=len(texts),
-            desc="encoding",
-            unit="text",
-            delay=1,
-            leave=None,
-            disable=not self.verbose,
-        )
-        with bar:
-            for numbers in blocks(len(texts), NODES_AT_ONCE):
-                batch = [texts[number] for number in numbers]
-                states = self.encoder.encode_passages(batch).to("cpu", torch.float16)
-                matrices = np.split(states.values.numpy(), states.offsets[1:-1].numpy())
-                self._matrices.update(zip(batch, matrices, strict=True))
-                bar.update(len(batch))
+        """Adds the token vectors of texts."""
+        starts = range(0, len(texts), NODES_AT_ONCE)
+        progress = {"desc": "encoding", "delay": 1, "leave": None, "disable": not self.verbose}
+        for start in pt.tqdm(starts, **progress):
+            batch = texts[start : start + NODES_AT_ONCE]
+            states = self.encoder.encode_passages(batch).to("cpu", torch.float16)
+            matrices = np.split(states.values.numpy(), states.offsets[1:-1].numpy())
+            self._matrices.update(zip(batch, matrices, strict=True))
 
 
 @lru_cache(maxsize=4)

@@ -173,7 +173,6 @@ class GraphReranker(Reranker):
     For the arguments see :class:`~pyterrier_graph.graph_maxsim.reranker.GraphMaxSim`.
     """
 
-    GIVEN = ("graph",)
     KEEP_WEIGHTS = frozenset({"graph", "tokens", "training", "device", "dtype", "verbose"})
 
     _keep_tokens = True  # not while the encoder changes

@@ -34,7 +34,7 @@ from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.storage.arrays import blocks, known_numbers_of
 from pyterrier_graph.storage.artifact import weights_sha256
-from pyterrier_graph.storage.shards import Workers, check_workers
+from pyterrier_graph.storage.shards import Workers
 from pyterrier_graph.training.model import LearnedModel
 
 if TYPE_CHECKING:
@@ -94,7 +94,6 @@ class ContextualEncoder(LearnedModel):
             Liu et al. 2022; else None.
     """
 
-    GIVEN = ("graph", "query_graph")
     KEEP_WEIGHTS = frozenset(
         {"graph", "query_graph", "folder", "training", "device", "dtype", "verbose"}
     )
@@ -171,7 +170,6 @@ class ContextualEncoder(LearnedModel):
             FileExistsError: If the path exists already.
             ValueError: If the model has no document graph.
         """
-        check_workers(workers)
         self._warn_if_random()
         sampler = self.sampler(workers)
         sampler.encode()  # before the progress bar of the index

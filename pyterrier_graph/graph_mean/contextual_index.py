@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -21,9 +21,7 @@ from pyterrier_graph.encoders.openvino_encoder import load_encoder
 from pyterrier_graph.encoders.stored_vectors import (
     FLEX,
     FLOAT,
-    HINT,
     VECTORS,
-    VectorsOf,
     encoder_name,
 )
 from pyterrier_graph.graph_mean.nearest import (
@@ -245,7 +243,7 @@ def ranking(topics: pd.DataFrame, query: np.ndarray, columns: Mapping[str, Any])
 def write_index(
     base: Flex | FlexIndex,
     path: Path,
-    vectors_of: VectorsOf,
+    vectors_of: Callable[[np.ndarray], np.ndarray],
     *,
     identity: dict[str, Any],
     verbose: bool = True,
@@ -257,7 +255,7 @@ def write_index(
     Args:
         base: The index of the encoder's own vectors.
         path: Folder of the new index.
-        vectors_of: Computes vectors of passages by their numbers, which ascend.
+        vectors_of: Computes vectors of passages, shape (passages, d), by their numbers, which ascend.
         identity: Digests of everything that the vectors depend on.
         verbose: Whether to show progress.
     """
@@ -265,7 +263,7 @@ def write_index(
     count = about["doc_count"]
     dimension = about["vec_size"]
     sizes = {"doc_count": count, "vec_size": dimension}
-    meta = FLEX | HINT | sizes | {"contextual": {"identity": identity}}
+    meta = FLEX | sizes | {"contextual": {"identity": identity}}
     progress = {"desc": "indexing", "unit": "passage", "delay": 1, "disable": not verbose}
     with atomic_folder(path, meta) as folder, pt.tqdm(total=count, **progress) as bar:
         shutil.copyfile(base.index_path / DOCNOS, folder / DOCNOS)

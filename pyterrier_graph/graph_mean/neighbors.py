@@ -18,7 +18,6 @@ from pyterrier_graph.encoders.stored_vectors import (
     base_vectors,
     encode_once,
     encoder_name,
-    without_bars,
 )
 from pyterrier_graph.graphs.csr import CSR
 from pyterrier_graph.graphs.hetero_graph import SECTION_TYPE, HeteroGraph
@@ -273,8 +272,8 @@ class NeighborSampler:
     def _encoded(self, name: str, digest: str, count: int, texts: Texts) -> np.ndarray:
         if not count:  # an empty file cannot be mapped
             return np.empty((0, self.vectors.shape[1]), np.float32)
-        encoder = without_bars(self.encoder)
-        return encode_once(
+        encoder = self.encoder
+        files = encode_once(
             self.folder,
             name,
             {"encoder": encoder_name(encoder), "texts": digest},
@@ -284,6 +283,8 @@ class NeighborSampler:
             workers=self.workers,
             verbose=self.verbose,
         )
+        vectors, _ = files.payload(return_docnos=False)
+        return vectors
 
 
 def isolated_share(queries: np.ndarray) -> float:

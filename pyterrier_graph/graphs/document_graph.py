@@ -118,16 +118,16 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
     @cached_property
     def code_names(self) -> list[str]:  # type: ignore[override]
         """Names of the documents' codes, by number."""
-        return json.loads(self._open(lambda folder: (folder / CODES).read_text(encoding="utf-8")))
+        return json.loads((self.folder / CODES).read_text(encoding="utf-8"))
 
     @cached_property
     def passage_ids(self) -> Lookup:
         """Ids of passages by position in ``passage_nodes``, and back."""
-        return self._open(lambda folder: Lookup(folder / PASSAGES))
+        return Lookup(self.folder / PASSAGES)
 
     def write_passage_ids(self, file: Path) -> None:
         """Copies the file with the ids of passages."""
-        self._open(lambda folder: shutil.copyfile(folder / PASSAGES, file))
+        shutil.copyfile(self.folder / PASSAGES, file)
 
     def passages(self) -> Passages:
         """A transformer from documents to their passages: :class:`~pyterrier_graph.graphs.passages.Passages`."""

@@ -218,7 +218,7 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
     @cached_property
     def qids(self) -> Lookup:
         """Qids by query number (``.fwd``) and back (``.inv``, -1 for unknown ones)."""
-        return self._open(lambda folder: Lookup(folder / QIDS))
+        return Lookup(self.folder / QIDS)
 
     def qids_of(self, queries: np.ndarray) -> list[str]:
         """Qids by query number."""

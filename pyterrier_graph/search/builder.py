@@ -43,7 +43,7 @@ from pyterrier_graph.search.versions import (
     contexts,
     is_contextual,
 )
-from pyterrier_graph.storage.artifact import META, atomic_folder, locked, weights_sha256
+from pyterrier_graph.storage.artifact import LOCK, META, atomic_folder, locked, weights_sha256
 from pyterrier_graph.storage.shards import Workers
 from pyterrier_graph.training.validation import checked_qrels, checked_topics
 
@@ -92,7 +92,7 @@ class IndexBuilder:
         if foreign:
             advice = f"has other files, such as {min(foreign)!r}: choose another path"
             raise FileExistsError(f"{str(self.path)!r} {advice}")
-        with locked(self.path), TemporaryFile(dir=self.path) as file:
+        with locked(self.path / LOCK), TemporaryFile(dir=self.path) as file:
             self.index.reopen()  # another object may have written a newer version
             self.previous = self.index.version if self.is_update or self.index.built() else None
             self.meta: dict[str, Any] = {"source": {}} | KIND

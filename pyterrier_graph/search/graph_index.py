@@ -31,7 +31,7 @@ from pyterrier_graph.search.versions import (
     contexts,
 )
 from pyterrier_graph.storage.arrays import blocks
-from pyterrier_graph.storage.artifact import locked
+from pyterrier_graph.storage.artifact import LOCK, locked
 from pyterrier_graph.storage.shards import Workers
 from pyterrier_graph.training.validation import checked_topics
 
@@ -181,7 +181,7 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
         fitted = best_settings(
             [results], self.graph, qrels, former, self.training, verbose=self.verbose
         )
-        with locked(self.path):
+        with locked(self.path / LOCK):
             self.reopen()
             self.publish(self.meta["version"], former | {"judged": True} | fitted)
         return self.reopen()

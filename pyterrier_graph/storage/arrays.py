@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,6 @@ from pyterrier_graph.storage.artifact import BuiltArtifact
 DOCNOS = "docnos.npids"
 TEXTS, TEXT_OFFSETS = "texts", "text_offsets"
 IDS_AT_ONCE = 65_536
-LOOKUPS_AT_ONCE = 1 << 20  # ids that are looked up at once
 
 _DTYPES = {"node_type": "u1", TEXTS: "u1", "scores": "f4", "features": "f2", "tokens": "f2"}
 _DTYPES |= dict.fromkeys(("indices", "pairs", "edges"), "u4")
@@ -130,21 +129,13 @@ def ids_of(lookup: Lookup, numbers: np.ndarray) -> list[str]:
 def check_unique(ids_file: Path) -> None:
     """Raises ValueError if two passages have the same id."""
     with Lookup(ids_file) as lookup:
-        for numbers in blocks(len(lookup), LOOKUPS_AT_ONCE):
+        for numbers in blocks(len(lookup), IDS_AT_ONCE):
             ids = ids_of(lookup, numbers)
             twice = np.flatnonzero(numbers_of(lookup, ids) != numbers)
             if len(twice):
                 raise ValueError(
                     f"passage {ids[twice[0]]!r} comes twice: the ids of passages must be unique"
                 )
-
-
-def some(unknown: Sequence[Any], noun: str) -> str:
-    """Counts unknown names and lists up to three of them, for a message: ``"4 nodes ('a', 'b', 'c', ...)"``."""
-    plural = "s" if len(unknown) > 1 else ""
-    named = ", ".join(repr(identifier) for identifier in unknown[:3])
-    more = ", ..." if len(unknown) > 3 else ""
-    return f"{len(unknown)} {noun}{plural} ({named}{more})"
 
 
 class StoredGraph(BuiltArtifact):
@@ -157,11 +148,11 @@ class StoredGraph(BuiltArtifact):
     @cached_property
     def docnos(self) -> Lookup:
         """Docnos by number (``.fwd``) and back (``.inv``, -1 for unknown ones)."""
-        return self._open(lambda folder: Lookup(folder / DOCNOS))
+        return Lookup(self.folder / DOCNOS)
 
     def _array(self, name: str) -> np.ndarray:
         if name not in self._arrays:
-            self._arrays[name] = self._open(lambda folder: read_array(folder, name))
+            self._arrays[name] = read_array(self.folder, name)
         return self._arrays[name]
 
     def _texts(self, numbers: np.ndarray) -> list[str]:

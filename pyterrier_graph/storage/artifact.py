@@ -1,32 +1,31 @@
 """Artifacts on disk: written completely or not at all, and checked with digests.
 
 An artifact is a folder with a ``pt_meta.json``: its kind, and the size and SHA-256 of every file. While an artifact is
-written, everything is in a hidden folder beside it::
+written, everything is in hidden siblings::
 
-    .NAME.new/lock       held by the process that writes
+    .NAME.lock           held by the process that writes
     .NAME.new/shards/    finished shards of long work (see storage.shards)
     .NAME.new/files/     becomes NAME by a rename
     .NAME.new/former/    the artifact that is being replaced
 
-Opening an artifact compares all sizes, and the digests of files of up to 1 MiB; :func:`verify` compares all digests.
+Opening an artifact compares the sizes of all files; :func:`verify` compares their digests.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import re
 import reprlib
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
 
 import pyterrier as pt
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
 
 META, LOCK, SHARDS = "pt_meta.json", "lock", "shards"
 SIZES, DIGESTS = "files", "file_sha256"  # entries of pt_meta.json
-SMALL = 1 << 20  # bytes; smaller files are compared with their digests when an artifact is opened
-Opened = TypeVar("Opened")
 
 
 # --- writing
@@ -76,8 +73,6 @@ def atomic_folder(
 
         restore()
         if not overwrite:
-            if os.path.isfile(target / META):  # the shards are of this complete artifact
-                shutil.rmtree(working / SHARDS, ignore_errors=True)
             check_vacant(target)
         files.mkdir()
         try:
@@ -89,7 +84,6 @@ def atomic_folder(
         except BaseException:
             restore()
             raise
-        sync(target.parent)
 
 
 @contextmanager
@@ -99,8 +93,10 @@ def workspace(path: Path) -> Iterator[Path]:
     The folder is deleted when the block ends without an error. After an error it stays if it contains shards or
     complete artifacts, so that a repeated call continues. Raises BlockingIOError if another process is at work there.
     """
-    folder = path.absolute().with_name(f".{path.name}.new")
-    with locked(folder):
+    path = path.absolute()
+    folder = path.with_name(f".{path.name}.new")
+    with locked(path.with_name(f".{path.name}.lock")):
+        folder.mkdir(exist_ok=True)
         try:
             yield folder
         except BaseException:
@@ -111,40 +107,32 @@ def workspace(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Lets one process at a time run the block for a folder, which is created if it does not exist.
+def locked(file: Path) -> Iterator[None]:
+    """Lets one process at a time run the block. The lock ``file`` and its folder are created.
 
     Raises BlockingIOError if another process has the lock. The operating system releases the lock of a process that
     dies.
     """
     from filelock import FileLock, Timeout
 
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / LOCK)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(file)
     try:
         lock.acquire(timeout=0)
     except Timeout:
         advice = "wait until it is done, or end it and repeat the call"
-        message = f"another process is at work in {str(folder)!r}: {advice}"
+        message = f"another process is at work and holds {str(file)!r}: {advice}"
         raise BlockingIOError(message) from None
     try:
         yield
     finally:
-        # before the release, so that a process that has opened the lock file creates a new one
-        _remove_if_unused(folder)
+        with suppress(OSError):  # Windows does not delete open files
+            file.unlink()  # before the release: afterwards, another process may have the lock
         lock.release()
-        if os.name == "nt":
-            # open files cannot be deleted there; elsewhere the folder may be another process's by now
-            _remove_if_unused(folder)
-
-
-def _remove_if_unused(folder: Path) -> None:
-    if folder.exists() and not {entry.name for entry in folder.iterdir()} - {LOCK}:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def write_meta(folder: Path, meta: dict[str, Any]) -> None:
-    """Writes ``pt_meta.json`` with the sizes and digests of all files, and waits until everything is on the disk.
+    """Writes ``pt_meta.json`` with the sizes and digests of all files.
 
     Of an artifact inside the folder only its ``pt_meta.json`` is listed, which lists the others.
     """
@@ -154,54 +142,34 @@ def write_meta(folder: Path, meta: dict[str, Any]) -> None:
     about = folder / META
     about.write_text(json.dumps(meta, indent=1), encoding="utf-8", newline="\n")
     mode = about.stat().st_mode & 0o777
-    written = [*files.values(), about]
-    for file in written:
+    for file in files.values():
         file.chmod(mode)  # safetensors creates files that only their owner may read
-        sync(file)
-    for parent in {parent for file in written for parent in file.parents}:
-        if parent.is_relative_to(folder):
-            sync(parent)
 
 
 def _listed_files(folder: Path) -> Iterator[Path]:
     for entry in sorted(folder.iterdir()):
         if not entry.is_dir():
             yield entry
-        elif _lists_files(entry):
+        elif _lists_files(entry / META):
             yield entry / META
         else:
             yield from _listed_files(entry)
 
 
-def _lists_files(folder: Path) -> bool:
-    """Whether a folder is an artifact of this package; artifacts of other packages have no digests."""
-    file = folder / META
-    return file.is_file() and f'"{DIGESTS}"'.encode() in file.read_bytes()
+def _lists_files(meta: Path) -> bool:
+    """Whether a ``pt_meta.json`` has digests; those of other packages have none."""
+    return meta.is_file() and DIGESTS in json.loads(meta.read_bytes())
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Writes a file completely or not at all, and waits until it is on the disk."""
+    """Writes a file completely or not at all."""
     with pt.io.finalized_open(str(path), "b") as out:
         out.write(content)
-        out.flush()
-        os.fsync(out.fileno())
-    sync(path.parent)
-
-
-def sync(path: Path) -> None:
-    """Waits until a file, or the names in a folder, are on the disk."""
-    if path.is_dir() and os.name == "nt":  # folders cannot be opened there
-        return
-    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def check_vacant(path: Path) -> None:
     """Raises FileExistsError if there is a file, or a folder with files, at ``path``."""
-    if os.path.exists(path) and not (path.is_dir() and not any(path.iterdir())):
+    if os.path.isfile(path) or (os.path.isdir(path) and os.listdir(path)):
         raise FileExistsError(f"{str(path)!r} exists already: delete it, or choose another path")
 
 
@@ -229,79 +197,53 @@ def check_identity(note: Path, identity: Mapping[str, Any], work: str, *, begun:
 # --- opening
 
 
-def read_meta(
-    path: Path, expected: Mapping[str, Any] | None = None, *, limit: float = SMALL
-) -> dict[str, Any]:
-    """Opens an artifact: reads its ``pt_meta.json``, and compares sizes of files, and digests of small ones.
+def read_meta(path: Path, expected: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Opens an artifact: reads its ``pt_meta.json``, and compares the sizes of files.
 
     Args:
         path: The artifact's folder.
         expected: Entries that ``pt_meta.json`` must have, such as :func:`kind_of`.
-        limit: Size in bytes of the largest file whose digest is compared.
 
     Raises:
         FileNotFoundError: If there is no artifact.
         ValueError: If the artifact is damaged, or of another kind.
     """
-    file = path / META
-    if not os.path.isfile(file):  # Path.is_file() may raise an error if the name is too long
-        raise FileNotFoundError(f"no artifact at {str(path)!r} (there is no {META})")
-    try:
-        meta = json.loads(file.read_bytes())
-    except ValueError as error:
-        raise ValueError(f"{str(file)!r} is damaged: {error}") from error
-    if expected is not None:
-        actual = {name: meta.get(name) for name in expected}
-        if actual != expected:
-            raise ValueError(f"{str(path)!r} holds {actual}, but {expected} is needed")
-    problems = [*_problems(path, meta, limit)]
+    meta = json.loads((path / META).read_bytes())
+    expected = expected or {}
+    actual = {name: meta.get(name) for name in expected}
+    if actual != expected:
+        raise ValueError(f"{str(path)!r} holds {actual}, but {expected} is needed")
+    problems = [*_problems(path, meta)]
     if problems:
         raise ValueError(f"{str(path)!r} is damaged: {'; '.join(problems)}")
     return meta
 
 
 def verify(path: Path) -> None:
-    """Compares all files of an artifact, and of artifacts inside, with their digests; ValueError if one differs.
-
-    Hidden folders are skipped: they are being written or removed, perhaps by a process that was killed.
-    """
-    read_meta(path, limit=math.inf)
-    for file in path.rglob(f"*/{META}"):
-        hidden = any(name.startswith(".") for name in file.relative_to(path).parts)
-        if not hidden and _lists_files(file.parent):
-            read_meta(file.parent, limit=math.inf)
+    """Compares the files of an artifact, and of artifacts inside, with their digests; ValueError if some differ."""
+    for file in [path / META, *path.rglob(f"*/{META}")]:
+        folder = file.parent
+        digests = read_meta(folder).get(DIGESTS, {})  # other packages have none
+        changed = [name for name, digest in digests.items() if file_sha256(folder / name) != digest]
+        if changed:
+            raise ValueError(f"{str(folder)!r} is damaged: the contents of {changed} have changed")
 
 
-def _problems(path: Path, meta: Mapping[str, Any], limit: float) -> Iterator[str]:
-    """Yields the differences between files and ``meta``. Contents are compared for files of up to ``limit`` bytes."""
+def _problems(path: Path, meta: Mapping[str, Any]) -> Iterator[str]:
+    """Yields symbolic links, and differences between the sizes of files and ``meta``."""
     # os.walk skips folders that are being removed; Path.rglob raises FileNotFoundError
     for folder, folders, files in os.walk(path):
-        for file in (Path(folder, name) for name in [*folders, *files]):
-            if file.is_symlink():
-                name = file.relative_to(path).as_posix()
+        for name in [*folders, *files]:
+            if os.path.islink(os.path.join(folder, name)):
                 yield f"{name!r} is a symbolic link, which an artifact must not contain"
     for name, size in meta.get(SIZES, {}).items():  # other packages list no files
         file = path / name
         if not file.resolve().is_relative_to(path.resolve()):
             yield f"{META!r} names a file outside of the artifact: {name!r}"
             continue
-        try:
-            actual = file.stat().st_size
-            if actual != size:
-                yield f"{name!r} should have {size} bytes, has {actual}"
-            elif size <= limit and file_sha256(file) != meta[DIGESTS][name]:
-                yield f"the content of {name!r} has changed"
-        except OSError as error:
-            yield f"{name!r}: {error.strerror}"
-
-
-def folder_id(path: Path) -> tuple[int, int] | None:
-    """Identifies a folder, so that its replacement is noticed: device and inode; None if it does not exist."""
-    try:
-        state = path.stat()
-    except OSError:
-        return None
-    return state.st_dev, state.st_ino
+        actual = file.stat().st_size if file.is_file() else None
+        if actual != size:
+            yield f"{name!r} should have {size} bytes, has {actual}"
 
 
 # --- digests, which identify equal files and equal work
@@ -319,12 +261,6 @@ def file_sha256(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def stored_sha256(file: Path) -> str:
-    """SHA-256 of a file of an artifact, by its ``pt_meta.json``; computed if another package wrote the artifact."""
-    meta = json.loads((file.parent / META).read_bytes())
-    return meta.get(DIGESTS, {}).get(file.name) or file_sha256(file)
-
-
 def content_sha256(meta: Mapping[str, Any]) -> str:
     """SHA-256 of an artifact's files, computed from the digests in its ``pt_meta.json``."""
     return json_sha256(meta[DIGESTS])
@@ -332,12 +268,10 @@ def content_sha256(meta: Mapping[str, Any]) -> str:
 
 def frame_sha256(frame: pd.DataFrame) -> str:
     """SHA-256 of the columns and values of a frame, in their order; values may be arrays."""
-    digest = hashlib.sha256()
-    for name, values in frame.items():
-        digest.update(f"{name!r}\n".encode())
-        for value in values:
-            digest.update(value.tobytes() if hasattr(value, "tobytes") else f"{value!r}\n".encode())
-    return digest.hexdigest()
+    from pandas.util import hash_pandas_object
+
+    rows = hash_pandas_object(frame, index=False).to_numpy()
+    return hashlib.sha256(f"{[*frame]}".encode() + rows.tobytes()).hexdigest()
 
 
 _weights_digests: WeakKeyDictionary[nn.Module, tuple[Any, str]] = WeakKeyDictionary()
@@ -385,12 +319,11 @@ class OwnArtifact(pt.Artifact):
     ARTIFACT_FORMAT: str
     ARTIFACT_PACKAGE_HINT = "pyterrier_graph"
     FORMAT_VERSION = 1
-    GIVEN: tuple[str, ...] = ()  # arguments that are not saved, and are needed to load the artifact
 
     def verify(self) -> Self:
         """Compares all files with their digests; raises ValueError if the artifact is damaged.
 
-        Opening an artifact compares the sizes of all files, and the digests of files of up to 1 MiB.
+        Opening an artifact compares only the sizes of its files.
         """
         verify(Path(str(self.path)))
         return self
@@ -410,7 +343,6 @@ class BuiltArtifact(OwnArtifact):
     """Base class of artifacts that are built at a path, which need not exist yet, and read from there."""
 
     path: Path
-    _folder_id: tuple[int, int] | None = None
 
     def __init__(self, path: str | os.PathLike[str], *, verbose: bool = True) -> None:
         super().__init__(Path(path).absolute())  # files are opened later, perhaps from elsewhere
@@ -427,22 +359,16 @@ class BuiltArtifact(OwnArtifact):
         """Whether there is a complete artifact at this path."""
         try:
             return bool(self.meta)
-        except (FileNotFoundError, ValueError):
+        except (OSError, ValueError):
             return False
 
     @cached_property
     def meta(self) -> dict[str, Any]:
         """The contents of ``pt_meta.json``: sizes and origin. Raises as :func:`read_meta` does."""
-        self._folder_id = folder_id(self.path)
         return read_meta(self.path, kind_of(self))
 
-    def _open(self, open_in: Callable[[Path], Opened]) -> Opened:
-        """Opens files that ``meta`` lists; raises ValueError if another artifact has taken their place."""
-        _ = self.meta  # remembers which folder was opened
-        try:
-            return open_in(self.path)
-        finally:  # even after an error, since the files may be another artifact's
-            if folder_id(self.path) != self._folder_id:
-                raise ValueError(
-                    f"{self!r} was replaced or removed after it had been opened: open it again"
-                )
+    @property
+    def folder(self) -> Path:
+        """The folder of the files, whose sizes have been compared."""
+        _ = self.meta
+        return self.path

@@ -18,7 +18,6 @@ worker once, and may be defined in a notebook. This process reads the inputs and
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import islice
@@ -37,16 +36,6 @@ Workers = int | Literal["ray"]
 Work = Callable[[Any], Mapping[str, np.ndarray]]
 
 RAY_ROUND = 8  # shards per Ray worker that are computed before their results are stored
-
-
-def check_workers(workers: Any) -> None:
-    """Raises ValueError unless ``workers`` is a number of processes, or ``'ray'``."""
-    if workers != "ray" and (
-        isinstance(workers, bool) or not isinstance(workers, int) or workers < 1
-    ):
-        raise ValueError(
-            f"workers must be a number of processes, 1 or more, or 'ray', got {workers!r}"
-        )
 
 
 class ShardWriter:
@@ -91,7 +80,6 @@ class ShardWriter:
             workers: See this module.
             **progress: Arguments of ``pt.tqdm``.
         """
-        check_workers(workers)
         missing = [number for number, file in enumerate(self._files) if not file.exists()]
         total = sum(map(len, self._rows))
         left = sum(len(self._rows[number]) for number in missing)
@@ -153,12 +141,10 @@ def _computed(
 def _ray_backend() -> Iterator[int]:
     """Makes Ray joblib's backend; provides the number of workers: one per GPU, or one per CPU if there are none."""
     import joblib
+    import ray
+    from ray.util.joblib import register_ray
 
-    try:
-        ray: Any = importlib.import_module("ray")
-    except ImportError as error:
-        raise ImportError("workers='ray' needs Ray: pip install 'pyterrier-graph[ray]'") from error
-    importlib.import_module("ray.util.joblib").register_ray()
+    register_ray()
     if not ray.is_initialized():
         ray.init()
     resources = ray.cluster_resources()
