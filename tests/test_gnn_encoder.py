@@ -315,7 +315,7 @@ def test_queries_without_text_or_judgments(small: Any) -> None:
         gnn(small).fit(small.train.assign(query=[" ", *small.train["query"][1:]]), small.qrels)
     with pytest.raises(KeyError, match="nothing judged is in"):
         gnn(small).fit(small.train, small.qrels[:0])
-    with pytest.raises(TypeError, match="a DataFrame is needed, got None"):
+    with pytest.raises(TypeError, match="NoneType"):
         gnn(small).fit(small.train, small.qrels, small.dev)
 
 

@@ -131,7 +131,7 @@ def test_a_missing_graph(make: Make) -> None:
 def test_stored_tokens_of_something_else(make: Make, tmp_path: Path) -> None:
     other = tiny.fresh_encoder(20)
     store = TokenStore(tmp_path / "other", verbose=False).build(tiny.graph(), other)
-    with pytest.raises(ValueError, match="other weights or lengths"):
+    with pytest.raises(ValueError, match="was not built with"):
         make(tiny.graph(), tokens=store)
     store = TokenStore(tmp_path / "small", verbose=False).build(tiny.graph(3), tiny.encoder())
     with pytest.raises(ValueError, match="vectors of other texts"):
@@ -224,7 +224,7 @@ def test_judgments_that_do_not_fit(make: Make) -> None:
         reranker.fit(frame, qrels.assign(qid="other"))
     with pytest.raises(pt.validate.InputValidationError, match="label"):
         reranker.fit(frame, qrels.drop(columns="label"))
-    with pytest.raises(TypeError, match="a DataFrame is needed, got None"):
+    with pytest.raises(TypeError, match="NoneType"):
         reranker.fit(frame, qrels, frame, None)
 
 
