@@ -134,7 +134,7 @@ def test_stored_tokens_of_something_else(make: Make, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="was not built with"):
         make(tiny.graph(), tokens=store)
     store = TokenStore(tmp_path / "small", verbose=False).build(tiny.graph(3), tiny.encoder())
-    with pytest.raises(ValueError, match="vectors of other texts"):
+    with pytest.raises(ValueError, match="was not built with"):
         make(tiny.graph(), tokens=store)
     with pytest.raises(ValueError, match="give the graph, too"):
         make(None, tokens=store)
