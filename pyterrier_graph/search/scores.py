@@ -25,9 +25,11 @@ def above_lowest(scores: np.ndarray, query: np.ndarray) -> np.ndarray:
 def normalized_scores(scores: np.ndarray, query: np.ndarray) -> np.ndarray:
     """Z-scores above the lowest score of each query, shape (results,); 1 where all scores of a query are equal."""
     above = above_lowest(scores, query)
-    results = np.maximum(np.bincount(query), 1)
+    results = np.maximum(np.bincount(query), 1)  # (queries,)
     mean = np.bincount(query, above) / results
-    spread = np.sqrt(np.bincount(query, (above - mean[query]) ** 2) / results)[query]
+    squares = (above - mean[query]) ** 2  # (results,)
+    variance = np.bincount(query, squares) / results
+    spread = np.sqrt(variance)[query]  # (results,)
     return np.divide(above, spread, out=np.ones_like(above), where=spread > 0)
 
 
@@ -37,7 +39,8 @@ def shares(normalized: np.ndarray, query: np.ndarray, alpha: float) -> np.ndarra
     A pipeline that has retrieved nothing for a query leaves its weight to the other one.
     """
     has_score = ~np.isnan(normalized)  # (results, 2)
-    retrieved = np.stack([np.bincount(query, side) > 0 for side in has_score.T], axis=1)
+    counts = [np.bincount(query, side) for side in has_score.T]
+    retrieved = np.stack(counts, axis=1) > 0  # (queries, 2)
     weights = retrieved * np.array([1 - alpha, alpha])  # (queries, 2)
     weights = np.where(weights.any(axis=1, keepdims=True), weights, retrieved)
     total = weights.sum(axis=1, keepdims=True)

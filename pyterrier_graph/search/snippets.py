@@ -21,21 +21,35 @@ def snippet(text: str, terms: frozenset[str], length: int = 40) -> str:
     """
     tokens = text.split()
     matches = [terms & stems(token) for token in tokens] if terms else []
-    hits = [number for number, match in enumerate(matches) if match]
-    best, first, last = (0, 0), 0, length - 1
-    for number, start in enumerate(hits):
-        window = [hit for hit in hits[number : number + length] if hit < start + length]
-        distinct = frozenset().union(*(matches[hit] for hit in window))
-        score = len(distinct), len(window)
-        if score > best:
-            best, first, last = score, start, window[-1]
+    first, last = _best_window(matches, length)
     # as many words before the first hit as after the last
     before = (length - (last + 1 - first)) // 2
     start = max(0, min(first - before, len(tokens) - length))
-    shown = " ".join(tokens[start : start + length])
-    return "… " * (start > 0) + shown + " …" * (start + length < len(tokens))
+    end = start + length
+    shown = " ".join(tokens[start:end])
+    if start > 0:
+        shown = f"… {shown}"
+    if end < len(tokens):
+        shown = f"{shown} …"
+    return shown
+
+
+def _best_window(matches: list[frozenset[str]], length: int) -> tuple[int, int]:
+    """The first and the last token with a match, in the window that has the most of the terms."""
+    hits = [number for number, match in enumerate(matches) if match]
+    best = 0, 0  # terms and hits in the best window
+    first, last = 0, length - 1
+    for number, start in enumerate(hits):
+        window = [hit for hit in hits[number : number + length] if hit < start + length]
+        window_terms = frozenset().union(*(matches[hit] for hit in window))
+        score = len(window_terms), len(window)
+        if score > best:
+            best = score
+            first, last = start, window[-1]
+    return first, last
 
 
 def matching_words(text: str, terms: frozenset[str]) -> list[tuple[int, int]]:
     """Start and end of each word of a text that has one of the terms."""
-    return [match.span() for match in WORD.finditer(text) if terms & stems(match[0])]
+    tokens = WORD.finditer(text)
+    return [token.span() for token in tokens if terms & stems(token[0])]

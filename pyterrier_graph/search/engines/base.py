@@ -43,11 +43,16 @@ class EngineRetriever(pt.Transformer):
         queries: Any = topics["query"]
         if self.encode is not None and len(topics):
             queries = self.encode(topics)
-        hits = [self.find(query, self.num_results) for query in queries]
-        columns = pd.DataFrame(sum(hits, []), columns=["docno", "score", "text"])
+        hits: Hits = []
+        counts: list[int] = []
+        for query in queries:
+            query_hits = self.find(query, self.num_results)
+            hits += query_hits
+            counts.append(len(query_hits))
+        columns = pd.DataFrame(hits, columns=["docno", "score", "text"])
         columns = columns.astype({"docno": "str", "score": float, "text": "str"})
-        query = np.repeat(np.arange(len(topics)), [*map(len, hits)])
-        return ranking(topics, query, dict(columns))
+        topic = np.repeat(np.arange(len(topics)), counts)  # (results,)
+        return ranking(topics, topic, dict(columns))
 
 
 class Engine(ABC):
