@@ -135,8 +135,7 @@ class BM25Index:
 
     def search(self, query: str, num_results: int) -> tuple[np.ndarray, np.ndarray]:
         """Scores and numbers of the best passages that have a word of the query; equal scores keep their order."""
-        vocabulary = self.vocabulary
-        terms = [vocabulary[term] for term in query_terms(query) if term in vocabulary]
+        terms = [self.vocabulary[term] for term in query_terms(query) if term in self.vocabulary]
         all_scores = self._bm25.get_scores_from_ids(terms)  # (passages,)
         numbers = np.flatnonzero(all_scores)
         scores = all_scores[numbers]

@@ -230,15 +230,13 @@ class IndexBuilder:
             texts = contexts(graph, queries, passages)
             rows = zip(docnos, texts, strict=True)
             records = ({"docno": docno, "text": text} for docno, text in rows)
-            longest = max(len(docno) for docno in docnos)
-            build_engine(records, engine, path, docno_length=longest)
+            build_engine(records, engine, path, docno_length=max(map(len, docnos)))
         elif engine == "bm25s":
             reused = self.old_numbers[self.old_numbers >= 0]
             if self.previous is None or self.answered is not None or not len(reused):
                 BM25Index.build(path, contexts(graph, queries, passages))
             else:
-                new_passages = passages[len(reused) :]
-                texts = contexts(graph, queries, new_passages)
+                texts = contexts(graph, queries, passages[len(reused) :])
                 BM25Index.build(path, texts, previous=self.previous.bm25, reused=reused)
 
     def _write_history(
@@ -311,8 +309,7 @@ class IndexBuilder:
         used = {encoded, current.folder}
         if self.previous is not None:
             used.add(self.previous.folder)
-        folders = [entry for entry in self.path.iterdir() if entry.is_dir()]
-        unused = [folder for folder in folders if folder not in used]
+        unused = [entry for entry in self.path.iterdir() if entry.is_dir() and entry not in used]
         fingerprints = [current.graph.fingerprint().encode()]
         if current.queries is not None:
             fingerprints.append(current.queries.fingerprint().encode())

@@ -296,14 +296,15 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
         for block in blocks(len(numbers), ROWS_AT_ONCE):
             batch = numbers[block]
             nodes = graph.passage_nodes[batch]
-            columns = {
-                "docno": graph.ids_of(nodes),
-                "text": graph.texts(nodes),
-                "context": contexts(graph, version.queries, batch),
-                "vector": np.asarray(vectors[batch]),
-            }
-            for row in zip(*columns.values(), strict=True):
-                yield dict(zip(columns, row, strict=True))
+            rows = zip(
+                graph.ids_of(nodes),
+                graph.texts(nodes),
+                contexts(graph, version.queries, batch),
+                np.asarray(vectors[batch]),
+                strict=True,
+            )
+            for docno, text, context, vector in rows:
+                yield {"docno": docno, "text": text, "context": context, "vector": vector}
 
     def deleted_since(self, version: int) -> list[str]:
         """Ids of passages that changes after a version have removed."""

@@ -120,8 +120,8 @@ class Hybrid(WithSignature, pt.Estimator):
         """Finds documents."""
         run = self.combine(inp)
         run = ranked(run, combined(run, self.alpha))
-        columns = [name for name in run if name not in SIDES]
-        return run.loc[run["rank"] < self.num_results, columns].reset_index(drop=True)
+        run = run[run["rank"] < self.num_results]
+        return run.drop(columns=SIDES).reset_index(drop=True)
 
     def combine(self, topics: pd.DataFrame) -> pd.DataFrame:
         """Each result of the pipelines once, with its normalized scores in columns ``lexical`` and ``dense``.
@@ -140,7 +140,10 @@ class Hybrid(WithSignature, pt.Estimator):
         _, first_row = np.unique(result, return_index=True)  # (results,)
         scores = np.full((len(SIDES), len(first_row)), np.nan)
         scores[side, result] = rows["score"]
-        columns = {name: rows[name].array.take(first_row) for name in ("qid", "docno")}
+        columns = {
+            "qid": rows["qid"].array.take(first_row),
+            "docno": rows["docno"].array.take(first_row),
+        }
         queries = [name for name in topics if name.startswith("query")]
         known = {*columns, *REPLACED, *queries}
         added = [name for name in rows if name not in known]
@@ -166,9 +169,9 @@ class Hybrid(WithSignature, pt.Estimator):
 
     def fuse_rank_cutoff(self, k: int) -> Self:
         """Returns no more documents than are used; the combination stays the same."""
-        other = copy.copy(self)
-        other.num_results = min(k, self.num_results)
-        return other
+        hybrid = copy.copy(self)
+        hybrid.num_results = min(k, self.num_results)
+        return hybrid
 
     def fit(
         self,

@@ -42,7 +42,7 @@ class IndexHybrid(WithSignature, pt.Transformer):
         dense: ContextualRetriever,
         graph: DocumentGraph,
         settings: Mapping[str, Any],
-        num_results: int = 1000,
+        num_results: int,
     ) -> None:
         self.lexical, self.dense = lexical, dense
         self.graph, self.settings = graph, settings
@@ -53,7 +53,7 @@ class IndexHybrid(WithSignature, pt.Transformer):
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Finds passages."""
-        return self._ranked(inp, parts=False)
+        return self.with_parts(inp).drop(columns=self.parts)
 
     @property
     def parts(self) -> list[str]:
@@ -62,9 +62,6 @@ class IndexHybrid(WithSignature, pt.Transformer):
 
     def with_parts(self, topics: pd.DataFrame) -> pd.DataFrame:
         """Finds passages; a column for each part has what it adds to the score."""
-        return self._ranked(topics, parts=True)
-
-    def _ranked(self, topics: pd.DataFrame, *, parts: bool) -> pd.DataFrame:
         topics = QueriesWithWords().transform(topics).drop_duplicates("qid")
         query, passage, summands = self._scored(topics)
         scores = summands.sum(axis=1)
@@ -72,8 +69,7 @@ class IndexHybrid(WithSignature, pt.Transformer):
         nodes = self.graph.passage_nodes[passage[best]]
         docnos = self.graph.ids_of(nodes)
         columns = {"docno": pd.array(docnos, dtype="str"), "score": scores[best]}
-        if parts:
-            columns.update(zip(self.parts, summands[best].T, strict=True))
+        columns.update(zip(self.parts, summands[best].T, strict=True))
         return ranking(topics, query[best], columns)
 
     def _scored(self, topics: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -91,9 +87,9 @@ class IndexHybrid(WithSignature, pt.Transformer):
 
     def fuse_rank_cutoff(self, k: int) -> Self:
         """Returns no more passages than are used."""
-        other = copy.copy(self)
-        other.num_results = min(k, self.num_results)
-        return other
+        hybrid = copy.copy(self)
+        hybrid.num_results = min(k, self.num_results)
+        return hybrid
 
 
 def lexical_hits(retriever: pt.Transformer, docnos: Lookup, topics: pd.DataFrame) -> Hits:
@@ -117,14 +113,12 @@ def united(lexical: Hits, dense: Hits, passages: int) -> tuple[np.ndarray, np.nd
     dense_keys = dense.query * passages + dense.passage
     keys = np.union1d(lexical_keys, dense_keys)  # (results,)
     normalized = np.full((len(keys), 2), np.nan)
-    normalized[np.searchsorted(keys, lexical_keys), 0] = _normalized(lexical)
-    normalized[np.searchsorted(keys, dense_keys), 1] = _normalized(dense)
+    lexical_row = np.searchsorted(keys, lexical_keys)
+    dense_row = np.searchsorted(keys, dense_keys)
+    normalized[lexical_row, 0] = normalized_scores(lexical.score, lexical.query)
+    normalized[dense_row, 1] = normalized_scores(dense.score, dense.query)
     query, passage = np.divmod(keys, passages)
     return query, passage, normalized
-
-
-def _normalized(hits: Hits) -> np.ndarray:
-    return normalized_scores(np.asarray(hits.score, float), hits.query)
 
 
 def best_of_each(query: np.ndarray, scores: np.ndarray, count: int) -> np.ndarray:

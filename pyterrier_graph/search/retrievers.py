@@ -77,6 +77,6 @@ class BM25Retriever(WithSignature, pt.Transformer):
 
     def fuse_rank_cutoff(self, k: int) -> Self:
         """Finds no more passages than are used."""
-        other = copy.copy(self)
-        other.num_results = min(k, self.num_results)
-        return other
+        retriever = copy.copy(self)
+        retriever.num_results = min(k, self.num_results)
+        return retriever

@@ -219,12 +219,12 @@ class VersionedIndex(WithSignature, BuiltArtifact):
                 raise
             return self.meta  # two changes have removed the version in the meantime
         fitted = current["settings"]
-        defaults = default_settings(version_meta["mean_cosine"])
+        settings = {**default_settings(version_meta["mean_cosine"]), **fitted}
         return {
             **version_meta,
             "version": current["version"],
             "fitted": fitted,
-            "settings": {**defaults, **fitted},
+            "settings": settings,
         }
 
     @cached_property

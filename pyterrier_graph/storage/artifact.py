@@ -185,7 +185,7 @@ def write_file(path: Path, content: bytes) -> None:
 
 def check_vacant(path: Path) -> None:
     """Raises FileExistsError if there is a file, or a folder with files, at ``path``."""
-    if os.path.isfile(path) or (os.path.isdir(path) and os.listdir(path)):
+    if path.is_file() or (path.is_dir() and any(path.iterdir())):
         raise FileExistsError(f"{str(path)!r} exists already: delete it, or choose another path")
 
 

@@ -82,16 +82,11 @@ class ShardWriter:
             workers: See this module.
             **progress: Arguments of ``pt.tqdm``.
         """
-        missing: list[int] = []
-        done = 0  # rows
-        for number, rows in enumerate(self._rows):
-            if self._files[number].exists():
-                done += len(rows)
-            else:
-                missing.append(number)
-        total = sum(len(rows) for rows in self._rows)
+        missing = [number for number, file in enumerate(self._files) if not file.exists()]
+        missing_rows = sum(len(self._rows[number]) for number in missing)
+        total = sum(map(len, self._rows))
         inputs = ((number, read(np.array(self._rows[number]))) for number in missing)
-        with pt.tqdm(total=total, initial=done, **progress) as bar:
+        with pt.tqdm(total=total, initial=total - missing_rows, **progress) as bar:
             for number, arrays in _computed(work, inputs, workers):
                 content = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
                 write_file(self._files[number], save(content))
