@@ -140,6 +140,7 @@ class BM25Index:
         numbers = np.flatnonzero(all_scores)
         scores = all_scores[numbers]
         if len(numbers) > num_results:
+            # sorting only candidates is faster; ties with the last result are among them
             lowest = np.partition(scores, -num_results)[-num_results]
             numbers = numbers[scores >= lowest]
             scores = all_scores[numbers]
@@ -148,9 +149,10 @@ class BM25Index:
 
 
 def _count(texts: Iterable[str], vocabulary: dict[str, int]) -> Iterator[csr_matrix]:
-    """Counts the terms of texts, a block at a time, shape (texts, terms); adds new terms to ``vocabulary``."""
+    """Yields the counts of terms in blocks of texts, shape (texts, terms); adds new terms to ``vocabulary``."""
     remaining = iter(texts)
     rows = PASSAGES_AT_ONCE
+    # a smaller block is the last one
     while rows == PASSAGES_AT_ONCE:
         terms, counts, ends = array("i"), array("i"), array("q", [0])
         for text in islice(remaining, PASSAGES_AT_ONCE):
@@ -245,7 +247,7 @@ class JoinedCounts:
         return weights
 
     def _array(self, name: str, dtype: Any, length: int) -> np.ndarray:
-        """An array in a file."""
+        """Creates an array in a file."""
         if not length:  # an empty file cannot be mapped
             return np.empty(0, dtype)
         return open_memmap(self.folder / f"{name}.npy", "w+", dtype, (int(length),))

@@ -24,7 +24,6 @@ from pyterrier_graph.graph_mean.contextual_index import ContextualIndex
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.graphs.judgments import passage_qrels
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
-from pyterrier_graph.search import versions
 from pyterrier_graph.search.bm25 import BM25Index
 from pyterrier_graph.search.fitting import (
     HIGH_COSINE,
@@ -37,8 +36,19 @@ from pyterrier_graph.search.hybrid import DEPTH, Hybrid
 from pyterrier_graph.search.lexical import build_engine, lexical_retriever
 from pyterrier_graph.search.records import RecordChanges, compare_records, read_documents
 from pyterrier_graph.search.versions import (
+    BM25,
+    CHANGED,
+    DELETED,
+    ENCODED,
+    GRAPH,
     KIND,
+    LINES,
+    QRELS,
+    QUERIES,
+    TOPICS,
+    VECTORS,
     Answered,
+    Version,
     VersionedIndex,
     contexts,
     is_contextual,
@@ -80,6 +90,7 @@ class IndexBuilder:
 
     def build(self) -> None:
         """Writes the next version and makes it the current one. An update that changes nothing writes nothing."""
+        # the methods below use the attributes that are set here
         self.path = self.index.path
         self.is_update = self.passage_words is None
         if self.answered is not None:
@@ -118,7 +129,8 @@ class IndexBuilder:
             self.meta["mean_cosine"] = mean_cosine(own_vectors)
             self._write_history(folder, number, graph, answered)
             if self.answered is not None and "judged" not in settings:
-                settings = {**settings, **self._answered_settings(graph, *self.answered)}
+                fitted = self._answered_settings(graph, *self.answered)
+                settings = {**settings, **fitted}
         self.index.publish(number, settings)
         current = self.index.reopen().version
         self._remove_unused(current)
@@ -155,11 +167,11 @@ class IndexBuilder:
         """Writes the records of the documents and their graph."""
         lines: list[int] = []
         changes.write(folder)
-        graph = DocumentGraph(folder / versions.GRAPH, verbose=self.index.verbose)
+        graph = DocumentGraph(folder / GRAPH, verbose=self.index.verbose)
         graph.index(read_documents(folder, lines))
-        graph.vectors_folder = self.path / versions.ENCODED
+        graph.vectors_folder = self.path / ENCODED
         if lines and len(lines) == len(graph.passage_nodes):
-            np.save(folder / versions.LINES, np.array(lines, dtype=np.int32))
+            np.save(folder / LINES, np.array(lines, dtype=np.int32))
 
         # (passages,): each passage's number in the previous version, -1 if its document is new or changed
         self.old_numbers = np.full(len(graph.passage_nodes), -1)
@@ -180,8 +192,8 @@ class IndexBuilder:
                 return None
         if answered is not None:
             topics, qrels = answered
-            topics.to_json(folder / versions.TOPICS, orient="split")
-            qrels.to_json(folder / versions.QRELS, orient="split")
+            topics.to_json(folder / TOPICS, orient="split")
+            qrels.to_json(folder / QRELS, orient="split")
         return answered
 
     def _write_context(
@@ -193,12 +205,12 @@ class IndexBuilder:
         queries = None
         if answered is not None:
             topics, qrels = answered
-            queries = QueryPassageGraph(folder / versions.QUERIES, verbose=False)
+            queries = QueryPassageGraph(folder / QUERIES, verbose=False)
             queries.build(topics, graph, qrels=qrels)
         options: dict[str, Any] = {
             "graph": graph,
             "query_graph": queries,
-            "folder": self.path / versions.ENCODED,
+            "folder": self.path / ENCODED,
             "verbose": self.index.verbose,
         }
         if is_contextual(self.index.encoder):
@@ -207,8 +219,8 @@ class IndexBuilder:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", QualityWarning)  # of missing titles
                 model = GraphMean(encoder=self.index.bi_encoder, **options)
-        contextual = model.index(folder / versions.VECTORS, workers=self.workers)
-        self._write_bm25(folder / versions.BM25, graph, queries)
+        contextual = model.index(folder / VECTORS, workers=self.workers)
+        self._write_bm25(folder / BM25, graph, queries)
         return model, contextual
 
     def _model_identity(self) -> list[Any]:
@@ -260,8 +272,8 @@ class IndexBuilder:
                 deleted[docno] = number
             for docno in graph.ids_of(graph.passage_nodes[~reused]):
                 deleted.pop(docno, None)
-        np.save(folder / versions.CHANGED, changed)
-        (folder / versions.DELETED).write_text(json.dumps(deleted), encoding="utf-8")
+        np.save(folder / CHANGED, changed)
+        (folder / DELETED).write_text(json.dumps(deleted), encoding="utf-8")
 
     def _answered_settings(
         self, graph: DocumentGraph, topics: pd.DataFrame, qrels: pd.DataFrame
@@ -299,13 +311,13 @@ class IndexBuilder:
         _, contextual = self._write_context(folder, graph, answered)
         docnos, _ = contextual.files.payload(return_dvecs=False)
         engine = self.index.lexical or self.meta["lexical"]
-        bm25 = BM25Index(folder / versions.BM25)
+        bm25 = BM25Index(folder / BM25)
         lexical = lexical_retriever(engine, bm25, docnos, DEPTH)
         return Hybrid(lexical, contextual.retriever())
 
-    def _remove_unused(self, current: versions.Version) -> None:
+    def _remove_unused(self, current: Version) -> None:
         """Removes all but two versions, and encoded texts of other graphs than the current ones."""
-        encoded = self.path / versions.ENCODED
+        encoded = self.path / ENCODED
         used = {encoded, current.folder}
         if self.previous is not None:
             used.add(self.previous.folder)

@@ -43,8 +43,7 @@ def mean_cosine(vectors: np.ndarray) -> float:
 
 def default_settings(cosine: float) -> dict[str, Any]:
     """The settings before any query is judged: vectors count less if :func:`mean_cosine` is high."""
-    excess = cosine - HIGH_COSINE
-    factor = float(np.clip(1 - excess / 0.15, 0.3, 1))
+    factor = float(np.clip(1 - (cosine - HIGH_COSINE) / 0.15, 0.3, 1))
     return {**SETTINGS, "alpha": ALPHA * factor}
 
 

@@ -146,8 +146,7 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
         Raises:
             ValueError: If a document is malformed, or a docno comes twice.
         """
-        builder = IndexBuilder(self, docs, document, answered=answered, workers=workers)
-        builder.build()
+        IndexBuilder(self, docs, document, answered=answered, workers=workers).build()
         return self
 
     def delete(self, docnos: Iterable[str]) -> Self:
@@ -277,19 +276,19 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
     # --- other engines
 
     def rows(self, since: int | None = None) -> Iterator[dict[str, Any]]:
-        """What another engine needs to serve this index: ``docno``, ``text``, ``context`` and ``vector`` per passage.
+        """Yields what another engine needs to serve this index: each passage's ``docno, text, context, vector``.
 
         ``context`` is what BM25 searches: the text with its titles and answered queries. Vectors are compared by the
         inner product with those of :meth:`query_vectors`.
 
         Args:
-            since: Only rows that have changed after this version (``index.meta["version"]`` when the engine was filled
-                last). Every change of an index with answered queries changes all vectors. Passages that are gone are
-                in :meth:`deleted_since`.
+            since: Yields only rows that have changed after this version (``index.meta["version"]`` at the time of the
+                last upload). Every change of an index with answered queries changes all vectors.
+                :meth:`deleted_since` lists removed passages.
         """
         version = self.version
         graph = version.graph
-        vectors, _ = version.flex.payload(return_docnos=False)  # (passages, width)
+        vectors, _ = version.flex.payload(return_docnos=False)  # (passages, d)
         numbers = np.arange(len(self))
         if since is not None:
             numbers = np.flatnonzero(version.changed > since)
@@ -311,7 +310,7 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
         return [docno for docno, number in self.version.deleted.items() if number > version]
 
     def query_vectors(self, topics: pd.DataFrame) -> np.ndarray:
-        """The vectors of queries for the vectors of :meth:`rows`, float32 of shape (queries, width)."""
+        """Encodes queries for search in the vectors of :meth:`rows`; float32, shape (queries, d)."""
         encoded = self.contextual.query_encoder().transform(topics)
         return np.stack(encoded["query_vec"].to_numpy()).astype(np.float32)
 

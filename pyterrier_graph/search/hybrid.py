@@ -27,7 +27,7 @@ ALPHA = 0.6
 ALPHAS = tuple(round(0.05 * step, 2) for step in range(21))
 DEPTH = 1000
 SIDES = ["lexical", "dense"]
-REPLACED = ["docid", "score", "rank"]  # columns of results that a combination has no use for
+REPLACED = ["docid", "score", "rank"]  # columns of the pipelines' results that are dropped
 
 
 class Frozen(pt.Transformer):

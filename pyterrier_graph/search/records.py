@@ -70,8 +70,12 @@ def compare_records(
     """
     hashes: dict[str, int] = {}
     if previous is not None:
-        previous.graph.document_of(deleted)  # raises KeyError for unknown docnos
-        hashes = _line_hashes(previous)
+        graph = previous.graph
+        graph.document_of(deleted)  # raises KeyError for unknown docnos
+        docnos = graph.docnos_of(np.arange(len(graph)))
+        with open(previous.folder / DOCUMENTS, "rb") as file:
+            line_hashes = map(hash, file)
+            hashes = dict(zip(docnos, line_hashes, strict=True))
     unchanged = dict.fromkeys(hashes, True)
     for docno in deleted:
         unchanged[docno] = False
@@ -87,15 +91,6 @@ def compare_records(
             count += 1
     flags = np.fromiter(unchanged.values(), dtype=bool, count=len(unchanged))
     return RecordChanges(previous, lines, count, flags)
-
-
-def _line_hashes(version: Version) -> dict[str, int]:
-    """The hash of each document's record, by docno, in the order of the records."""
-    graph = version.graph
-    docnos = graph.docnos_of(np.arange(len(graph)))
-    with open(version.folder / DOCUMENTS, "rb") as lines:
-        hashes = map(hash, lines)
-        return dict(zip(docnos, hashes, strict=True))
 
 
 def _line_of(document: StructuredDocument, node_lines: list[int] | None) -> bytes:

@@ -1,4 +1,4 @@
-"""The part of a passage that has the words of a question, and these words marked."""
+"""Snippets: the part of a passage that has the words of a question, and the positions of these words."""
 
 import re
 from functools import lru_cache
@@ -15,13 +15,22 @@ def stems(token: str) -> frozenset[str]:
 
 
 def snippet(text: str, terms: frozenset[str], length: int = 40) -> str:
-    """The window of ``length`` words that has the most of the terms. Dots mark what is left out.
+    """Returns the window of ``length`` words that has the most of the terms. Dots mark omitted text.
 
-    Of several such windows, the first one with the most words that match is shown.
+    Of several such windows, the first one with the most matching words is returned.
     """
     tokens = text.split()
     matches = [terms & stems(token) for token in tokens] if terms else []
-    first, last = _best_window(matches, length)
+    hits = [number for number, match in enumerate(matches) if match]
+    first, last = 0, length - 1
+    best = 0, 0  # terms and words that match, in the best window
+    for number, start in enumerate(hits):
+        window = [hit for hit in hits[number : number + length] if hit < start + length]
+        window_terms = frozenset().union(*(matches[hit] for hit in window))
+        score = len(window_terms), len(window)
+        if score > best:
+            best = score
+            first, last = start, window[-1]
     # as many words before the first hit as after the last
     before = (length - (last + 1 - first)) // 2
     start = max(0, min(first - before, len(tokens) - length))
@@ -32,21 +41,6 @@ def snippet(text: str, terms: frozenset[str], length: int = 40) -> str:
     if end < len(tokens):
         shown = f"{shown} …"
     return shown
-
-
-def _best_window(matches: list[frozenset[str]], length: int) -> tuple[int, int]:
-    """The first and the last token with a match, in the window that has the most of the terms."""
-    hits = [number for number, match in enumerate(matches) if match]
-    best = 0, 0  # terms and hits in the best window
-    first, last = 0, length - 1
-    for number, start in enumerate(hits):
-        window = [hit for hit in hits[number : number + length] if hit < start + length]
-        window_terms = frozenset().union(*(matches[hit] for hit in window))
-        score = len(window_terms), len(window)
-        if score > best:
-            best = score
-            first, last = start, window[-1]
-    return first, last
 
 
 def matching_words(text: str, terms: frozenset[str]) -> list[tuple[int, int]]:

@@ -264,7 +264,7 @@ class VersionedIndex(WithSignature, BuiltArtifact):
 
     @cached_property
     def bi_encoder(self) -> BiEncoder:
-        """The bi-encoder that was given, alone or in a model, or the checkpoint of the index; it is loaded once."""
+        """The bi-encoder of ``encoder``, or by default the checkpoint of the index. It is loaded once."""
         if is_contextual(self.encoder):
             return self.encoder.encoder
         if self.encoder is not None:

@@ -34,7 +34,7 @@ _DTYPES = {
 
 
 def blocks(count: int, at_once: int) -> Iterator[np.ndarray]:
-    """The numbers below a count, ``at_once`` at a time."""
+    """Yields the numbers from 0 to ``count - 1``, ``at_once`` at a time."""
     for start in range(0, count, at_once):
         yield np.arange(start, min(start + at_once, count))
 
@@ -180,7 +180,7 @@ class StoredGraph(BuiltArtifact):
         return self._arrays[name]
 
     def _texts(self, numbers: np.ndarray) -> list[str]:
-        """Stored texts by number, shape (n,)."""
+        """Stored texts by number."""
         offsets = self._array(TEXT_OFFSETS)  # (texts + 1,)
         offset_buffer = pa.py_buffer(offsets)
         content_buffer = pa.py_buffer(self._array(TEXTS))

@@ -147,22 +147,18 @@ def write_meta(folder: Path, meta: dict[str, Any]) -> None:
 
     Of an artifact inside the folder, only its ``pt_meta.json`` is listed, which lists the other files.
     """
-    files = [*_listed_files(folder)]
-    meta[SIZES] = sizes = {}
-    meta[DIGESTS] = digests = {}
-    for file in files:
-        name = file.relative_to(folder).as_posix()
-        sizes[name] = file.stat().st_size
-        digests[name] = file_sha256(file)
+    files = {file.relative_to(folder).as_posix(): file for file in _listed_files(folder)}
+    meta[SIZES] = {name: file.stat().st_size for name, file in files.items()}
+    meta[DIGESTS] = {name: file_sha256(file) for name, file in files.items()}
     about = folder / META
     about.write_text(json.dumps(meta, indent=1), encoding="utf-8", newline="\n")
     mode = about.stat().st_mode & 0o777
-    for file in files:
+    for file in files.values():
         file.chmod(mode)  # safetensors creates files that only their owner may read
 
 
 def _listed_files(folder: Path) -> Iterator[Path]:
-    """Yields the files whose sizes and digests ``pt_meta.json`` lists."""
+    """Yields the files that ``pt_meta.json`` lists."""
     for entry in sorted(folder.iterdir()):
         if not entry.is_dir():
             yield entry
@@ -243,10 +239,7 @@ def verify(path: Path) -> None:
     for file in [path / META, *path.rglob(f"*/{META}")]:
         folder = file.parent
         digests = read_meta(folder).get(DIGESTS, {})  # other packages have none
-        changed = []
-        for name, digest in digests.items():
-            if file_sha256(folder / name) != digest:
-                changed.append(name)
+        changed = [name for name, digest in digests.items() if file_sha256(folder / name) != digest]
         if changed:
             raise ValueError(f"{str(folder)!r} is damaged: the contents of {changed} have changed")
 
@@ -301,32 +294,27 @@ _weights_digests: WeakKeyDictionary[nn.Module, tuple[Any, str]] = WeakKeyDiction
 
 
 def weights_sha256(module: nn.Module, before: str = "", after: str = "") -> str:
-    """SHA-256 of the names and weights of a module, preceded and followed by a string.
+    """SHA-256 of the names and weights of a module, between the strings ``before`` and ``after``.
 
-    They are read again after a change: torch counts changes, except those by fused optimizers, which change the last
-    number of each weight.
+    Weights are read again only after a change. Torch counts changes, except those that fused optimizers make; these
+    change the last number of each weight.
     """
+    import torch
+
     weights = [weight for weight in module.parameters() if weight.numel()]
     changes = [0 if weight.is_inference() else weight._version for weight in weights]
     last_numbers = [weight.detach().flatten()[-1].item() for weight in weights]
     state = changes, last_numbers
     known_state, digest = _weights_digests.get(module, (None, ""))
     if known_state != state:
-        digest = _state_dict_sha256(module)
+        sha256 = hashlib.sha256()
+        for name, weight in sorted(module.state_dict().items()):
+            sha256.update(name.encode())
+            content = weight.cpu().flatten().view(torch.uint8)
+            sha256.update(content.numpy().data)
+        digest = sha256.hexdigest()
         _weights_digests[module] = state, digest
     return hashlib.sha256(f"{before}{digest}{after}".encode()).hexdigest()
-
-
-def _state_dict_sha256(module: nn.Module) -> str:
-    """SHA-256 of the names and weights of a module."""
-    import torch
-
-    digest = hashlib.sha256()
-    for name, weight in sorted(module.state_dict().items()):
-        digest.update(name.encode())
-        content = weight.cpu().flatten().view(torch.uint8)
-        digest.update(content.numpy().data)
-    return digest.hexdigest()
 
 
 def pipeline_identity(pipeline: Any) -> str:
@@ -336,10 +324,8 @@ def pipeline_identity(pipeline: Any) -> str:
 
 def versions() -> dict[str, str]:
     """Versions of Python and of :data:`PACKAGES`."""
-    result = {"python": python_version()}
-    for package in PACKAGES:
-        result[package] = version(package)
-    return result
+    packages = {name: version(name) for name in PACKAGES}
+    return {"python": python_version(), **packages}
 
 
 # --- base classes

@@ -18,7 +18,7 @@ from pyterrier_graph.search.engines.base import Engine, Hits
 if TYPE_CHECKING:
     from pyterrier_graph.search.graph_index import GraphIndex
 
-ROWS = 4096  # that are written together
+ROWS = 4096  # per batch
 COLUMNS = ["docno", "text"]
 
 
@@ -38,7 +38,7 @@ class LanceDBEngine(Engine):
         return lancedb.connect(self.uri).open_table(self.name)
 
     def upload(self, since: int | None = None) -> Self:
-        """Hands over the passages: all, or those that have changed after a version of the index."""
+        """Uploads the passages: all, or those that have changed after a version of the index."""
         batches = _batches(self.index.rows(since))
         if since is None:
             table = lancedb.connect(self.uri).create_table(self.name, next(batches))
@@ -72,7 +72,7 @@ class LanceDBEngine(Engine):
 
 
 def _batches(rows: Iterator[dict[str, Any]]) -> Iterator[pa.Table]:
-    """Tables of rows, with the ``context`` as words that the engine's tokenizer separates."""
+    """Yields tables of rows. Contexts become words with spaces between them, for the engine's tokenizer."""
     while batch := [*islice(rows, ROWS)]:
         columns = {name: pa.array([row[name] for row in batch]) for name in COLUMNS}
         contexts = [" ".join(words(row["context"])) for row in batch]

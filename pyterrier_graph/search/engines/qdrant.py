@@ -30,7 +30,7 @@ class QdrantEngine(Engine):
         self.client, self.collection = client, collection
 
     def upload(self, since: int | None = None) -> Self:
-        """Hands over the passages: all, or those that have changed after a version of the index."""
+        """Uploads the passages: all, or those that have changed after a version of the index."""
         if not self.client.collection_exists(self.collection):
             self._create_collection()
         elif since is not None:
@@ -42,6 +42,7 @@ class QdrantEngine(Engine):
         return self
 
     def _create_collection(self) -> None:
+        """Creates a collection of dense vectors and of sparse vectors, whose terms Qdrant weights by IDF."""
         meta, *_ = self.index.contextual.files.payload(False, False)
         dense = models.VectorParams(size=meta["vec_size"], distance=models.Distance.DOT)
         terms = models.SparseVectorParams(modifier=models.Modifier.IDF)
@@ -83,7 +84,7 @@ def _point_id(docno: str) -> str:
 
 
 def _sparse(counts: Counter[str]) -> models.SparseVector:
-    """The BM25 weights of a passage's terms without the inverse document frequency, which Qdrant multiplies."""
+    """The BM25 weights of a passage's terms, without the inverse document frequency, which Qdrant applies."""
     norm = K1 * (1 - B + B * counts.total() / LENGTH)
     weights: defaultdict[int, float] = defaultdict(float)
     for term, count in counts.items():
