@@ -34,9 +34,9 @@ class QdrantEngine(Engine):
         if not self.client.collection_exists(self.collection):
             self._create_collection()
         elif since is not None:
-            removed = [_point_id(docno) for docno in self.index.deleted_since(since)]
-            if removed:
-                self.client.delete(self.collection, removed, wait=True)
+            docnos = self.index.deleted_since(since)
+            if docnos:
+                self.client.delete(self.collection, [*map(_point_id, docnos)], wait=True)
         points = map(_point, self.index.rows(since))
         self.client.upload_points(self.collection, points, wait=True)
         return self
