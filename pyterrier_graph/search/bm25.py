@@ -97,7 +97,7 @@ class BM25Index:
         """Writes an index of passages.
 
         In an update, the first passages are ``reused``: numbers of passages of the previous index, ascending.
-        ``texts`` are the passages behind them.
+        ``texts`` has the passages that follow them.
         """
         path.mkdir(parents=True)
         vocabulary = {} if previous is None else dict(previous.vocabulary)

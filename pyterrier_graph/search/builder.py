@@ -48,7 +48,6 @@ from pyterrier_graph.search.versions import (
     TOPICS,
     VECTORS,
     Answered,
-    Version,
     VersionedIndex,
     contexts,
     is_contextual,
@@ -132,8 +131,8 @@ class IndexBuilder:
                 fitted = self._answered_settings(graph, *self.answered)
                 settings = {**settings, **fitted}
         self.index.publish(number, settings)
-        current = self.index.reopen().version
-        self._remove_unused(current)
+        self.index.reopen()
+        self._remove_unused()
         cosine = self.meta["mean_cosine"]
         if not self.is_update and cosine > HIGH_COSINE and "alpha" not in settings:
             warnings.warn(
@@ -315,8 +314,9 @@ class IndexBuilder:
         lexical = lexical_retriever(engine, bm25, docnos, DEPTH)
         return Hybrid(lexical, contextual.retriever())
 
-    def _remove_unused(self, current: Version) -> None:
-        """Removes all but two versions, and encoded texts of other graphs than the current ones."""
+    def _remove_unused(self) -> None:
+        """Removes all but two versions, and the encoder's vectors of former graphs."""
+        current = self.index.version
         encoded = self.path / ENCODED
         used = {encoded, current.folder}
         if self.previous is not None:

@@ -24,7 +24,7 @@ class FolderFiles(DocumentFiles):
 
     Raises:
         FileNotFoundError: If the folder does not exist.
-        ValueError: If it has no such files.
+        ValueError: If it has no readable file.
     """
 
     def __init__(self, folder: Path, *, verbose: bool = True) -> None:

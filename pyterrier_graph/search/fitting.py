@@ -27,7 +27,7 @@ MAX_SAMPLE, MIN_SAMPLE = 10_000, 20  # passages whose vectors are compared for t
 def mean_cosine(vectors: np.ndarray) -> float:
     """The mean cosine of the vectors of two passages; 0 if there are few passages.
 
-    An encoder that does not know a language makes vectors of 0.65 and more.
+    With an encoder that does not know the language of the texts, it is 0.65 or more.
     """
     rows = np.linspace(0, len(vectors) - 1, MAX_SAMPLE).astype(int)
     rows = np.unique(rows)

@@ -120,8 +120,9 @@ class Hybrid(WithSignature, pt.Estimator):
         """Finds documents."""
         run = self.combine(inp)
         run = ranked(run, combined(run, self.alpha))
-        run = run[run["rank"] < self.num_results]
-        return run.drop(columns=SIDES).reset_index(drop=True)
+        columns = [name for name in run if name not in SIDES]
+        is_best = run["rank"] < self.num_results
+        return run.loc[is_best, columns].reset_index(drop=True)
 
     def combine(self, topics: pd.DataFrame) -> pd.DataFrame:
         """Each result of the pipelines once, with its normalized scores in columns ``lexical`` and ``dense``.
@@ -168,7 +169,7 @@ class Hybrid(WithSignature, pt.Estimator):
         return run.assign(score=normalized_scores(scores, query))
 
     def fuse_rank_cutoff(self, k: int) -> Self:
-        """Returns no more documents than are used; the combination stays the same."""
+        """Returns at most ``k`` documents per query; the combination stays the same."""
         hybrid = copy.copy(self)
         hybrid.num_results = min(k, self.num_results)
         return hybrid

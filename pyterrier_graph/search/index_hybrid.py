@@ -53,7 +53,7 @@ class IndexHybrid(WithSignature, pt.Transformer):
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Finds passages."""
-        return self.with_parts(inp).drop(columns=self.parts)
+        return self._ranked(inp, parts=False)
 
     @property
     def parts(self) -> list[str]:
@@ -62,6 +62,9 @@ class IndexHybrid(WithSignature, pt.Transformer):
 
     def with_parts(self, topics: pd.DataFrame) -> pd.DataFrame:
         """Finds passages; a column for each part has what it adds to the score."""
+        return self._ranked(topics, parts=True)
+
+    def _ranked(self, topics: pd.DataFrame, *, parts: bool) -> pd.DataFrame:
         topics = QueriesWithWords().transform(topics).drop_duplicates("qid")
         query, passage, summands = self._scored(topics)
         scores = summands.sum(axis=1)
@@ -69,7 +72,8 @@ class IndexHybrid(WithSignature, pt.Transformer):
         nodes = self.graph.passage_nodes[passage[best]]
         docnos = self.graph.ids_of(nodes)
         columns = {"docno": pd.array(docnos, dtype="str"), "score": scores[best]}
-        columns.update(zip(self.parts, summands[best].T, strict=True))
+        if parts:
+            columns.update(zip(self.parts, summands[best].T, strict=True))
         return ranking(topics, query[best], columns)
 
     def _scored(self, topics: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -86,7 +90,7 @@ class IndexHybrid(WithSignature, pt.Transformer):
         return query, passage, np.column_stack(summands)
 
     def fuse_rank_cutoff(self, k: int) -> Self:
-        """Returns no more passages than are used."""
+        """Finds at most ``k`` passages per query."""
         hybrid = copy.copy(self)
         hybrid.num_results = min(k, self.num_results)
         return hybrid

@@ -76,7 +76,7 @@ class BM25Retriever(WithSignature, pt.Transformer):
         return Hits(query, np.concatenate(passages), np.concatenate(scores))
 
     def fuse_rank_cutoff(self, k: int) -> Self:
-        """Finds no more passages than are used."""
+        """Finds at most ``k`` passages per query."""
         retriever = copy.copy(self)
         retriever.num_results = min(k, self.num_results)
         return retriever

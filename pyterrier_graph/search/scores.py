@@ -33,10 +33,15 @@ def normalized_scores(scores: np.ndarray, query: np.ndarray) -> np.ndarray:
     return np.divide(above, spread, out=np.ones_like(above), where=spread > 0)
 
 
-def shares(normalized: np.ndarray, query: np.ndarray, alpha: float) -> np.ndarray:
-    """The weight of each pipeline in each score, shape (results, 2).
+def weighted(normalized: np.ndarray, query: np.ndarray, alpha: float) -> np.ndarray:
+    """What a lexical and a dense pipeline add to scores, shape (results, 2).
 
-    A pipeline that has retrieved nothing for a query leaves its weight to the other one.
+    If a pipeline has retrieved nothing for a query, the other one gets its weight.
+
+    Args:
+        normalized: Normalized scores of both, shape (results, 2); NaN where the pipeline has not retrieved the result.
+        query: The number of each result's query, shape (results,).
+        alpha: Share of the dense pipeline.
     """
     has_score = ~np.isnan(normalized)  # (results, 2)
     counts = [np.bincount(query, side) for side in has_score.T]
@@ -45,15 +50,5 @@ def shares(normalized: np.ndarray, query: np.ndarray, alpha: float) -> np.ndarra
     weights = np.where(weights.any(axis=1, keepdims=True), weights, retrieved)
     total = weights.sum(axis=1, keepdims=True)
     total[total == 0] = 1  # queries without results
-    return (weights / total)[query]
-
-
-def weighted(normalized: np.ndarray, query: np.ndarray, alpha: float) -> np.ndarray:
-    """What a lexical and a dense pipeline add to scores, shape (results, 2).
-
-    Args:
-        normalized: Normalized scores of both, shape (results, 2); NaN where the pipeline has not retrieved the result.
-        query: The number of each result's query, shape (results,).
-        alpha: Share of the dense pipeline.
-    """
-    return np.nan_to_num(normalized) * shares(normalized, query, alpha)
+    shares = weights / total  # (queries, 2)
+    return np.nan_to_num(normalized) * shares[query]

@@ -103,17 +103,12 @@ def workspace(path: Path) -> Iterator[Path]:
         try:
             yield folder
         except BaseException:
-            if not _has_results(folder):
+            has_shards = any(folder.rglob("*.safetensors"))
+            has_artifacts = any(folder.rglob(META))
+            if not has_shards and not has_artifacts:
                 shutil.rmtree(folder, ignore_errors=True)
             raise
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _has_results(folder: Path) -> bool:
-    """Whether a folder contains shards or complete artifacts."""
-    shards = folder.rglob("*.safetensors")
-    artifacts = folder.rglob(META)
-    return any(shards) or any(artifacts)
 
 
 @contextmanager
