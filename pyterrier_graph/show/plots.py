@@ -34,6 +34,16 @@ styled = rc_context({"text.parse_math": False, "figure.constrained_layout.use": 
 
 
 @styled
+__all__ = [
+    "document_graph",
+    "relation_weights",
+    "results",
+    "similarity_shift",
+    "training_curves",
+    "word_graph",
+]
+
+
 def document_graph(graph: HeteroGraph, docno: str, *, most: int = 30) -> Axes:
     """Draws the graph of one document: sections as circles, passages as squares (HGAT, Fig. 3).
 
