@@ -25,15 +25,6 @@ from pyterrier_graph.html import in_words
 if TYPE_CHECKING:
     from pyterrier_graph.lgre.reranker import LearnedWordGraph
 
-SCALE = (0.001, 1.0)  # the weights at both ends of the color scale of a word graph
-# A legend outside the axes.
-RIGHT: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1, 1)}
-
-# Texts and names of systems may have dollar signs, which are no formulas.
-styled = rc_context({"text.parse_math": False, "figure.constrained_layout.use": True})
-
-
-@styled
 __all__ = [
     "document_graph",
     "relation_weights",
@@ -43,7 +34,15 @@ __all__ = [
     "word_graph",
 ]
 
+SCALE = (0.001, 1.0)  # the weights at both ends of the color scale of a word graph
+# A legend outside the axes.
+RIGHT: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1, 1)}
 
+# Texts and names of systems may have dollar signs, which are no formulas.
+styled = rc_context({"text.parse_math": False, "figure.constrained_layout.use": True})
+
+
+@styled
 def document_graph(graph: HeteroGraph, docno: str, *, most: int = 30) -> Axes:
     """Draws the graph of one document: sections as circles, passages as squares (HGAT, Fig. 3).
 
