@@ -242,7 +242,8 @@ class DualEncoder(LearnedModel, SentenceEncoder):
             KeyError: If the index lacks a passage of the examples.
         """
         self._start_fit()
-        options, validate = self.training, None
+        options = self.training
+        validate = None
         if topics_or_res_va is not None:
             judged = JudgedRun(checked_topics(topics_or_res_va, self), qrels_va, self)
             measure = Validation(judged, options.measure).per_query_of
@@ -299,11 +300,12 @@ def set_pooling(network: SentenceTransformer, mode: Literal["cls", "mean"]) -> N
 
 def with_separate_encoders(network: SentenceTransformer) -> SentenceTransformer:
     """A network whose queries pass a copy of its modules. A network that has two encoders stays as it is."""
-    modules: list[Any] = [*network.children()]
+    modules: list[Any] = list(network.children())
     if any(isinstance(module, Router) for module in modules):
         return network
+    router = Router.for_query_document(copy.deepcopy(modules), modules)
     return SentenceTransformer(
-        modules=[Router.for_query_document(copy.deepcopy(modules), modules)],
+        modules=[router],
         device=str(network.device),
         prompts={name: prompt or "" for name, prompt in network.prompts.items()},
         similarity_fn_name=network.similarity_fn_name,

@@ -48,10 +48,18 @@ def example_columns(negatives: int) -> list[str]:
     return [QUERY, "positive", *(f"negative_{number + 1}" for number in range(negatives))]
 
 
+def example_schema(negatives: int) -> pa.Schema:
+    """The columns of mined examples: texts, then ids."""
+    texts = example_columns(negatives)
+    docnos = [f"{name}_docno" for name in texts[1:]]
+    return pa.schema([(name, pa.string()) for name in [*texts, "qid", *docnos]])
+
+
 def example_ids(examples: Dataset) -> tuple[np.ndarray, np.ndarray]:
     """The qid of each mined example, and the docnos of its positive and negatives, shape (examples, 1 + n)."""
-    docnos = [np.array(examples[name]) for name in examples.column_names if name.endswith("_docno")]
-    return np.array(examples["qid"]), np.column_stack(docnos)
+    names = [name for name in examples.column_names if name.endswith("_docno")]
+    docnos = np.column_stack([np.array(examples[name]) for name in names])
+    return np.array(examples["qid"]), docnos
 
 
 @pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -75,7 +83,8 @@ class MiningConfig:
     @classmethod
     def paper(cls, **options: Any) -> Self:
         """PAIR's options: four negatives, thresholds 0.9 and 0.1, and the 50 best candidates (the authors' code)."""
-        return cls(**{"hard_negatives": 4, "depth": 50, **options})
+        published: dict[str, Any] = {"hard_negatives": 4, "depth": 50}
+        return cls(**published | options)
 
 
 @dataclass(eq=False)
@@ -164,9 +173,9 @@ class HardNegativeMiner:
 
     def denoised(self, topics: pd.DataFrame, qrels: pd.DataFrame) -> Dataset:
         """The examples of :meth:`labeled`, then the examples of :meth:`pseudo_labeled`."""
-        return concatenate_datasets(
-            [self.labeled(topics, qrels), self.pseudo_labeled(topics, qrels)]
-        )
+        labeled = self.labeled(topics, qrels)
+        pseudo_labeled = self.pseudo_labeled(topics, qrels)
+        return concatenate_datasets([labeled, pseudo_labeled])
 
     def _mine(self, topics: pd.DataFrame, relevant: pd.DataFrame, *, pseudo: bool) -> Dataset:
         """Examples of the topics; ``relevant`` has ``qid, docno``."""
@@ -178,9 +187,7 @@ class HardNegativeMiner:
             "topics_sha256": frame_sha256(topics),
             "relevant_sha256": frame_sha256(relevant),
         }
-        names = example_columns(self.config.hard_negatives)
-        ids = ["qid", *(f"{name}_docno" for name in names[1:])]
-        schema = pa.schema([(name, pa.string()) for name in names + ids])
+        schema = example_schema(self.config.hard_negatives)
 
         def mined(rows: np.ndarray) -> dict[str, np.ndarray]:
             batch = topics.iloc[rows]
@@ -196,17 +203,18 @@ class HardNegativeMiner:
                 shards = ShardWriter(scratch, len(topics), self.batch_size, identity)
                 progress: dict[str, Any] = {"desc": "HardNegativeMiner", "unit": "query"}
                 shards.compute(mined, delay=1, disable=not self.verbose, **progress)
-                batches = [
-                    pa.ipc.read_record_batch(pa.py_buffer(arrays[EXAMPLES]), schema)
-                    for arrays in shards.read()
-                ]
+                batches = []
+                for arrays in shards.read():
+                    serialized = pa.py_buffer(arrays[EXAMPLES])
+                    batches.append(pa.ipc.read_record_batch(serialized, schema))
         return Dataset(pa.Table.from_batches(batches, schema))
 
     def _documents(
         self, topics: pd.DataFrame, relevant: pd.DataFrame, pseudo: bool
     ) -> pd.DataFrame:
         """The documents of each topic with their texts: relevant ones, then candidates in their order."""
-        run = self.candidates.transform(topics)[["qid", "docno", "score"]].astype({"qid": str})
+        run = self.candidates.transform(topics)[["qid", "docno", "score"]]
+        run = run.astype({"qid": str})
         run = run.sort_values("score", ascending=False, kind="stable")
         run = run.drop_duplicates(["qid", "docno"])
         is_top = run.groupby("qid").cumcount() < self.config.depth
@@ -227,15 +235,17 @@ class HardNegativeMiner:
     def _drawn(self, rest: pd.DataFrame) -> pd.DataFrame:
         """Documents drawn from the rest of each ranking, in the order of hashes: batches have no effect."""
         key = f"{self.config.seed:016d}"[-16:]
-        hashes = pd.util.hash_pandas_object(rest[["qid", "docno"]], index=False, hash_key=key)
-        order = hashes.to_numpy().argsort()
-        return rest.iloc[order].groupby("qid").head(self.config.hard_negatives)
+        ids = rest[["qid", "docno"]]
+        hashes = pd.util.hash_pandas_object(ids, index=False, hash_key=key)
+        shuffled = rest.iloc[hashes.to_numpy().argsort()]
+        return shuffled.groupby("qid").head(self.config.hard_negatives)
 
     def _texts_of(self, documents: pd.DataFrame) -> np.ndarray:
         """The text of each document; raises KeyError if there is none."""
-        loaded = self.texts.transform(documents[["qid", "query", "docno"]].drop_duplicates("docno"))
-        loaded = check_frame(loaded, "texts", texts=("text",)).drop_duplicates("docno")
-        return loaded.set_index("docno")["text"].loc[documents["docno"]].to_numpy()
+        distinct = documents[["qid", "query", "docno"]].drop_duplicates("docno")
+        loaded = check_frame(self.texts.transform(distinct), "texts", texts=("text",))
+        text = loaded.drop_duplicates("docno").set_index("docno")["text"]
+        return text.loc[documents["docno"]].to_numpy()
 
 
 def relevant_documents(qrels: pd.DataFrame) -> pd.DataFrame:
@@ -308,8 +318,9 @@ def example_frame(documents: pd.DataFrame, chosen: np.ndarray) -> pd.DataFrame:
     """Texts and ids of examples, given the positions of their documents, shape (examples, 1 + n)."""
     positives = documents.iloc[chosen[:, 0]]
     columns = {QUERY: positives[QUERY].to_numpy(), "qid": positives["qid"].to_numpy()}
-    names = example_columns(chosen.shape[1] - 1)[1:]
+    _, *names = example_columns(chosen.shape[1] - 1)
     for name, rows in zip(names, chosen.T, strict=True):
-        columns[name] = documents["text"].to_numpy()[rows]
-        columns[f"{name}_docno"] = documents["docno"].to_numpy()[rows]
+        passages = documents.iloc[rows]
+        columns[name] = passages["text"].to_numpy()
+        columns[f"{name}_docno"] = passages["docno"].to_numpy()
     return pd.DataFrame(columns)

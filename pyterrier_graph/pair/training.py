@@ -117,7 +117,8 @@ def dataset_sha256(examples: Dataset) -> str:
     """SHA-256 of the columns and rows of a dataset."""
     digest = hashlib.sha256(repr(examples.column_names).encode())
     for batch in examples.with_format("pandas").iter(10_000):
-        digest.update(pd.util.hash_pandas_object(batch, index=False).to_numpy().tobytes())
+        hashes = pd.util.hash_pandas_object(batch, index=False)
+        digest.update(hashes.to_numpy().tobytes())
     return digest.hexdigest()
 
 
@@ -145,7 +146,8 @@ def train_dual_encoder(
         settings = SentenceTransformerTrainingArguments(**defaults | arguments)
         processes = settings.world_size
         settings.per_device_train_batch_size *= processes  # which split a batch
-        if settings.num_train_epochs * len(examples) < 10 * settings.train_batch_size:
+        steps = settings.num_train_epochs * len(examples) / settings.train_batch_size
+        if steps < 10:
             settings.warmup_steps = 0
         loss = PAIRLoss(
             network,
