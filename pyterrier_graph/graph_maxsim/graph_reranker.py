@@ -75,7 +75,8 @@ def neighbor_maxima(
         count: Number of targets.
     """
     query_tokens = maxima.shape[1]
-    matches = maxima.masked_fill(lengths[:, None] == 0, -torch.inf)
+    is_empty = lengths == 0
+    matches = maxima.masked_fill(is_empty[:, None], -torch.inf)
     none = maxima.new_full((count, query_tokens), -torch.inf)
     best = [maxima.new_empty(count, 0, query_tokens)]  # there may be no relations
     for target, neighbor in edges:
@@ -251,7 +252,8 @@ class GraphReranker(Reranker):
         """The scores of all rows of a run, shape (rows,)."""
         scores = np.zeros(rows)
         for of_query in matches:
-            scores[of_query.rows] = self._score(of_query).cpu().numpy()
+            score = self._score(of_query)  # (passages,)
+            scores[of_query.rows] = score.cpu().numpy()
         return scores
 
     def _matches(self, run: pd.DataFrame) -> Iterator[QueryMatches]:
@@ -266,12 +268,16 @@ class GraphReranker(Reranker):
         texts = query_texts(run)
         queries = self.encoder.encode_queries(texts.tolist())
         query = texts.index.get_indexer(run["qid"])
-        groups = rows_of_each(query) if self.graph is None else [np.arange(len(run))]
+        if self.graph is None:
+            groups = rows_of_each(query)
+        else:
+            groups = [np.arange(len(run))]
         for rows in progress(groups, len(groups), "query", verbose=self.verbose):
             batch = run.iloc[rows]
             graph = batch["graph"].iloc[0] if self.graph is None else self.graph
             nodes = graph.nodes_of(batch["docno"].tolist())
-            yield QueryPassages(graph, self._tokens_of(graph), queries, query[rows], nodes, rows)
+            tokens = self._tokens_of(graph)
+            yield QueryPassages(graph, tokens, queries, query[rows], nodes, rows)
 
     @torch.inference_mode()
     def explain(self, query: str, docno: str, *, graph: HeteroGraph | None = None) -> pd.DataFrame:
@@ -292,7 +298,8 @@ class GraphReranker(Reranker):
         passage = graph.nodes_of([docno])
         row = np.zeros(1, dtype=np.int64)
         queries = self.encoder.encode_queries([query])
-        work = QueryPassages(graph, self._tokens_of(graph), queries, row, passage, row)
+        tokens = self._tokens_of(graph)
+        work = QueryPassages(graph, tokens, queries, row, passage, row)
         (matches,) = self._matches_of(work)
         relations, weights, importance = self._match_weights(matches.query)
         sources = [passage]
@@ -302,10 +309,12 @@ class GraphReranker(Reranker):
         counts = [len(group) for group in sources]
         nodes = np.concatenate(sources)
         device = matches.query.device
-        states = work.tokens.states(nodes[1:], device, torch.float16)
+        states = tokens.states(nodes[1:], device, torch.float16)
         maxima = token_maxima(matches.query, states)  # (neighbors, query tokens)
-        maxima = maxima.masked_fill(states.lengths[:, None] == 0, -torch.inf)
-        weights = torch.cat([torch.ones_like(importance)[None], weights])  # the passage's is 1
+        is_empty = states.lengths == 0
+        maxima = maxima.masked_fill(is_empty[:, None], -torch.inf)
+        own_weight = torch.ones_like(importance)
+        weights = torch.cat([own_weight[None], weights])
         repeats = torch.tensor(counts, device=device)
         weights = weights.repeat_interleave(repeats, dim=0)  # (sources, query tokens)
         terms = weighted_matches(matches.own[0], maxima, weights[1:])  # (sources, query tokens)
@@ -335,7 +344,10 @@ class GraphReranker(Reranker):
     def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
         """Makes a model with the saved encoder, or with an equal one among the options."""
         saved = about["encoder"]
-        hardware = {"device": options.get("device"), "dtype": options.get("dtype", "auto")}
+        hardware = {
+            "device": options.get("device"),
+            "dtype": options.get("dtype", "auto"),
+        }
         if "encoder" in options:
             encoder = open_encoder(options["encoder"], **hardware)
         else:

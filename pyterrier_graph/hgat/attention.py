@@ -213,7 +213,8 @@ def plan_propagation(
     edges = [graph.neighbors(targets, relation) for relation in matches]
     neighbors = [neighbor for _, neighbor in edges]
     # the neighbors come after the texts that the layers read
-    nodes = pd.Index(np.concatenate([node, *neighbors])).unique()
+    nodes = np.concatenate([node, *neighbors])
+    nodes = pd.Index(nodes).unique()
     matched = []
     for row, neighbor in edges:
         position = nodes.get_indexer(neighbor)

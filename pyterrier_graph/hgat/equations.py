@@ -239,7 +239,8 @@ class HGATLayer(nn.Module):
             return False
         if isinstance(attention, LayerAttention):
             return not attention.gate.any()
-        return not any(weights.any() for weights in attention.out_proj.parameters())
+        output = attention.out_proj
+        return not (output.weight.any() or output.bias.any())
 
     def relation_weights(self, *, mean: bool = False) -> dict[str, Tensor]:
         """Softmax over the relations of W at each position, shape (positions,) per relation, or of its mean, shape ().
@@ -455,7 +456,9 @@ class HGAT(nn.Module):
 
     def unchanged(self) -> bool:
         """Whether the layers change nothing but the lengths of vectors, as before training."""
-        return self.config.init == "identity" and all(layer.unchanged() for layer in self.layers)
+        if self.config.init != "identity":
+            return False
+        return all(layer.unchanged() for layer in self.layers)
 
     def plan(self, graph: HeteroGraph, targets: np.ndarray) -> Propagation:
         """Plans the states that represent ``targets``, which are distinct and ascending nodes of the graph."""

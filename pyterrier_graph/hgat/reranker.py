@@ -256,7 +256,8 @@ class HGATReranker(GraphReranker):
         if options.max_triples is not None and options.max_triples < len(qids):
             random = np.random.default_rng(options.seed)
             qids = random.choice(qids, options.max_triples, replace=False)
-            candidates = candidates[candidates["qid"].isin(qids)].reset_index(drop=True)
+            is_drawn = candidates["qid"].isin(qids)
+            candidates = candidates[is_drawn].reset_index(drop=True)
         is_relevant = torch.from_numpy(candidates["label"].to_numpy() > 0)  # (rows,)
         lists = []
         for rows, query, own, context in self._matches(candidates):
@@ -277,7 +278,12 @@ class HGATReranker(GraphReranker):
         self, measure: Validation, matches: Callable[[], Iterable[QueryMatches]]
     ) -> Callable[[], np.ndarray]:
         """Returns a function that measures the present weights, given the matches with these weights."""
-        return lambda: measure.per_query(self._scores_of(matches(), len(measure.run)))
+
+        def validate() -> np.ndarray:
+            scores = self._scores_of(matches(), len(measure.run))
+            return measure.per_query(scores)
+
+        return validate
 
     def _learn_layers(
         self, training: JudgedRun, measure: Validation | None, options: HGATTraining
@@ -332,8 +338,10 @@ class HGATReranker(GraphReranker):
             FileExistsError: If ``path`` exists already.
         """
         assert self.graph is not None
-        meta = self._origin() | {"dtype": dtype_name(self.dtype, self._device)}
-        return TokenStore(path, verbose=self.verbose).write(
+        meta = self._origin()
+        meta["dtype"] = dtype_name(self.dtype, self._device)
+        store = TokenStore(path, verbose=self.verbose)
+        return store.write(
             partial(self._states_of, self.graph, self._tokens_of(self.graph)),
             self.graph.num_nodes,
             self.encoder.dimension,
@@ -392,5 +400,6 @@ class HGATReranker(GraphReranker):
         return meta
 
     def _digest(self) -> str:
+        encoder = self.encoder.fingerprint()
         config = json.dumps(self._config_meta())
-        return weights_sha256(self.network, before=self.encoder.fingerprint(), after=config)
+        return weights_sha256(self.network, before=encoder, after=config)

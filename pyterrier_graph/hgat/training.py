@@ -118,7 +118,8 @@ def draw_triples(training: JudgedRun, options: HGATTraining) -> tuple[list[str],
     texts = query_texts(run)
     codes = None
     if "codes" in run.columns:
-        codes = run.drop_duplicates("qid").set_index("qid")["codes"].to_dict()
+        queries = run.drop_duplicates("qid").set_index("qid")
+        codes = queries["codes"].to_dict()
     sampler = NegativeSampler(
         graph,
         training.passage_qrels(),
@@ -127,7 +128,8 @@ def draw_triples(training: JudgedRun, options: HGATTraining) -> tuple[list[str],
         codes=codes,
         seed=options.seed,
     )
-    triples = np.concatenate([sampler.sample() for _ in range(options.repeats)])  # (triples, 3)
+    samples = [sampler.sample() for _ in range(options.repeats)]
+    triples = np.concatenate(samples)  # (triples, 3)
     qids = sampler.qids[triples[:, 0]]
     triples[:, 0] = texts.index.get_indexer(qids)
     if options.max_triples is not None and options.max_triples < len(triples):

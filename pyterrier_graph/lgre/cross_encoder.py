@@ -139,7 +139,8 @@ class TextReranker(Reranker):
         query, _ = run["qid"].factorize()
         queries, texts = self._texts(run)
         label = training.labels[run.index]
-        pairs = QueryPairs(query, options.grades(label), options.pairs_per_epoch, options.seed)
+        grades = options.grades(label)
+        pairs = QueryPairs(query, grades, options.pairs_per_epoch, options.seed)
         documents = pd.DataFrame({"query": queries, "document": texts, "label": label})
         identity = {
             "config": repr(getattr(self, "config", None)),

@@ -257,5 +257,5 @@ class LGRe(nn.Module):
         share = share / share.sum(-1, keepdim=True)
         mean = (share @ words).squeeze(-2)  # (batch, d)
         smallest = torch.finfo(words.dtype).min
-        largest = words.masked_fill(~real[..., None], smallest).amax(-2)  # (batch, d)
-        return mean + largest
+        words = words.masked_fill(~real[..., None], smallest)
+        return mean + words.amax(-2)  # (batch, d)

@@ -168,7 +168,8 @@ class QueryPairs(Dataset):
         random = np.random.default_rng([self.seed, number])
         end, count = self._positives
         turn = random.permutation(len(end))
-        positive = random.integers((end - count)[turn], end[turn])
+        first = end - count
+        positive = random.integers(first[turn], end[turn])
         negative = random.integers(self._start[positive], self._lower[positive])
         return self._order[np.column_stack([positive, negative])]
 

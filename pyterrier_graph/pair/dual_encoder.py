@@ -210,7 +210,8 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         if judged is not None:
             validate = self._validate(Validation(judged, options.measure))
         identity = {"training examples": dataset_sha256(examples), "encoder": self.model_name}
-        return train_dual_encoder(self.network, examples, options, self._run(validate, identity))
+        run = self._run(validate, identity)
+        return train_dual_encoder(self.network, examples, options, run)
 
     def fit_query_encoder(
         self,
@@ -263,7 +264,8 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         if topics is None:
             return None
         if "docno" not in topics.columns and self.miner is not None:
-            topics = (self.miner.candidates >> self.miner.texts)(checked_topics(topics, self))
+            first_stage = self.miner.candidates >> self.miner.texts
+            topics = first_stage(checked_topics(topics, self))
         topics = check_frame(topics, self, texts=("text",))
         pt.validate.result_frame(topics, extra_columns=["query", "text"], context=self)
         return topics
@@ -275,9 +277,9 @@ class DualEncoder(LearnedModel, SentenceEncoder):
 
         def validate() -> np.ndarray:
             query_vectors = self.encode_queries(queries.tolist())  # (queries, d)
-            vectors = self.encode_docs(texts.tolist())  # (texts, d)
-            scores = (query_vectors[query] * vectors[text]).sum(1)  # (rows,)
-            return validation.per_query(scores)
+            text_vectors = self.encode_docs(texts.tolist())  # (texts, d)
+            products = query_vectors[query] * text_vectors[text]  # (rows, d)
+            return validation.per_query(products.sum(1))
 
         return validate
 

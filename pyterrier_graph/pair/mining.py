@@ -201,8 +201,13 @@ class HardNegativeMiner:
             folder = Path(self.folder or temporary)
             with workspace(folder / f"examples-{json_sha256(identity)[:16]}") as scratch:
                 shards = ShardWriter(scratch, len(topics), self.batch_size, identity)
-                progress: dict[str, Any] = {"desc": "HardNegativeMiner", "unit": "query"}
-                shards.compute(mined, delay=1, disable=not self.verbose, **progress)
+                shards.compute(
+                    mined,
+                    desc="HardNegativeMiner",
+                    unit="query",
+                    delay=1,
+                    disable=not self.verbose,
+                )
                 batches = []
                 for arrays in shards.read():
                     serialized = pa.py_buffer(arrays[EXAMPLES])
@@ -220,15 +225,18 @@ class HardNegativeMiner:
         is_top = run.groupby("qid").cumcount() < self.config.depth
         sources = [run[is_top].assign(source=TOP)]
         if not pseudo:
-            sources.append(self._drawn(run[~is_top]).assign(source=DRAWN))
+            drawn = self._drawn(run[~is_top])
+            sources.append(drawn.assign(source=DRAWN))
         retrieved = pd.concat(sources)
 
-        judged = judged_ids(retrieved["docno"], relevant, getattr(self.texts, "graph", None))
+        graph = getattr(self.texts, "graph", None)
+        judged = judged_ids(retrieved["docno"], relevant, graph)
         pairs = pd.MultiIndex.from_arrays([retrieved["qid"], judged])
         is_relevant = pairs.isin(pd.MultiIndex.from_frame(relevant))
         if (judged != retrieved["docno"]).any():  # documents are judged, and passages retrieved
             relevant = retrieved[is_relevant & (retrieved["source"] == TOP)]
-        documents = pd.concat([relevant.assign(source=RELEVANT), retrieved[~is_relevant]])
+        relevant = relevant.assign(source=RELEVANT)
+        documents = pd.concat([relevant, retrieved[~is_relevant]])
         documents = topics.merge(documents, on="qid")
         return documents.assign(text=self._texts_of(documents))
 
@@ -243,7 +251,8 @@ class HardNegativeMiner:
     def _texts_of(self, documents: pd.DataFrame) -> np.ndarray:
         """The text of each document; raises KeyError if there is none."""
         distinct = documents[["qid", "query", "docno"]].drop_duplicates("docno")
-        loaded = check_frame(self.texts.transform(distinct), "texts", texts=("text",))
+        loaded = self.texts.transform(distinct)
+        loaded = check_frame(loaded, "texts", texts=("text",))
         text = loaded.drop_duplicates("docno").set_index("docno")["text"]
         return text.loc[documents["docno"]].to_numpy()
 
@@ -251,7 +260,8 @@ class HardNegativeMiner:
 def relevant_documents(qrels: pd.DataFrame) -> pd.DataFrame:
     """The ``qid`` and ``docno`` of judgments above 0."""
     qrels = checked_qrels(qrels, "HardNegativeMiner")
-    return qrels.loc[qrels["label"] > 0, ["qid", "docno"]].drop_duplicates()
+    relevant = qrels[qrels["label"] > 0]
+    return relevant[["qid", "docno"]].drop_duplicates()
 
 
 def choose(
@@ -274,7 +284,8 @@ def choose(
     usable = has_positive & has_negatives
     queries = qid[usable].unique()
     positives = np.flatnonzero(positive & usable)  # (examples,)
-    negatives = np.flatnonzero(negative & usable).reshape(len(queries), n)
+    negatives = np.flatnonzero(negative & usable)
+    negatives = negatives.reshape(len(queries), n)
     query = pd.Index(queries).get_indexer(qid.iloc[positives])  # (examples,)
     return np.column_stack([positives, negatives[query]])
 
@@ -304,7 +315,8 @@ def probabilities(teacher: pt.Transformer, pairs: pd.DataFrame) -> np.ndarray:
     """The teacher's scores of pairs (``qid, query, docno, text``), shape (pairs,); each must be from 0 to 1."""
     pairs = pairs[PAIR_COLUMNS].reset_index(drop=True)
     scored = teacher.transform(pairs)[["qid", "docno", "score"]]
-    scores = pairs.merge(scored, how="left", on=["qid", "docno"])["score"]
+    pairs = pairs.merge(scored, how="left", on=["qid", "docno"])
+    scores = pairs["score"]
     wrong = scores[~scores.between(0, 1)]
     if len(wrong):
         raise ValueError(

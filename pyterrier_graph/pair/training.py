@@ -66,7 +66,9 @@ class DualEncoderTraining(TrainerOptions):
         options = self
         if stage == "pretraining":
             options = self.pretraining or replace(self, alpha=0.1)
-        folder = None if self.output_dir is None else os.path.join(self.output_dir, stage)
+        folder = self.output_dir
+        if folder is not None:
+            folder = os.path.join(folder, stage)
         return replace(options, output_dir=folder, pretraining=None)
 
     @classmethod

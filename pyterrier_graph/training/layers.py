@@ -108,7 +108,8 @@ def _arguments(layer: nn.Module) -> dict[str, Any]:
 def _is_same(meta: dict[str, Any], layer: nn.Module, dimension: int) -> bool:
     """Whether JSON can hold the arguments, and they make a layer with the same output."""
     try:
-        twin = layer_from(json.loads(json.dumps(meta))).eval()
+        stored = json.dumps(meta)
+        twin = layer_from(json.loads(stored)).eval()
         _output(twin, dimension)
         twin.load_state_dict(layer.state_dict())
         original = copy.deepcopy(layer).cpu().eval()
@@ -120,7 +121,8 @@ def _is_same(meta: dict[str, Any], layer: nn.Module, dimension: int) -> bool:
 @torch.no_grad()
 def _output(layer: nn.Module, dimension: int) -> Tensor:
     """The output of a layer for two targets, one of them with two sources, shape (2, dimension)."""
-    vectors = torch.linspace(-1, 1, 5 * dimension).reshape(5, dimension)
+    vectors = torch.linspace(-1, 1, 5 * dimension)
+    vectors = vectors.reshape(5, dimension)
     sources, targets = vectors.split([3, 2])
     edge_index = torch.tensor([[0, 1, 2], [0, 0, 1]])
     return layer((sources, targets), edge_index)

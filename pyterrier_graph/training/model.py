@@ -186,7 +186,8 @@ class LearnedModel(HtmlDisplay, WithSignature, OwnArtifact, pt.Estimator):
             if argument.name != "training" and not is_default:
                 facts[argument.name] = value if isinstance(value, dict) else repr(value)
         if self.network is not None:
-            facts["parameters"] = sum(weights.numel() for weights in self.network.parameters())
+            parameters = self.network.parameters()
+            facts["parameters"] = sum(weights.numel() for weights in parameters)
             facts["trained"] = "not yet"
         for entry in self.training_log:
             facts["trained"] = f"{entry['step']:,} steps"

@@ -221,10 +221,11 @@ def run_trainer(
         if before is not None:
             log = _keep_best(trainer, start, before, options.measure)
         model.to(run.device).eval()
-        if any(not torch.isfinite(parameter).all() for parameter in model.parameters()):
-            raise ValueError(
-                "training diverged: the weights are not finite; try smaller learning rates"
-            )
+        for parameter in model.parameters():
+            if not torch.isfinite(parameter).all():
+                raise ValueError(
+                    "training diverged: the weights are not finite; try smaller learning rates"
+                )
     return log
 
 
@@ -329,7 +330,8 @@ def no_attention_dropout(model: nn.Module) -> Iterator[None]:
     rates = {}
     for module in model.modules():
         dropout = getattr(module, "dropout", None)
-        if type(module).__name__.endswith("SelfAttention") and isinstance(dropout, nn.Dropout):
+        is_attention = type(module).__name__.endswith("SelfAttention")
+        if is_attention and isinstance(dropout, nn.Dropout):
             rates[dropout] = dropout.p
             dropout.p = 0.0
     try:
@@ -341,7 +343,8 @@ def no_attention_dropout(model: nn.Module) -> Iterator[None]:
 
 def _checkpoint_of(folder: Path, options: TrainerOptions, run: Run) -> str | None:
     """The last complete checkpoint of the same training, if there is one. Its length may differ."""
-    identity = run.identity | {"dtype": dtype_name(run.dtype, run.device)}
+    identity = dict(run.identity)
+    identity["dtype"] = dtype_name(run.dtype, run.device)
     for name, value in dataclasses.asdict(options).items():
         if name not in MAY_DIFFER:
             identity[f"training option {name}"] = value

@@ -31,7 +31,8 @@ def checked_topics(topics: pd.DataFrame, context: Any) -> pd.DataFrame:
     """The queries of topics, one row each: ``qid, query`` with ids as strings; other columns are left out."""
     topics = check_frame(topics, context)
     pt.validate.columns(topics, includes=["qid", "query"], context=context)
-    return query_texts(topics.astype({"qid": str})).rename_axis("qid").reset_index()
+    texts = query_texts(topics.astype({"qid": str}))  # by qid
+    return texts.rename_axis("qid").reset_index()
 
 
 def checked_qrels(qrels: pd.DataFrame, context: Any) -> pd.DataFrame:
@@ -104,8 +105,8 @@ class JudgedRun:
     def passage_qrels(self) -> pd.DataFrame:
         """Judgments of the graph's passages for the queries of the run, also of passages that it does not contain."""
         assert self.graph is not None
-        qrels = self.qrels[self.qrels["qid"].isin(self.rows["qid"])]
-        return passage_qrels(qrels, self.graph)
+        in_run = self.qrels["qid"].isin(self.rows["qid"])
+        return passage_qrels(self.qrels[in_run], self.graph)
 
 
 class Validation:
@@ -136,7 +137,8 @@ class Validation:
             self.run = first_documents(judged, candidates)
         docnos = judged.judged_ids(self.run["docno"])
         self._pairs = self.run[["qid"]].assign(docno=docnos)
-        if not self._pairs["docno"].isin(judged.qrels["docno"]).any():
+        is_judged = docnos.isin(judged.qrels["docno"])
+        if not is_judged.any():
             ids = f"the run has {self.run['docno'].iloc[0]!r}, the judgments have {judged.qrels['docno'].iloc[0]!r}"
             problem = f"none of the candidates is judged, so {measure} is 0: {ids}"
             warnings.warn(f"{judged.caller}: {problem}", DataWarning, stacklevel=3)
@@ -160,14 +162,19 @@ class Validation:
             by_query = scores32.groupby(run["qid"], sort=False)
             rank = by_query.rank("min", ascending=False)
             run = run[rank <= max(cutoffs)]
-        results = pd.DataFrame(self._evaluator.iter_calc(pt.model.to_ir_measures(run)))
+        run = pt.model.to_ir_measures(run)
+        results = pd.DataFrame(self._evaluator.iter_calc(run))
         return results.groupby("query_id")["value"].mean().to_numpy()
 
 
 def first_documents(judged: JudgedRun, count: int) -> pd.DataFrame:
     """The rows of the first documents of each query, with all their passages."""
-    run = judged.rows.assign(document=judged.judged_ids(judged.rows["docno"]))
-    ordered = run.sort_values("rank", kind="stable") if "rank" in run.columns else run
+    document = judged.judged_ids(judged.rows["docno"])
+    run = judged.rows.assign(document=document)
+    ordered = run
+    if "rank" in run.columns:
+        ordered = run.sort_values("rank", kind="stable")
     documents = ordered[["qid", "document"]].drop_duplicates()
     documents = documents.groupby("qid").head(count)
-    return run.merge(documents, on=["qid", "document"]).drop(columns="document")
+    run = run.merge(documents, on=["qid", "document"])
+    return run.drop(columns="document")
