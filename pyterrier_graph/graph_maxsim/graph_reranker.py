@@ -344,10 +344,7 @@ class GraphReranker(Reranker):
     def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
         """Makes a model with the saved encoder, or with an equal one among the options."""
         saved = about["encoder"]
-        hardware = {
-            "device": options.get("device"),
-            "dtype": options.get("dtype", "auto"),
-        }
+        hardware = {"device": options.get("device"), "dtype": options.get("dtype", "auto")}
         if "encoder" in options:
             encoder = open_encoder(options["encoder"], **hardware)
         else:

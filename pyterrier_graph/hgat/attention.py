@@ -272,9 +272,9 @@ class _States:
             row, neighbor = self.graph.neighbors(node, relation)
             if self.no_out:  # Eq. 2: j != tgt
                 own_target = target[row]
-                is_target = (own_target >= 0) & (neighbor == self.targets[own_target])
-                row = row[~is_target]
-                neighbor = neighbor[~is_target]
+                allowed = (own_target < 0) | (neighbor != self.targets[own_target])
+                row = row[allowed]
+                neighbor = neighbor[allowed]
             edges[relation] = row, neighbor
         own = self._number(node, target, layer)  # (states,)
         read = {}

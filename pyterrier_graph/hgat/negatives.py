@@ -140,8 +140,9 @@ class NegativeSampler:
             numbers = {name: number for number, name in enumerate(self.graph.code_names)}
             pairs = []
             for query, qid in enumerate(self.qids):
-                known = [code for code in codes.get(qid, ()) if code in numbers]
-                pairs.extend((query, numbers[code]) for code in known)
+                for code in codes.get(qid, ()):
+                    if code in numbers:
+                        pairs.append((query, numbers[code]))
             row, number = np.array(pairs, dtype=np.int64).reshape(-1, 2).T  # (pairs,) each
         position, documents = self.graph.code_documents.select(number)
         return CSR.distinct(row[position], documents, len(self.qids))

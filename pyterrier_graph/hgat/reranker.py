@@ -340,8 +340,7 @@ class HGATReranker(GraphReranker):
         assert self.graph is not None
         meta = self._origin()
         meta["dtype"] = dtype_name(self.dtype, self._device)
-        store = TokenStore(path, verbose=self.verbose)
-        return store.write(
+        return TokenStore(path, verbose=self.verbose).write(
             partial(self._states_of, self.graph, self._tokens_of(self.graph)),
             self.graph.num_nodes,
             self.encoder.dimension,

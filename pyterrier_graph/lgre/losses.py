@@ -94,9 +94,7 @@ def pairwise_loss(scores: Tensor, ranking: Ranking) -> Tensor:
 def _cosines(vectors: Tensor) -> Tensor:
     """The cosine of both vectors of each pair, of shape (2 pairs, d); shape (pairs,)."""
     unit = functional.normalize(at_least_float32(vectors), dim=-1)
-    first = unit[::2]
-    second = unit[1::2]
-    return (first * second).sum(-1)
+    return (unit[::2] * unit[1::2]).sum(-1)
 
 
 def _mean(values: Tensor, weights: Tensor, dim: int | None = None) -> Tensor:

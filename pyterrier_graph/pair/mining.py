@@ -284,8 +284,7 @@ def choose(
     usable = has_positive & has_negatives
     queries = qid[usable].unique()
     positives = np.flatnonzero(positive & usable)  # (examples,)
-    negatives = np.flatnonzero(negative & usable)
-    negatives = negatives.reshape(len(queries), n)
+    negatives = np.flatnonzero(negative & usable).reshape(len(queries), n)
     query = pd.Index(queries).get_indexer(qid.iloc[positives])  # (examples,)
     return np.column_stack([positives, negatives[query]])
 
@@ -315,8 +314,7 @@ def probabilities(teacher: pt.Transformer, pairs: pd.DataFrame) -> np.ndarray:
     """The teacher's scores of pairs (``qid, query, docno, text``), shape (pairs,); each must be from 0 to 1."""
     pairs = pairs[PAIR_COLUMNS].reset_index(drop=True)
     scored = teacher.transform(pairs)[["qid", "docno", "score"]]
-    pairs = pairs.merge(scored, how="left", on=["qid", "docno"])
-    scores = pairs["score"]
+    scores = pairs.merge(scored, how="left", on=["qid", "docno"])["score"]
     wrong = scores[~scores.between(0, 1)]
     if len(wrong):
         raise ValueError(
@@ -329,10 +327,10 @@ def probabilities(teacher: pt.Transformer, pairs: pd.DataFrame) -> np.ndarray:
 def example_frame(documents: pd.DataFrame, chosen: np.ndarray) -> pd.DataFrame:
     """Texts and ids of examples, given the positions of their documents, shape (examples, 1 + n)."""
     positives = documents.iloc[chosen[:, 0]]
-    columns = {QUERY: positives[QUERY].to_numpy(), "qid": positives["qid"].to_numpy()}
+    examples = positives[[QUERY, "qid"]].reset_index(drop=True)
     _, *names = example_columns(chosen.shape[1] - 1)
     for name, rows in zip(names, chosen.T, strict=True):
         passages = documents.iloc[rows]
-        columns[name] = passages["text"].to_numpy()
-        columns[f"{name}_docno"] = passages["docno"].to_numpy()
-    return pd.DataFrame(columns)
+        examples[name] = passages["text"].to_numpy()
+        examples[f"{name}_docno"] = passages["docno"].to_numpy()
+    return examples

@@ -98,7 +98,7 @@ def _arguments(layer: nn.Module) -> dict[str, Any]:
     arguments: dict[str, Any] = {}
     for name in inspect.signature(type(layer)).parameters:
         if name == "bias":  # a parameter of the layer itself, or of a linear layer in it
-            weights = [key for key, _ in layer.named_parameters()]
+            weights = dict(layer.named_parameters())
             arguments[name] = any(key.endswith("bias") for key in weights)
         elif hasattr(layer, name):
             arguments[name] = getattr(layer, name)
@@ -108,8 +108,7 @@ def _arguments(layer: nn.Module) -> dict[str, Any]:
 def _is_same(meta: dict[str, Any], layer: nn.Module, dimension: int) -> bool:
     """Whether JSON can hold the arguments, and they make a layer with the same output."""
     try:
-        stored = json.dumps(meta)
-        twin = layer_from(json.loads(stored)).eval()
+        twin = layer_from(json.loads(json.dumps(meta))).eval()
         _output(twin, dimension)
         twin.load_state_dict(layer.state_dict())
         original = copy.deepcopy(layer).cpu().eval()
@@ -121,8 +120,7 @@ def _is_same(meta: dict[str, Any], layer: nn.Module, dimension: int) -> bool:
 @torch.no_grad()
 def _output(layer: nn.Module, dimension: int) -> Tensor:
     """The output of a layer for two targets, one of them with two sources, shape (2, dimension)."""
-    vectors = torch.linspace(-1, 1, 5 * dimension)
-    vectors = vectors.reshape(5, dimension)
+    vectors = torch.linspace(-1, 1, 5 * dimension).reshape(5, dimension)
     sources, targets = vectors.split([3, 2])
     edge_index = torch.tensor([[0, 1, 2], [0, 0, 1]])
     return layer((sources, targets), edge_index)

@@ -148,8 +148,8 @@ class LearnedModel(HtmlDisplay, WithSignature, OwnArtifact, pt.Estimator):
         """
         arguments = pt.inspect.transformer_attributes(self)
         present = {argument.name: argument.value for argument in arguments}
-        changed = [name for name in attributes if attributes[name] is not present.get(name)]
-        incompatible = sorted(name for name in changed if name not in self.KEEP_WEIGHTS)
+        changed = {name for name in attributes if attributes[name] is not present.get(name)}
+        incompatible = sorted(changed - self.KEEP_WEIGHTS)
         if incompatible:
             if self.training_log:
                 names = ", ".join(incompatible)

@@ -258,8 +258,7 @@ def _keep_best(
     best_step = trainer.state.best_global_step or 0
     log = [{measure: float(before.mean()), "epoch": 0.0, "step": 0}]
     for entry in trainer.state.log_history:
-        renamed = {name.removeprefix(PREFIX): value for name, value in entry.items()}
-        log.append(renamed)
+        log.append({name.removeprefix(PREFIX): value for name, value in entry.items()})
     best = trainer.values.get(best_step)
     if best is None:  # it was measured before an interruption
         best = measured(trainer.model, trainer.run)
