@@ -89,9 +89,8 @@ def attend_along_edges(
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, heads: int, dropout: float) -> Tensor:
     """Attention between matrices of shape (batch, tokens, d); ``mask`` marks real keys, shape (batch, key tokens)."""
-    q = q.unflatten(2, (heads, -1)).transpose(1, 2)  # (batch, heads, query tokens, d / heads)
-    k = k.unflatten(2, (heads, -1)).transpose(1, 2)  # (batch, heads, key tokens, d / heads)
-    v = v.unflatten(2, (heads, -1)).transpose(1, 2)
+    # (batch, heads, tokens, d / heads)
+    q, k, v = (x.unflatten(2, (heads, -1)).transpose(1, 2) for x in (q, k, v))
     q = q * q.shape[-1] ** -0.5
     scores = k @ q.transpose(2, 3)  # (batch, heads, key tokens, query tokens)
     padding = ~mask[:, None, :, None]

@@ -390,8 +390,7 @@ class NeighborMatches(nn.Module):
     def __init__(self, weights: Mapping[str, float], dimension: int) -> None:
         super().__init__()
         self.relations = tuple(weights)
-        start = torch.tensor(list(weights.values()))
-        self.weights = nn.Parameter(start)  # w_r
+        self.weights = nn.Parameter(torch.tensor(list(weights.values())))  # w_r
         self.by_token = nn.Parameter(torch.zeros(len(weights), dimension))  # b_r
         self.importance = nn.Parameter(torch.zeros(dimension))  # a
 

@@ -95,7 +95,7 @@ def saved_layers(meta: Mapping[str, Any], argument: str) -> Layers:
 
 def _arguments(layer: nn.Module) -> dict[str, Any]:
     """The arguments of a layer's constructor, which PyTorch Geometric's layers keep as attributes."""
-    arguments: dict[str, Any] = {}
+    arguments = {}
     for name in inspect.signature(type(layer)).parameters:
         if name == "bias":  # a parameter of the layer itself, or of a linear layer in it
             weights = dict(layer.named_parameters())

@@ -145,8 +145,7 @@ class Validation:
 
     def per_query(self, scores: np.ndarray | pd.Series) -> np.ndarray:
         """The measure of each judged query, sorted by qid, given a score for each row of :attr:`run`."""
-        run = self._pairs.assign(score=np.asarray(scores))
-        return self._per_query(run)
+        return self._per_query(self._pairs.assign(score=np.asarray(scores)))
 
     def per_query_of(self, run: pd.DataFrame) -> np.ndarray:
         """The measure of each judged query of another run for the same queries: ``qid, docno, score``, string ids."""
