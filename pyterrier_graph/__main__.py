@@ -84,12 +84,12 @@ def results_text(results: pd.DataFrame, question: str, folder: str) -> str:
 
 def index_state(index: GraphIndex) -> str:
     """Describes the index, and names files that could not be read."""
-    from pyterrier_graph.search.files import named
+    from pyterrier_graph.search.files import reasons_of
 
     source = index.meta["source"]
     lines = [f"{len(index.graph):,} documents, {len(index):,} passages in {str(index.path)!r}."]
     if broken := source["broken"]:
-        lines.append(f"Files that cannot be read: {len(broken):,}{named(broken)}.")
+        lines.append(f"Files that cannot be read: {len(broken):,}{reasons_of(broken)}.")
     if skipped := source["skipped"]:
         counts = ", ".join(f"{count:,} {suffix}" for suffix, count in skipped.items())
         lines.append(f"Other files: {counts}.")

@@ -54,8 +54,10 @@ def words(text: str) -> list[str]:
 
 
 def _pairs(match: Any) -> str:
+    """The overlapping pairs of a match's characters, between spaces; a single character stays."""
     characters = match[0]
-    return f" {' '.join(map(''.join, pairwise(characters))) or characters} "
+    pairs = [first + second for first, second in pairwise(characters)]
+    return f" {' '.join(pairs) or characters} "
 
 
 stem = lru_cache(maxsize=1 << 18)(Stemmer("english").stemWord)
@@ -95,7 +97,7 @@ class BM25Index:
         """Writes an index of passages.
 
         In an update, the first passages are ``reused``: numbers of passages of the previous index, ascending.
-        ``texts`` are the passages behind them.
+        ``texts`` has the passages that follow them.
         """
         path.mkdir(parents=True)
         vocabulary = {} if previous is None else dict(previous.vocabulary)
@@ -120,9 +122,10 @@ class BM25Index:
     def counts(self) -> csr_matrix:
         """How often each passage has each term, shape (passages, terms)."""
         scores = self._bm25.scores
-        by_term = np.load(self.path / COUNTS), scores["indices"], scores["indptr"]
-        shape = scores["num_docs"], len(scores["indptr"]) - 1
-        return csc_matrix(by_term, shape=shape).tocsr()
+        passages, starts = scores["indices"], scores["indptr"]
+        shape = scores["num_docs"], len(starts) - 1
+        counts = np.load(self.path / COUNTS)
+        return csc_matrix((counts, passages, starts), shape=shape).tocsr()
 
     @cached_property
     def _bm25(self) -> Any:
@@ -133,29 +136,34 @@ class BM25Index:
     def search(self, query: str, num_results: int) -> tuple[np.ndarray, np.ndarray]:
         """Scores and numbers of the best passages that have a word of the query; equal scores keep their order."""
         terms = [self.vocabulary[term] for term in query_terms(query) if term in self.vocabulary]
-        scores = self._bm25.get_scores_from_ids(terms)  # (passages,)
-        numbers = np.flatnonzero(scores)
+        all_scores = self._bm25.get_scores_from_ids(terms)  # (passages,)
+        numbers = np.flatnonzero(all_scores)
+        scores = all_scores[numbers]
         if len(numbers) > num_results:
-            least = np.partition(scores[numbers], -num_results)[-num_results]
-            numbers = numbers[scores[numbers] >= least]
-        numbers = numbers[np.argsort(-scores[numbers], kind="stable")[:num_results]]
-        return scores[numbers], numbers
+            # sorting only candidates is faster; ties with the last result are among them
+            lowest = np.partition(scores, -num_results)[-num_results]
+            numbers = numbers[scores >= lowest]
+            scores = all_scores[numbers]
+        best = np.argsort(-scores, kind="stable")[:num_results]
+        return scores[best], numbers[best]
 
 
 def _count(texts: Iterable[str], vocabulary: dict[str, int]) -> Iterator[csr_matrix]:
-    """Counts the terms of texts, a block at a time, shape (texts, terms); adds new terms to ``vocabulary``."""
+    """Yields the counts of terms in blocks of texts, shape (texts, terms); adds new terms to ``vocabulary``."""
     remaining = iter(texts)
     rows = PASSAGES_AT_ONCE
+    # a smaller block is the last one
     while rows == PASSAGES_AT_ONCE:
         terms, counts, ends = array("i"), array("i"), array("q", [0])
         for text in islice(remaining, PASSAGES_AT_ONCE):
-            count = Counter(map(stem, words(text)))
-            terms.extend([vocabulary.setdefault(term, len(vocabulary)) for term in count])
-            counts.extend(count.values())
+            term_counts = Counter(map(stem, words(text)))
+            terms.extend([vocabulary.setdefault(term, len(vocabulary)) for term in term_counts])
+            counts.extend(term_counts.values())
             ends.append(len(terms))
         rows = len(ends) - 1
-        block = np.minimum(counts, MAX_COUNT).astype(np.uint16), np.array(terms), np.array(ends)
-        yield csr_matrix(block, shape=(rows, max(1, len(vocabulary))))
+        data = np.minimum(counts, MAX_COUNT).astype(np.uint16)
+        shape = rows, max(1, len(vocabulary))
+        yield csr_matrix((data, np.array(terms), np.array(ends)), shape=shape)
 
 
 class JoinedCounts:
@@ -174,12 +182,14 @@ class JoinedCounts:
 
     def append(self, counts: csr_matrix) -> None:
         """Adds a block of passages, shape (passages, terms)."""
-        self.lengths.append(np.asarray(counts.sum(axis=1, dtype=np.int64)).ravel())
-        self.files.append(self.folder / f"{len(self.files)}.npz")
-        save_npz(self.files[-1], counts.tocsc(), compressed=False)
+        lengths = np.asarray(counts.sum(axis=1, dtype=np.int64))
+        file = self.folder / f"{len(self.files)}.npz"
+        save_npz(file, counts.tocsc(), compressed=False)
+        self.lengths.append(lengths.ravel())
+        self.files.append(file)
 
     def index(self, terms: int) -> Any:
-        """The index of bm25s, ten times as fast as by the loop over passages in bm25s."""
+        """The index of bm25s, ten times as fast as bm25s builds it in its loop over passages."""
         from bm25s import BM25
 
         frequency = np.zeros(terms, np.int64)  # passages with each term
@@ -195,42 +205,49 @@ class JoinedCounts:
             "indptr": starts,
             "num_docs": sum(map(len, self.lengths)),
         }
-        index.vocab_dict, index.nonoccurrence_array = {}, None
+        index.vocab_dict = {}
+        index.nonoccurrence_array = None
         return index
 
     def _joined(self, starts: np.ndarray) -> np.ndarray:
-        """Sets :attr:`counts`, and returns the passage of each count; a term begins at its start."""
+        """Sets :attr:`counts`, and returns the passage of each count, shape (counts,).
+
+        ``starts`` has the position of each term's first count, shape (terms + 1,).
+        """
         self.counts = self._array("counts", np.uint16, starts[-1])
         passages = self._array("passages", np.int32, starts[-1])
-        ends, before = starts[:-1].copy(), 0
+        ends = starts[:-1].copy()  # (terms,): where the next count of each term goes
+        first_passage = 0
         for file, lengths in zip(self.files, self.lengths, strict=True):
             block = load_npz(file)
             in_block = np.diff(block.indptr)  # passages with each term
-            shift = ends[: len(in_block)] - block.indptr[:-1]
+            terms = len(in_block)
+            shift = ends[:terms] - block.indptr[:-1]
             position = np.repeat(shift, in_block) + np.arange(block.nnz)
             self.counts[position] = block.data
-            passages[position] = block.indices + before
-            ends[: len(in_block)] += in_block
-            before += len(lengths)
+            passages[position] = block.indices + first_passage
+            ends[:terms] += in_block
+            first_passage += len(lengths)
         return passages
 
     def _weights(
         self, frequency: np.ndarray, starts: np.ndarray, passages: np.ndarray
     ) -> np.ndarray:
-        """The BM25 weight of each count."""
-        length = np.concatenate(self.lengths)
-        mean = length.sum() / max(len(length), 1)
-        norm = K1 * (1 - B + B * length / max(mean, 1))
-        idf = np.log1p((len(length) - frequency + 0.5) / (frequency + 0.5))
+        """The BM25 weight of each count, shape (counts,)."""
+        length = np.concatenate(self.lengths)  # (passages,)
+        count = len(length)
+        mean_length = length.sum() / max(count, 1)
+        norm = K1 * (1 - B + B * length / max(mean_length, 1))  # (passages,)
+        idf = np.log1p((count - frequency + 0.5) / (frequency + 0.5))  # (terms,)
         weights = self._array("weights", np.float32, len(passages))
         for block in blocks(len(weights), COUNTS_AT_ONCE):
             term = np.searchsorted(starts, block, side="right") - 1
-            count = self.counts[block]
-            weights[block] = idf[term] * count / (count + norm[passages[block]])
+            tf = self.counts[block]
+            weights[block] = idf[term] * tf / (tf + norm[passages[block]])
         return weights
 
     def _array(self, name: str, dtype: Any, length: int) -> np.ndarray:
-        """An array in a file."""
+        """Creates an array in a file."""
         if not length:  # an empty file cannot be mapped
             return np.empty(0, dtype)
         return open_memmap(self.folder / f"{name}.npy", "w+", dtype, (int(length),))

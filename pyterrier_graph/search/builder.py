@@ -24,7 +24,6 @@ from pyterrier_graph.graph_mean.contextual_index import ContextualIndex
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.graphs.judgments import passage_qrels
 from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
-from pyterrier_graph.search import versions
 from pyterrier_graph.search.bm25 import BM25Index
 from pyterrier_graph.search.fitting import (
     HIGH_COSINE,
@@ -37,7 +36,17 @@ from pyterrier_graph.search.hybrid import DEPTH, Hybrid
 from pyterrier_graph.search.lexical import build_engine, lexical_retriever
 from pyterrier_graph.search.records import RecordChanges, compare_records, read_documents
 from pyterrier_graph.search.versions import (
+    BM25,
+    CHANGED,
+    DELETED,
+    ENCODED,
+    GRAPH,
     KIND,
+    LINES,
+    QRELS,
+    QUERIES,
+    TOPICS,
+    VECTORS,
     Answered,
     VersionedIndex,
     contexts,
@@ -80,24 +89,18 @@ class IndexBuilder:
 
     def build(self) -> None:
         """Writes the next version and makes it the current one. An update that changes nothing writes nothing."""
+        # the methods below use the attributes that are set here
         self.path = self.index.path
         self.is_update = self.passage_words is None
         if self.answered is not None:
-            topics, qrels = self.answered
-            topics, qrels = checked_topics(topics, "answered"), checked_qrels(qrels, "answered")
-            qrels = qrels.loc[qrels["qid"].isin(topics["qid"]), ["qid", "docno", "label"]]
-            self.answered = topics, qrels
-        names = [file.name for file in self.path.iterdir()] if self.path.is_dir() else []
-        foreign = [name for name in names if not INDEX_FILES.fullmatch(name)]
-        if foreign:
-            advice = f"has other files, such as {min(foreign)!r}: choose another path"
-            raise FileExistsError(f"{str(self.path)!r} {advice}")
+            self.answered = _checked_answers(*self.answered)
+        _check_folder(self.path)
         with locked(self.path / LOCK), TemporaryFile(dir=self.path) as file:
             self.index.reopen()  # another object may have written a newer version
             self.previous = self.index.version if self.is_update or self.index.built() else None
-            self.meta: dict[str, Any] = {"source": {}} | KIND
+            self.meta: dict[str, Any] = {"source": {}, **KIND}
             if self.previous is not None:
-                self.meta |= self.previous.meta
+                self.meta.update(self.previous.meta)
             if self.passage_words is not None:
                 self.meta["passage_words"] = self.passage_words
             docs = structured_documents(self.docs, self.document, self.meta["passage_words"])
@@ -116,17 +119,7 @@ class IndexBuilder:
         if self.previous is not None:
             number = self.previous.number + 1
             settings = self.index.meta["fitted"]
-        lexical = self.index.lexical or self.meta.get("lexical", "bm25s")
-        self.meta["lexical"] = lexical if isinstance(lexical, str) else None
-        self.meta["source"] = getattr(self.docs, "report", self.meta["source"])
-        if self.previous is None or (self.index.encoder is not None and not self.is_update):
-            encoder = self.index.encoder or DEFAULT
-            checkpoint = checkpoint_name(encoder) if isinstance(encoder, str) else None
-            name = encoder_name(self.index.bi_encoder)
-            self.meta["encoder"] = {"checkpoint": checkpoint, "name": name, "model": self._given()}
-        if self.meta["encoder"]["model"] != self._given():
-            advice = "an index keeps the model that made its vectors: give the same one as encoder="
-            raise ValueError(f"{self.index!r} was made with another model: {advice}")
+        self._describe()
         with atomic_folder(self.path / f"v{number}", self.meta, overwrite=True) as folder:
             graph = self._write_graph(folder, changes)
             answered = self._write_answered(folder, graph)
@@ -135,10 +128,11 @@ class IndexBuilder:
             self.meta["mean_cosine"] = mean_cosine(own_vectors)
             self._write_history(folder, number, graph, answered)
             if self.answered is not None and "judged" not in settings:
-                settings = settings | self._answered_settings(graph, *self.answered)
+                fitted = self._answered_settings(graph, *self.answered)
+                settings = {**settings, **fitted}
         self.index.publish(number, settings)
-        current = self.index.reopen().version
-        self._remove_unused(current)
+        self.index.reopen()
+        self._remove_unused()
         cosine = self.meta["mean_cosine"]
         if not self.is_update and cosine > HIGH_COSINE and "alpha" not in settings:
             warnings.warn(
@@ -148,28 +142,48 @@ class IndexBuilder:
                 stacklevel=4,  # where the user calls index()
             )
 
+    def _describe(self) -> None:
+        """Adds the BM25 engine, the source and the encoder to the meta of the next version.
+
+        Raises ValueError in an update with another model than the one that made the vectors.
+        """
+        lexical = self.index.lexical or self.meta.get("lexical", "bm25s")
+        self.meta["lexical"] = lexical if isinstance(lexical, str) else None
+        self.meta["source"] = getattr(self.docs, "report", self.meta["source"])
+        model = self._model_identity()
+        if self.previous is None or (self.index.encoder is not None and not self.is_update):
+            encoder = self.index.encoder or DEFAULT
+            self.meta["encoder"] = {
+                "checkpoint": checkpoint_name(encoder) if isinstance(encoder, str) else None,
+                "name": encoder_name(self.index.bi_encoder),
+                "model": model,
+            }
+        if self.meta["encoder"]["model"] != model:
+            advice = "an index keeps the model that made its vectors: give the same one as encoder="
+            raise ValueError(f"{self.index!r} was made with another model: {advice}")
+
     def _write_graph(self, folder: Path, changes: RecordChanges) -> DocumentGraph:
         """Writes the records of the documents and their graph."""
         lines: list[int] = []
         changes.write(folder)
-        graph = DocumentGraph(folder / versions.GRAPH, verbose=self.index.verbose)
+        graph = DocumentGraph(folder / GRAPH, verbose=self.index.verbose)
         graph.index(read_documents(folder, lines))
-        graph.vectors_folder = self.path / versions.ENCODED
+        graph.vectors_folder = self.path / ENCODED
         if lines and len(lines) == len(graph.passage_nodes):
-            np.save(folder / versions.LINES, np.array(lines, dtype=np.int32))
+            np.save(folder / LINES, np.array(lines, dtype=np.int32))
 
         # (passages,): each passage's number in the previous version, -1 if its document is new or changed
         self.old_numbers = np.full(len(graph.passage_nodes), -1)
         if self.previous is not None and changes.unchanged.any():
             old_graph = self.previous.graph
-            unchanged = np.flatnonzero(changes.unchanged)
-            _, old_nodes = old_graph.document_passages.select(unchanged)
+            documents = np.flatnonzero(changes.unchanged)
+            _, old_nodes = old_graph.document_passages.select(documents)
             old_numbers = np.searchsorted(old_graph.passage_nodes, old_nodes)
             self.old_numbers[: len(old_nodes)] = old_numbers  # unchanged documents come first
         return graph
 
     def _write_answered(self, folder: Path, graph: DocumentGraph) -> Answered | None:
-        """Writes and returns the answered queries: the new ones, else the former ones if one still has an answer."""
+        """Writes and returns the answered queries: the new ones, or else the former ones while one has an answer."""
         answered = self.answered
         if answered is None and self.is_update and self.previous is not None:
             answered = self.previous.answered
@@ -177,8 +191,8 @@ class IndexBuilder:
                 return None
         if answered is not None:
             topics, qrels = answered
-            topics.to_json(folder / versions.TOPICS, orient="split")
-            qrels.to_json(folder / versions.QRELS, orient="split")
+            topics.to_json(folder / TOPICS, orient="split")
+            qrels.to_json(folder / QRELS, orient="split")
         return answered
 
     def _write_context(
@@ -190,48 +204,50 @@ class IndexBuilder:
         queries = None
         if answered is not None:
             topics, qrels = answered
-            queries = QueryPassageGraph(folder / versions.QUERIES, verbose=False)
+            queries = QueryPassageGraph(folder / QUERIES, verbose=False)
             queries.build(topics, graph, qrels=qrels)
         options: dict[str, Any] = {
             "graph": graph,
             "query_graph": queries,
-            "folder": self.path / versions.ENCODED,
+            "folder": self.path / ENCODED,
             "verbose": self.index.verbose,
         }
-        if self._given():
+        if is_contextual(self.index.encoder):
             model: ContextualEncoder = self.index.encoder.apply_attributes(**options)
         else:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", QualityWarning)  # of missing titles
                 model = GraphMean(encoder=self.index.bi_encoder, **options)
-        contextual = model.index(folder / versions.VECTORS, workers=self.workers)
-        self._write_bm25(folder / versions.BM25, graph, queries)
+        contextual = model.index(folder / VECTORS, workers=self.workers)
+        self._write_bm25(folder / BM25, graph, queries)
         return model, contextual
 
-    def _given(self) -> list[Any]:
-        """What identifies the GraphMean or GNNEncoder that was given as ``encoder``; nothing for a bi-encoder."""
+    def _model_identity(self) -> list[Any]:
+        """Identifies the GraphMean or GNNEncoder that is the index's ``encoder``; empty for a bi-encoder."""
         model = self.index.encoder
         if not is_contextual(model):
             return []
-        return [type(model).__name__, [*model.relations], weights_sha256(model.network)]
+        digest = weights_sha256(model.network)
+        return [type(model).__name__, list(model.relations), digest]
 
     def _write_bm25(
         self, path: Path, graph: DocumentGraph, queries: QueryPassageGraph | None
     ) -> None:
         """Writes the BM25 index. In an update without new answers, the counts of reused passages are copied."""
         engine = self.meta["lexical"]
-        count = len(self.old_numbers)
+        passages = np.arange(len(self.old_numbers))
         if engine in ("pisa", "terrier"):
-            ids = graph.ids_of(graph.passage_nodes)
-            pairs = zip(ids, contexts(graph, queries, np.arange(count)), strict=True)
-            records = ({"docno": docno, "text": text} for docno, text in pairs)
-            build_engine(records, engine, path, docno_length=max(map(len, ids)))
+            docnos = graph.ids_of(graph.passage_nodes)
+            texts = contexts(graph, queries, passages)
+            rows = zip(docnos, texts, strict=True)
+            records = ({"docno": docno, "text": text} for docno, text in rows)
+            build_engine(records, engine, path, docno_length=max(map(len, docnos)))
         elif engine == "bm25s":
             reused = self.old_numbers[self.old_numbers >= 0]
             if self.previous is None or self.answered is not None or not len(reused):
-                BM25Index.build(path, contexts(graph, queries, np.arange(count)))
+                BM25Index.build(path, contexts(graph, queries, passages))
             else:
-                texts = contexts(graph, queries, np.arange(len(reused), count))
+                texts = contexts(graph, queries, passages[len(reused) :])
                 BM25Index.build(path, texts, previous=self.previous.bm25, reused=reused)
 
     def _write_history(
@@ -241,19 +257,22 @@ class IndexBuilder:
 
         With answered queries, all vectors change, because they depend on the share of passages that have one.
         """
-        previous, old_numbers = self.previous, self.old_numbers
-        changed = np.full(len(old_numbers), number, np.int32)  # (passages,)
+        previous = self.previous
+        changed = np.full(len(self.old_numbers), number, np.int32)  # (passages,)
         deleted: dict[str, int] = {}
         if previous is not None:
-            reused = old_numbers >= 0
+            reused = self.old_numbers >= 0  # (passages,)
+            old_numbers = self.old_numbers[reused]
             if answered is None and previous.queries is None:
-                changed[reused] = previous.changed[old_numbers[reused]]
-            gone = np.delete(previous.graph.passage_nodes, old_numbers[reused])
-            deleted = previous.deleted | dict.fromkeys(previous.graph.ids_of(gone), number)
+                changed[reused] = previous.changed[old_numbers]
+            removed_nodes = np.delete(previous.graph.passage_nodes, old_numbers)
+            deleted.update(previous.deleted)
+            for docno in previous.graph.ids_of(removed_nodes):
+                deleted[docno] = number
             for docno in graph.ids_of(graph.passage_nodes[~reused]):
                 deleted.pop(docno, None)
-        np.save(folder / versions.CHANGED, changed)
-        (folder / versions.DELETED).write_text(json.dumps(deleted), encoding="utf-8")
+        np.save(folder / CHANGED, changed)
+        (folder / DELETED).write_text(json.dumps(deleted), encoding="utf-8")
 
     def _answered_settings(
         self, graph: DocumentGraph, topics: pd.DataFrame, qrels: pd.DataFrame
@@ -265,7 +284,8 @@ class IndexBuilder:
         verbose = self.index.verbose
         judged = passage_qrels(qrels, graph)
         relevant = judged.loc[judged["label"] > 0, "qid"]
-        topics = topics[topics["qid"].isin(relevant)].reset_index(drop=True)
+        has_relevant = topics["qid"].isin(relevant)
+        topics = topics[has_relevant].reset_index(drop=True)
         if len(topics) < FOLDS:
             return {}
         fold = np.random.default_rng(0).permutation(len(topics)) % FOLDS
@@ -275,9 +295,10 @@ class IndexBuilder:
         with TemporaryDirectory(dir=self.path, prefix=".fold-", ignore_cleanup_errors=True) as root:
             for number in pt.tqdm(range(FOLDS), **progress):
                 folder = Path(root, str(number))
-                hybrid = self._hybrid(folder, graph, (topics[fold != number], qrels))
-                results.append(measured_results(hybrid, topics[fold == number], judged))
-                measured += (fold == number).sum()
+                left_out = fold == number  # (topics,)
+                hybrid = self._hybrid(folder, graph, (topics[~left_out], qrels))
+                results.append(measured_results(hybrid, topics[left_out], judged))
+                measured += left_out.sum()
                 if measured >= ENOUGH_QUERIES:
                     break
         start = default_settings(self.meta["mean_cosine"])
@@ -289,34 +310,55 @@ class IndexBuilder:
         _, contextual = self._write_context(folder, graph, answered)
         docnos, _ = contextual.files.payload(return_dvecs=False)
         engine = self.index.lexical or self.meta["lexical"]
-        lexical = lexical_retriever(engine, BM25Index(folder / versions.BM25), docnos, DEPTH)
+        bm25 = BM25Index(folder / BM25)
+        lexical = lexical_retriever(engine, bm25, docnos, DEPTH)
         return Hybrid(lexical, contextual.retriever())
 
-    def _remove_unused(self, current: versions.Version) -> None:
-        """Removes all but two versions, and encoded texts of other graphs than the current ones."""
-        used = {self.path / versions.ENCODED, current.folder}
+    def _remove_unused(self) -> None:
+        """Removes all but two versions, and the encoder's vectors of former graphs."""
+        current = self.index.version
+        encoded = self.path / ENCODED
+        used = {encoded, current.folder}
         if self.previous is not None:
             used.add(self.previous.folder)
-        folders = filter(Path.is_dir, self.path.iterdir())
-        unused = [folder for folder in folders if folder not in used]
-        graphs = [graph for graph in (current.graph, current.queries) if graph is not None]
-        fingerprints = [graph.fingerprint().encode() for graph in graphs]
-        for folder in (self.path / versions.ENCODED).iterdir():
+        unused = [entry for entry in self.path.iterdir() if entry.is_dir() and entry not in used]
+        fingerprints = [current.graph.fingerprint().encode()]
+        if current.queries is not None:
+            fingerprints.append(current.queries.fingerprint().encode())
+        for folder in encoded.iterdir():
             file = folder / META
-            about = file.read_bytes() if file.is_file() else b""  # none if it was never finished
-            if not any(fingerprint in about for fingerprint in fingerprints):
+            meta = file.read_bytes() if file.is_file() else b""  # none if it was never finished
+            if not any(fingerprint in meta for fingerprint in fingerprints):
                 unused.append(folder)
         # moved first, so that no process opens a half-deleted folder
-        with TemporaryDirectory(
-            dir=self.path, prefix=".removed-", ignore_cleanup_errors=True
-        ) as removed:
+        trash = TemporaryDirectory(dir=self.path, prefix=".removed-", ignore_cleanup_errors=True)
+        with trash as removed:
             for folder in unused:
                 with suppress(OSError):  # on Windows, a folder that is open stays
                     folder.rename(Path(removed, folder.name))
 
 
+def _checked_answers(topics: pd.DataFrame, qrels: pd.DataFrame) -> Answered:
+    """Checks answered queries; judgments of other queries are dropped."""
+    topics = checked_topics(topics, "answered")
+    qrels = checked_qrels(qrels, "answered")
+    is_answered = qrels["qid"].isin(topics["qid"])
+    return topics, qrels.loc[is_answered, ["qid", "docno", "label"]]
+
+
+def _check_folder(path: Path) -> None:
+    """Raises FileExistsError if a folder has files that are not of an index."""
+    if not path.is_dir():
+        return
+    foreign = [file.name for file in path.iterdir() if not INDEX_FILES.fullmatch(file.name)]
+    if foreign:
+        advice = f"has other files, such as {min(foreign)!r}: choose another path"
+        raise FileExistsError(f"{str(path)!r} {advice}")
+
+
 def has_answers(graph: DocumentGraph, qrels: pd.DataFrame) -> bool:
     """Whether a passage or document that is relevant to a query is in the graph."""
     relevant = qrels.loc[qrels["label"] > 0, "docno"].tolist()
-    numbers = np.append(graph.find(relevant), graph.find_documents(relevant))
-    return bool((numbers >= 0).any())
+    passages = graph.find(relevant)  # -1 for unknown ids
+    documents = graph.find_documents(relevant)
+    return bool((passages >= 0).any() or (documents >= 0).any())

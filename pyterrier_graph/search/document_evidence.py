@@ -64,7 +64,8 @@ class DocumentEvidence(WithSignature, pt.Estimator):
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Adds the evidence of documents to the scores."""
         inp = self._checked(inp)
-        return ranked(inp, inp["score"].to_numpy() + self.weight * self._evidence(inp))
+        scores = inp["score"].to_numpy() + self.weight * self._evidence(inp)
+        return ranked(inp, scores)
 
     def _checked(self, run: pd.DataFrame) -> pd.DataFrame:
         run = check_frame(run, self, numbers=("score",))
@@ -91,9 +92,11 @@ class DocumentEvidence(WithSignature, pt.Estimator):
         Runs have the columns of :meth:`transform`, judgments ``qid, docno, label``, of passages or documents.
         """
         run, qrels = tuning_set(topics_or_res_tr, qrels_tr, topics_or_res_va, qrels_va)
-        judged = JudgedRun(self._checked(run)[["qid", "docno", "score"]], qrels, self)
+        run = self._checked(run)[["qid", "docno", "score"]]
+        judged = JudgedRun(run, qrels, self)
         validation = Validation(judged, self.training.measure)
-        run, evidence = validation.run, self._evidence(validation.run)
+        run = validation.run
+        evidence = self._evidence(run)
 
         def measure(numbers: Numbers) -> np.ndarray:
             return validation.per_query(run["score"] + numbers[DOCUMENT] * evidence)
@@ -120,8 +123,10 @@ def node_evidence(
 
 def _best(scores: np.ndarray, query: np.ndarray, document: np.ndarray) -> np.ndarray:
     """The best score of each result's document, shape (results,)."""
-    pairs = query * (document.max(initial=0) + 1) + document
-    _, pair = np.unique(pairs, return_inverse=True)
+    documents = document.max(initial=0) + 1
+    # a query and a document as one number, shape (results,)
+    keys = query * documents + document
+    _, pair = np.unique(keys, return_inverse=True)
     best = np.full(len(scores), -np.inf)
     np.maximum.at(best, pair, scores)
     return best[pair]
@@ -131,14 +136,15 @@ def _mean_of_neighbors(
     graph: HeteroGraph, query: np.ndarray, nodes: np.ndarray, scores: np.ndarray
 ) -> np.ndarray:
     """Per result the mean score of the passages before and after it; a passage that was not retrieved has 0."""
-    before_and_after = [graph.neighbors(nodes, relation) for relation in (ORDER, inverse(ORDER))]
-    result, neighbor = np.concatenate(before_and_after, axis=1)  # (pairs,) each
+    before = graph.neighbors(nodes, ORDER)  # (2, pairs): results and their neighbors
+    after = graph.neighbors(nodes, inverse(ORDER))
+    result, neighbor = np.concatenate([before, after], axis=1)
     # a query and a passage as one number
-    keys, first = np.unique(query * graph.num_nodes + nodes, return_index=True)
-    wanted = query[result] * graph.num_nodes + neighbor  # (pairs,)
-    position = np.searchsorted(keys, wanted).clip(max=len(keys) - 1)
-    retrieved = keys[position] == wanted  # (pairs,)
-    neighbor_scores = scores[first[position[retrieved]]]
+    keys, row = np.unique(query * graph.num_nodes + nodes, return_index=True)
+    neighbor_keys = query[result] * graph.num_nodes + neighbor  # (pairs,)
+    position = np.searchsorted(keys, neighbor_keys).clip(max=len(keys) - 1)
+    retrieved = keys[position] == neighbor_keys  # (pairs,)
+    neighbor_scores = scores[row[position[retrieved]]]
     total = np.bincount(result[retrieved], neighbor_scores, len(nodes))  # (results,)
     neighbors = np.bincount(result, minlength=len(nodes))  # (results,)
     return total / np.maximum(neighbors, 1)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from importlib.util import find_spec
+from itertools import chain, islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -23,14 +24,14 @@ class FolderFiles(DocumentFiles):
 
     Raises:
         FileNotFoundError: If the folder does not exist.
-        ValueError: If it has no such files.
+        ValueError: If it has no readable file.
     """
 
     def __init__(self, folder: Path, *, verbose: bool = True) -> None:
         formats = [name for name in FORMATS if name != "office" or find_spec("markitdown")]
         super().__init__(folder, formats, verbose=verbose)
         if not self.paths:
-            endings = ", ".join(ending for endings in FORMATS.values() for ending in endings)
+            endings = ", ".join(chain.from_iterable(FORMATS.values()))
             raise ValueError(f"{str(folder)!r} has no files whose names end in {endings}")
 
     def state(self) -> str:
@@ -39,29 +40,35 @@ class FolderFiles(DocumentFiles):
         for path in self.paths:
             digest.update(f"{ascii(path)} ".encode())
             with suppress(OSError):
-                now = (self.root / path).stat()
-                digest.update(f"{now.st_size} {now.st_mtime_ns} {now.st_ctime_ns}\n".encode())
+                stat = (self.root / path).stat()
+                digest.update(f"{stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns}\n".encode())
         return digest.hexdigest()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         state = self.state()  # a file that changes from here on is read again by the next call
         for record in super().__iter__():
             nodes = record["nodes"]
-            if not nodes[0].text.strip():
-                nodes[0] = nodes[0]._replace(text=title_of(record["docno"]))
-            yield record | {"title": nodes[0].text}
+            title = nodes[0].text
+            if not title.strip():
+                title = title_of(record["docno"])
+                nodes[0] = nodes[0]._replace(text=title)
+            yield {**record, "title": title}
         self.report["state"] = state
         if not self.report["documents"]:
             broken = self.report["broken"]
-            counts = f"of {self.report['files']} files, {len(broken)} cannot be read{named(broken)}"
+            reasons = reasons_of(broken)
+            counts = f"of {self.report['files']} files, {len(broken)} cannot be read{reasons}"
             raise ValueError(f"{str(self.root)!r} has no text: {counts}")
 
 
-def named(broken: Mapping[str, str]) -> str:
+def reasons_of(broken: Mapping[str, str]) -> str:
     """Returns the first broken files and their reasons, for the end of a message."""
-    parts = [f"{name}: {reason}" for name, reason in [*broken.items()][:NAMED]]
-    more = [f"{len(broken) - NAMED} more"] if len(broken) > NAMED else []
-    return f" ({'; '.join(parts + more)})" if parts else ""
+    if not broken:
+        return ""
+    reasons = [f"{name}: {reason}" for name, reason in islice(broken.items(), NAMED)]
+    if len(broken) > NAMED:
+        reasons.append(f"{len(broken) - NAMED} more")
+    return f" ({'; '.join(reasons)})"
 
 
 def title_of(path: str) -> str:

@@ -27,16 +27,18 @@ MAX_SAMPLE, MIN_SAMPLE = 10_000, 20  # passages whose vectors are compared for t
 def mean_cosine(vectors: np.ndarray) -> float:
     """The mean cosine of the vectors of two passages; 0 if there are few passages.
 
-    An encoder that does not know a language makes vectors of 0.65 and more.
+    With an encoder that does not know the language of the texts, it is 0.65 or more.
     """
-    rows = np.unique(np.linspace(0, len(vectors) - 1, MAX_SAMPLE).astype(int))
+    rows = np.linspace(0, len(vectors) - 1, MAX_SAMPLE).astype(int)
+    rows = np.unique(rows)
     count = len(rows)
     if count < MIN_SAMPLE:
         return 0.0
     units = np.asarray(vectors[rows], dtype=np.float64)  # (count, d)
     units /= np.linalg.norm(units, axis=1, keepdims=True).clip(1e-12)
     total = (units.sum(axis=0) ** 2).sum()  # of all count * count cosines
-    return float((total - count) / (count * (count - 1)))  # without each vector's with itself
+    total -= count  # cosines of vectors with themselves
+    return float(total / (count * (count - 1)))
 
 
 def default_settings(cosine: float) -> dict[str, Any]:
@@ -47,8 +49,10 @@ def default_settings(cosine: float) -> dict[str, Any]:
 
 def measured_results(hybrid: Hybrid, topics: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame:
     """The best results of both pipelines for judged queries, as :meth:`Hybrid.combine` returns them."""
-    run = hybrid.combine(JudgedRun(topics, qrels, hybrid).rows)
-    ranks = run[SIDES].fillna(0.0).groupby(run["qid"]).rank(ascending=False)
+    judged = JudgedRun(topics, qrels, hybrid)
+    run = hybrid.combine(judged.rows)
+    scores = run[SIDES].fillna(0.0)
+    ranks = scores.groupby(run["qid"]).rank(ascending=False)
     is_best = (ranks <= MEASURED_RESULTS).any(axis=1)
     return run.loc[is_best, ["qid", "docno", *SIDES]]
 
@@ -66,7 +70,8 @@ def best_settings(
 
     ``results`` are what :func:`measured_results` returns, each for some of the queries.
     """
-    judged = JudgedRun(pd.concat(results, ignore_index=True), qrels, DocumentEvidence(graph=graph))
+    run = pd.concat(results, ignore_index=True)
+    judged = JudgedRun(run, qrels, DocumentEvidence(graph=graph))
     validation = Validation(judged, training.measure)
     run = validation.run
     query = run["qid"].factorize()[0].astype(np.int64)
@@ -76,14 +81,16 @@ def best_settings(
     def scores_and_evidence(alpha: float) -> pd.DataFrame:
         scores = combined(run, alpha)
         evidence = node_evidence(graph, query, nodes, scores)
-        return pd.DataFrame(evidence | {"alpha": scores})
+        return pd.DataFrame({**evidence, "alpha": scores})
 
     def measure(numbers: Numbers) -> np.ndarray:
+        summands = scores_and_evidence(numbers["alpha"])
         weights = pd.Series({**numbers, "alpha": 1.0})
-        return validation.per_query(scores_and_evidence(numbers["alpha"]) @ weights)
+        return validation.per_query(summands @ weights)
 
     start = {"alpha": present["alpha"], **present["evidence"]}
-    grids = {"alpha": ALPHAS, DOCUMENT: GRID, ORDER: ORDER_GRID}
-    grid = [{name: value} for name, values in grids.items() for value in values]
+    grid = [{"alpha": alpha} for alpha in ALPHAS]
+    grid += [{DOCUMENT: weight} for weight in GRID]
+    grid += [{ORDER: weight} for weight in ORDER_GRID]
     best = coordinate_search(start, grid, measure, desc="fit", verbose=verbose)
     return {"alpha": best.pop("alpha"), "evidence": best}

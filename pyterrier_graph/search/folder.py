@@ -51,8 +51,9 @@ def open_folder(
     cache = Path(folder, CACHE)
     cache.mkdir(exist_ok=True)
     (cache / ".gitignore").write_text("*\n", encoding="utf-8")
-    name = hashlib.sha256(f"{checkpoint_state(encoder)} {lexical}".encode()).hexdigest()[:16]
-    index = GraphIndex(cache / name, encoder=encoder, lexical=lexical, verbose=verbose)
+    options = f"{checkpoint_state(encoder)} {lexical}"
+    digest = hashlib.sha256(options.encode()).hexdigest()
+    index = GraphIndex(cache / digest[:16], encoder=encoder, lexical=lexical, verbose=verbose)
     if index.built() and index.meta["source"]["state"] == files.state():
         return index
     return index.index(files, overwrite=True)

@@ -116,14 +116,15 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
         if self.built() and not overwrite:
             advice = f"{self!r} opens it, update(docs) changes documents, index(..., overwrite=True) replaces all"
             raise FileExistsError(f"{str(self.path)!r} exists already: {advice}")
-        IndexBuilder(
+        builder = IndexBuilder(
             self,
             docs,
             document,
             answered=answered,
             passage_words=passage_words,
             workers=workers,
-        ).build()
+        )
+        builder.build()
         return self
 
     def update(
@@ -158,7 +159,8 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
             KeyError: If a document is not in the index.
             ValueError: If no document would be left.
         """
-        IndexBuilder(self, deleted=[docnos] if isinstance(docnos, str) else [*docnos]).build()
+        deleted = [docnos] if isinstance(docnos, str) else list(docnos)
+        IndexBuilder(self, deleted=deleted).build()
         return self
 
     def fit(self, topics: pd.DataFrame, qrels: pd.DataFrame) -> Self:
@@ -177,13 +179,13 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
         qrels = passage_qrels(qrels, self.graph)
         hybrid = Hybrid(self._lexical(DEPTH), self._dense(DEPTH))
         results = measured_results(hybrid, checked_topics(topics, self), qrels)
-        former = self.meta["settings"]
+        present = self.meta["settings"]
         fitted = best_settings(
-            [results], self.graph, qrels, former, self.training, verbose=self.verbose
+            [results], self.graph, qrels, present, self.training, verbose=self.verbose
         )
         with locked(self.path / LOCK):
             self.reopen()
-            self.publish(self.meta["version"], former | {"judged": True} | fitted)
+            self.publish(self.meta["version"], {**present, **fitted, "judged": True})
         return self.reopen()
 
     # --- search
@@ -195,11 +197,12 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
         return ContextualIndex(version.folder / VECTORS, version.graph, self.bi_encoder)
 
     def _lexical(self, num_results: int) -> pt.Transformer:
-        version, engine = self.version, self.lexical or self.meta["lexical"]
+        """Finds passages by their words, using the engine of the index."""
+        engine = self.lexical or self.meta["lexical"]
         if engine is None:
             raise ValueError(f"{self!r} was made with a pipeline as lexical=: give it again")
-        docnos, _ = version.flex.payload(return_dvecs=False)
-        return lexical_retriever(engine, version.bm25, docnos, num_results)
+        docnos, _ = self.version.flex.payload(return_dvecs=False)
+        return lexical_retriever(engine, self.version.bm25, docnos, num_results)
 
     def _dense(self, num_results: int, exact: bool = False) -> ContextualRetriever:
         return ContextualRetriever(self.contextual, num_results, exact=exact, texts=False)
@@ -260,48 +263,54 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
             also ``file`` and ``line``. ``why`` lists what the words (BM25), the meaning (vectors) and other results
             add to the score. If the documents are files, each section and each text is shown only once.
         """
-        files = self.version.lines is not None
-        hybrid = self._hybrid(max(num_results, CANDIDATES) if files else num_results)
-        run = hybrid.with_parts(pd.DataFrame({"qid": ["1"], "query": [question]}))
+        has_files = self.version.lines is not None
+        candidates = max(num_results, CANDIDATES) if has_files else num_results
+        hybrid = self._hybrid(candidates)
+        topics = pd.DataFrame({"qid": ["1"], "query": [question]})
+        run = hybrid.with_parts(topics)
         run = self._with_texts(pt.Transformer.identity()).transform(run)
-        if files:
+        if has_files:
             run = distinct_results(run, num_results)
         return with_reasons(run, hybrid.parts, question)
 
     # --- other engines
 
     def rows(self, since: int | None = None) -> Iterator[dict[str, Any]]:
-        """What another engine needs to serve this index: ``docno``, ``text``, ``context`` and ``vector`` per passage.
+        """Yields what another engine needs to serve this index: each passage's ``docno, text, context, vector``.
 
         ``context`` is what BM25 searches: the text with its titles and answered queries. Vectors are compared by the
         inner product with those of :meth:`query_vectors`.
 
         Args:
-            since: Only rows that have changed after this version (``index.meta["version"]`` when the engine was filled
-                last). Every change of an index with answered queries changes all vectors. Passages that are gone are
-                in :meth:`deleted_since`.
+            since: Yields only rows that have changed after this version (``index.meta["version"]`` at the time of the
+                last upload). Every change of an index with answered queries changes all vectors.
+                :meth:`deleted_since` lists removed passages.
         """
         version = self.version
-        graph, vectors = version.graph, version.flex.payload(return_docnos=False)[0]
-        numbers = np.arange(len(self)) if since is None else np.flatnonzero(version.changed > since)
+        graph = version.graph
+        vectors, _ = version.flex.payload(return_docnos=False)  # (passages, d)
+        numbers = np.arange(len(self))
+        if since is not None:
+            numbers = np.flatnonzero(version.changed > since)
         for block in blocks(len(numbers), ROWS_AT_ONCE):
             batch = numbers[block]
             nodes = graph.passage_nodes[batch]
-            columns = {
-                "docno": graph.ids_of(nodes),
-                "text": graph.texts(nodes),
-                "context": contexts(graph, version.queries, batch),
-                "vector": np.asarray(vectors[batch]),
-            }
-            for row in zip(*columns.values(), strict=True):
-                yield dict(zip(columns, row, strict=True))
+            rows = zip(
+                graph.ids_of(nodes),
+                graph.texts(nodes),
+                contexts(graph, version.queries, batch),
+                np.asarray(vectors[batch]),
+                strict=True,
+            )
+            for docno, text, context, vector in rows:
+                yield {"docno": docno, "text": text, "context": context, "vector": vector}
 
     def deleted_since(self, version: int) -> list[str]:
         """Ids of passages that changes after a version have removed."""
         return [docno for docno, number in self.version.deleted.items() if number > version]
 
     def query_vectors(self, topics: pd.DataFrame) -> np.ndarray:
-        """The vectors of queries for the vectors of :meth:`rows`, float32 of shape (queries, width)."""
+        """Encodes queries for search in the vectors of :meth:`rows`; float32, shape (queries, d)."""
         encoded = self.contextual.query_encoder().transform(topics)
         return np.stack(encoded["query_vec"].to_numpy()).astype(np.float32)
 

@@ -27,7 +27,7 @@ ALPHA = 0.6
 ALPHAS = tuple(round(0.05 * step, 2) for step in range(21))
 DEPTH = 1000
 SIDES = ["lexical", "dense"]
-REPLACED = ["docid", "score", "rank"]  # columns of results that a combination has no use for
+REPLACED = ["docid", "score", "rank"]  # columns of the pipelines' results that are dropped
 
 
 class Frozen(pt.Transformer):
@@ -121,7 +121,8 @@ class Hybrid(WithSignature, pt.Estimator):
         run = self.combine(inp)
         run = ranked(run, combined(run, self.alpha))
         columns = [name for name in run if name not in SIDES]
-        return run.loc[run["rank"] < self.num_results, columns].reset_index(drop=True)
+        is_best = run["rank"] < self.num_results
+        return run.loc[is_best, columns].reset_index(drop=True)
 
     def combine(self, topics: pd.DataFrame) -> pd.DataFrame:
         """Each result of the pipelines once, with its normalized scores in columns ``lexical`` and ``dense``.
@@ -136,18 +137,24 @@ class Hybrid(WithSignature, pt.Estimator):
         rows = pd.concat(runs, ignore_index=True)
         rows["qid"] = rows["qid"].astype("str")
         result = _result_numbers(rows)  # (rows,)
-        side = np.repeat([0, 1], [*map(len, runs)])  # (rows,)
-        first_row = np.unique(result, return_index=True)[1]  # (results,)
+        side = np.repeat([0, 1], [len(run) for run in runs])  # (rows,)
+        _, first_row = np.unique(result, return_index=True)  # (results,)
         scores = np.full((len(SIDES), len(first_row)), np.nan)
         scores[side, result] = rows["score"]
-        columns = {name: rows[name].array.take(first_row) for name in ("qid", "docno")}
-        queries = {name for name in topics if name.startswith("query")}
-        if added := [name for name in rows if name not in {*columns, *REPLACED, *queries}]:
-            columns |= dict(rows[added].groupby(result).first())
-        columns |= dict(zip(SIDES, scores, strict=True))
+        columns = {
+            "qid": rows["qid"].array.take(first_row),
+            "docno": rows["docno"].array.take(first_row),
+        }
+        queries = [name for name in topics if name.startswith("query")]
+        known = {*columns, *REPLACED, *queries}
+        added = [name for name in rows if name not in known]
+        if added:
+            columns.update(rows[added].groupby(result).first())
+        columns.update(zip(SIDES, scores, strict=True))
         topic_row = pd.Index(topics["qid"]).get_indexer(columns["qid"])  # (results,)
-        for name in topics.columns.difference([*columns, *REPLACED], sort=False):
-            columns[name] = topics[name].array.take(topic_row, allow_fill=True)
+        for name in topics:
+            if name not in columns and name not in REPLACED:
+                columns[name] = topics[name].array.take(topic_row, allow_fill=True)
         return pd.DataFrame(columns)
 
     def _run(self, pipeline: pt.Transformer, topics: pd.DataFrame) -> pd.DataFrame:
@@ -158,13 +165,14 @@ class Hybrid(WithSignature, pt.Estimator):
             run = ranked(run, run["score"].to_numpy(float))
             run = run[run["rank"] < self.depth]
         query = run["qid"].factorize()[0]
-        return run.assign(score=normalized_scores(run["score"].to_numpy(float), query))
+        scores = run["score"].to_numpy(float)
+        return run.assign(score=normalized_scores(scores, query))
 
     def fuse_rank_cutoff(self, k: int) -> Self:
-        """Returns no more documents than are used; the combination stays the same."""
-        other = copy.copy(self)
-        other.num_results = min(k, self.num_results)
-        return other
+        """Returns at most ``k`` documents per query; the combination stays the same."""
+        hybrid = copy.copy(self)
+        hybrid.num_results = min(k, self.num_results)
+        return hybrid
 
     def fit(
         self,
@@ -183,7 +191,8 @@ class Hybrid(WithSignature, pt.Estimator):
             ValueError: If none of the queries is judged.
         """
         topics, qrels = tuning_set(topics_or_res_tr, qrels_tr, topics_or_res_va, qrels_va)
-        run = self.combine(JudgedRun(topics, qrels, self).rows)
+        topics = JudgedRun(topics, qrels, self).rows
+        run = self.combine(topics)
         validation = Validation(JudgedRun(run, qrels, self), self.training.measure)
 
         def measure(numbers: Numbers) -> np.ndarray:
@@ -198,20 +207,25 @@ class Hybrid(WithSignature, pt.Estimator):
 
 def _result_numbers(rows: pd.DataFrame) -> np.ndarray:
     """Numbers the results of two pipelines: rows with the same query and document are one result; shape (rows,)."""
-    query, docno = rows["qid"].factorize()[0], rows["docno"].factorize()[0]
-    return pd.factorize(query * len(rows) + docno)[0]
+    query = rows["qid"].factorize()[0]
+    docno = rows["docno"].factorize()[0]
+    keys = query * len(rows) + docno  # a query and a document as one number
+    return pd.factorize(keys)[0]
 
 
 def combined(run: pd.DataFrame, alpha: float) -> np.ndarray:
     """The scores of a run that :meth:`Hybrid.combine` has returned, shape (results,)."""
-    normalized = np.stack([run[side] for side in SIDES], axis=1)  # ten times as fast as run[SIDES]
-    return weighted(normalized, run["qid"].factorize()[0], alpha).sum(axis=1)
+    # ten times as fast as run[SIDES]
+    normalized = np.stack([run[side] for side in SIDES], axis=1)  # (results, 2)
+    query = run["qid"].factorize()[0]
+    return weighted(normalized, query, alpha).sum(axis=1)
 
 
 def _check_same_units(runs: list[pd.DataFrame]) -> None:
     """Raises ValueError if one pipeline ranks passages, and the other one documents."""
     docnos = [run["docno"].iloc[0] for run in runs if len(run)]
-    if len({split_passage_id(docno)[1] is None for docno in docnos}) > 1:
+    is_document = [split_passage_id(docno)[1] is None for docno in docnos]
+    if len(set(is_document)) > 1:
         advice = "put graph.passages() behind one or pt.text.max_passage() behind the other"
         raise ValueError(
             f"one pipeline ranks passages, and another documents (such as {docnos[0]!r} and {docnos[1]!r}): {advice}"

@@ -42,7 +42,7 @@ class IndexHybrid(WithSignature, pt.Transformer):
         dense: ContextualRetriever,
         graph: DocumentGraph,
         settings: Mapping[str, Any],
-        num_results: int = 1000,
+        num_results: int,
     ) -> None:
         self.lexical, self.dense = lexical, dense
         self.graph, self.settings = graph, settings
@@ -70,27 +70,30 @@ class IndexHybrid(WithSignature, pt.Transformer):
         scores = summands.sum(axis=1)
         best = best_of_each(query, scores, self.num_results)
         nodes = self.graph.passage_nodes[passage[best]]
-        columns = {"docno": pd.array(self.graph.ids_of(nodes), dtype="str"), "score": scores[best]}
+        docnos = self.graph.ids_of(nodes)
+        columns = {"docno": pd.array(docnos, dtype="str"), "score": scores[best]}
         if parts:
-            columns |= dict(zip(self.parts, summands[best].T, strict=True))
+            columns.update(zip(self.parts, summands[best].T, strict=True))
         return ranking(topics, query[best], columns)
 
     def _scored(self, topics: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The query and the passage of each result, shape (results,), and its parts, shape (results, parts)."""
-        hits = [lexical_hits(self.lexical, self.graph.passage_ids, topics), self.dense.hits(topics)]
-        query, passage, normalized = united(hits, len(self.graph.passage_nodes))
+        lexical = lexical_hits(self.lexical, self.graph.passage_ids, topics)
+        dense = self.dense.hits(topics)
+        query, passage, normalized = united(lexical, dense, len(self.graph.passage_nodes))
         sides = weighted(normalized, query, self.settings["alpha"])  # (results, 2)
         nodes = self.graph.passage_nodes[passage]
-        weights = self.settings["evidence"]
         evidence = node_evidence(self.graph, query, nodes, sides.sum(axis=1))
-        added = [weight * evidence[name] for name, weight in weights.items()]
-        return query, passage, np.column_stack([sides, *added])
+        summands = [sides]
+        for name, weight in self.settings["evidence"].items():
+            summands.append(weight * evidence[name])
+        return query, passage, np.column_stack(summands)
 
     def fuse_rank_cutoff(self, k: int) -> Self:
-        """Returns no more passages than are used."""
-        other = copy.copy(self)
-        other.num_results = min(k, self.num_results)
-        return other
+        """Finds at most ``k`` passages per query."""
+        hybrid = copy.copy(self)
+        hybrid.num_results = min(k, self.num_results)
+        return hybrid
 
 
 def lexical_hits(retriever: pt.Transformer, docnos: Lookup, topics: pd.DataFrame) -> Hits:
@@ -104,18 +107,21 @@ def lexical_hits(retriever: pt.Transformer, docnos: Lookup, topics: pd.DataFrame
     return Hits(query, passage, run["score"].to_numpy(float))
 
 
-def united(hits: list[Hits], passages: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def united(lexical: Hits, dense: Hits, passages: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Each result of two retrievers once: its query, its passage, and its normalized scores, shape (results, 2).
 
     A score is NaN where the retriever has not found the passage.
     """
-    pairs = np.concatenate([one.query * passages + one.passage for one in hits])
-    pair, result = np.unique(pairs, return_inverse=True)
-    side = np.repeat([0, 1], [len(one.query) for one in hits])
-    normalized = np.full((len(pair), 2), np.nan)
-    scores = [normalized_scores(np.asarray(one.score, float), one.query) for one in hits]
-    normalized[result, side] = np.concatenate(scores)
-    query, passage = np.divmod(pair, passages)
+    # a query and a passage as one number, for each result of each retriever
+    lexical_keys = lexical.query * passages + lexical.passage
+    dense_keys = dense.query * passages + dense.passage
+    keys = np.union1d(lexical_keys, dense_keys)  # (results,)
+    normalized = np.full((len(keys), 2), np.nan)
+    lexical_row = np.searchsorted(keys, lexical_keys)
+    dense_row = np.searchsorted(keys, dense_keys)
+    normalized[lexical_row, 0] = normalized_scores(lexical.score, lexical.query)
+    normalized[dense_row, 1] = normalized_scores(dense.score, dense.query)
+    query, passage = np.divmod(keys, passages)
     return query, passage, normalized
 
 

@@ -35,14 +35,17 @@ def lexical_retriever(
 
 
 def build_engine(
-    records: Iterable[dict[str, Any]], engine: str, path: Path, *, docno_length: int = 100
+    records: Iterable[dict[str, Any]], engine: str, path: Path, docno_length: int
 ) -> None:
-    """Indexes records with ``docno`` and ``text`` by ``'pisa'`` (the extra ``[pisa]``) or ``'terrier'``."""
+    """Indexes records with ``docno`` and ``text``, using ``'pisa'`` (the extra ``[pisa]``) or ``'terrier'``.
+
+    Docnos have at most ``docno_length`` characters.
+    """
     if engine == "pisa":
         index = _pisa(path)
         from wurlitzer import pipes
 
-        with pipes():  # PISA prints its log without Python
+        with pipes():  # PISA's C++ code prints its log
             index.index(records)
             _pisa_bm25(path, 1).search("bm25")  # the first search builds the index of BM25's scores
     else:

@@ -73,35 +73,45 @@ def compare_records(
         graph = previous.graph
         graph.document_of(deleted)  # raises KeyError for unknown docnos
         docnos = graph.docnos_of(np.arange(len(graph)))
-        with open(previous.folder / DOCUMENTS, "rb") as before:
-            hashes = dict(zip(docnos, map(hash, before), strict=True))
-    unchanged = dict.fromkeys(hashes, True) | dict.fromkeys(deleted, False)
+        with open(previous.folder / DOCUMENTS, "rb") as file:
+            line_hashes = map(hash, file)
+            hashes = dict(zip(docnos, line_hashes, strict=True))
+    unchanged = dict.fromkeys(hashes, True)
+    for docno in deleted:
+        unchanged[docno] = False
     count = 0
     for document, node_lines in documents:
-        record = {name: value for name, value in vars(document).items() if value}
-        if node_lines:
-            record["lines"] = node_lines
-        line = json.dumps(record).encode() + b"\n"
-        former = hashes.get(document.docno)
-        same = former == hash(line)
-        if former is not None:
-            unchanged[document.docno] = same
-        if not same:
+        line = _line_of(document, node_lines)
+        previous_hash = hashes.get(document.docno)
+        is_same = previous_hash == hash(line)
+        if previous_hash is not None:
+            unchanged[document.docno] = is_same
+        if not is_same:
             lines.write(line)
             count += 1
     flags = np.fromiter(unchanged.values(), dtype=bool, count=len(unchanged))
     return RecordChanges(previous, lines, count, flags)
 
 
+def _line_of(document: StructuredDocument, node_lines: list[int] | None) -> bytes:
+    """The record of a document, without its empty fields."""
+    record = {name: value for name, value in vars(document).items() if value}
+    if node_lines:
+        record["lines"] = node_lines
+    return json.dumps(record).encode() + b"\n"
+
+
 def read_documents(folder: Path, passage_lines: list[int]) -> Iterator[StructuredDocument]:
     """Yields the documents of a version, and appends the line in its file where each passage begins to a list."""
-    kinds: dict[str, Any] = {"nodes": Node, "links": Link, "references": Reference}
+    row_types: dict[str, Any] = {"nodes": Node, "links": Link, "references": Reference}
     with open(folder / DOCUMENTS, "rb") as file:
         for line in file:
-            record: dict[str, Any] = {"codes": (), "passage_ids": ()} | json.loads(line)
+            record: dict[str, Any] = {"codes": (), "passage_ids": ()}
+            record.update(json.loads(line))
             lines = record.pop("lines", ())
-            for name, kind in kinds.items():
-                record[name] = [*map(kind._make, record.get(name, ()))]
+            for name, row_type in row_types.items():
+                rows = record.get(name, ())
+                record[name] = [row_type(*row) for row in rows]
             for node, number in zip(record["nodes"], lines, strict=False):
                 if node.kind == PASSAGE:
                     passage_lines.append(number)

@@ -37,7 +37,8 @@ class Lines(Step):
         pt.validate.columns(inp, includes=["docno"], context=self)
         nodes = self.graph.nodes_of(inp["docno"].tolist())
         files = self.graph.docnos_of(self.graph.document[nodes])
-        lines = self.lines[np.searchsorted(self.graph.passage_nodes, nodes)].astype(np.int64)
+        passages = np.searchsorted(self.graph.passage_nodes, nodes)
+        lines = self.lines[passages].astype(np.int64)
         return inp.assign(file=pd.array(files, dtype="str"), line=lines)
 
 
@@ -50,17 +51,21 @@ def distinct_results(run: pd.DataFrame, num_results: int) -> pd.DataFrame:
 def with_reasons(run: pd.DataFrame, parts: Sequence[str], question: str) -> pd.DataFrame:
     """Adds a snippet to each result, and the parts of its score as ``why``; returns the columns of a search."""
     terms = frozenset(query_terms(question))
-    texts, scores = run["text"].tolist(), run[[*parts]].to_numpy().tolist()
+    texts = run["text"].tolist()
     snippets = [snippet(text, terms) for text in texts[:MATCHED]]
     snippets += [snippet(text, frozenset()) for text in texts[MATCHED:]]
-    run = run.assign(snippet=snippets, why=[_reason(parts, row) for row in scores])
-    return run[[name for name in COLUMNS if name in run]].reset_index(drop=True)
+    scores = run[list(parts)].to_numpy()  # (results, parts)
+    reasons = [_reason(parts, row) for row in scores.tolist()]
+    run = run.assign(snippet=snippets, why=reasons)
+    columns = [name for name in COLUMNS if name in run]
+    return run[columns].reset_index(drop=True)
 
 
 def _reason(parts: Sequence[str], scores: Sequence[float]) -> str:
     """The parts of a score: words and meaning, and evidence unless it is about 0."""
-    return " + ".join(
-        f"{LABELS.get(name, name)} {score:.2f}"
-        for name, score in zip(parts, scores, strict=True)
-        if name in LABELS or score >= SHOWN
-    )
+    reasons = []
+    for name, score in zip(parts, scores, strict=True):
+        if name in LABELS or score >= SHOWN:
+            label = LABELS.get(name, name)
+            reasons.append(f"{label} {score:.2f}")
+    return " + ".join(reasons)

@@ -28,7 +28,8 @@ class QueriesWithWords(Step):
         """Drops the queries."""
         inp = check_frame(inp, self, texts=("query",))
         pt.validate.query_frame(inp, extra_columns=["query"], context=self)
-        return inp[np.array([bool(words(query)) for query in inp["query"]], dtype=bool)]
+        has_words = [bool(words(query)) for query in inp["query"]]
+        return inp[np.array(has_words, dtype=bool)]
 
 
 class BM25Retriever(WithSignature, pt.Transformer):
@@ -61,15 +62,21 @@ class BM25Retriever(WithSignature, pt.Transformer):
         return ranking(topics, hits.query, columns)
 
     def hits(self, topics: pd.DataFrame) -> Hits:
-        """The passages, by number."""
-        found = [self.index.search(query, self.num_results) for query in topics["query"]]
-        query = np.repeat(np.arange(len(topics)), [len(numbers) for _, numbers in found])
-        passages = np.concatenate([np.empty(0, np.int64), *(numbers for _, numbers in found)])
-        scores = np.concatenate([np.empty(0), *(scores for scores, _ in found)])
-        return Hits(query, passages, scores)
+        """Finds passages by number."""
+        # begin with an empty array, since there may be no topics
+        scores = [np.empty(0)]
+        passages = [np.empty(0, np.int64)]
+        counts = []
+        for text in topics["query"]:
+            query_scores, numbers = self.index.search(text, self.num_results)
+            scores.append(query_scores)
+            passages.append(numbers)
+            counts.append(len(numbers))
+        query = np.repeat(np.arange(len(topics)), counts)
+        return Hits(query, np.concatenate(passages), np.concatenate(scores))
 
     def fuse_rank_cutoff(self, k: int) -> Self:
-        """Finds no more passages than are used."""
-        other = copy.copy(self)
-        other.num_results = min(k, self.num_results)
-        return other
+        """Finds at most ``k`` passages per query."""
+        retriever = copy.copy(self)
+        retriever.num_results = min(k, self.num_results)
+        return retriever

@@ -25,32 +25,30 @@ def above_lowest(scores: np.ndarray, query: np.ndarray) -> np.ndarray:
 def normalized_scores(scores: np.ndarray, query: np.ndarray) -> np.ndarray:
     """Z-scores above the lowest score of each query, shape (results,); 1 where all scores of a query are equal."""
     above = above_lowest(scores, query)
-    results = np.maximum(np.bincount(query), 1)
+    results = np.maximum(np.bincount(query), 1)  # (queries,)
     mean = np.bincount(query, above) / results
-    spread = np.sqrt(np.bincount(query, (above - mean[query]) ** 2) / results)[query]
+    squares = (above - mean[query]) ** 2  # (results,)
+    variance = np.bincount(query, squares) / results
+    spread = np.sqrt(variance)[query]  # (results,)
     return np.divide(above, spread, out=np.ones_like(above), where=spread > 0)
-
-
-def shares(normalized: np.ndarray, query: np.ndarray, alpha: float) -> np.ndarray:
-    """The weight of each pipeline in each score, shape (results, 2).
-
-    A pipeline that has retrieved nothing for a query leaves its weight to the other one.
-    """
-    has_score = ~np.isnan(normalized)  # (results, 2)
-    retrieved = np.stack([np.bincount(query, side) > 0 for side in has_score.T], axis=1)
-    weights = retrieved * np.array([1 - alpha, alpha])  # (queries, 2)
-    weights = np.where(weights.any(axis=1, keepdims=True), weights, retrieved)
-    total = weights.sum(axis=1, keepdims=True)
-    total[total == 0] = 1  # queries without results
-    return (weights / total)[query]
 
 
 def weighted(normalized: np.ndarray, query: np.ndarray, alpha: float) -> np.ndarray:
     """What a lexical and a dense pipeline add to scores, shape (results, 2).
+
+    If a pipeline has retrieved nothing for a query, the other one gets its weight.
 
     Args:
         normalized: Normalized scores of both, shape (results, 2); NaN where the pipeline has not retrieved the result.
         query: The number of each result's query, shape (results,).
         alpha: Share of the dense pipeline.
     """
-    return np.nan_to_num(normalized) * shares(normalized, query, alpha)
+    has_score = ~np.isnan(normalized)  # (results, 2)
+    counts = [np.bincount(query, side) for side in has_score.T]
+    retrieved = np.stack(counts, axis=1) > 0  # (queries, 2)
+    weights = retrieved * np.array([1 - alpha, alpha])  # (queries, 2)
+    weights = np.where(weights.any(axis=1, keepdims=True), weights, retrieved)
+    total = weights.sum(axis=1, keepdims=True)
+    total[total == 0] = 1  # queries without results
+    shares = weights / total  # (queries, 2)
+    return np.nan_to_num(normalized) * shares[query]

@@ -1,4 +1,4 @@
-"""The part of a passage that has the words of a question, and these words marked."""
+"""Snippets: the part of a passage that has the words of a question, and the positions of these words."""
 
 import re
 from functools import lru_cache
@@ -15,27 +15,35 @@ def stems(token: str) -> frozenset[str]:
 
 
 def snippet(text: str, terms: frozenset[str], length: int = 40) -> str:
-    """The window of ``length`` words that has the most of the terms. Dots mark what is left out.
+    """Returns the window of ``length`` words that has the most of the terms. Dots mark omitted text.
 
-    Of several such windows, the first one with the most words that match is shown.
+    Of several such windows, the first one with the most matching words is returned.
     """
     tokens = text.split()
     matches = [terms & stems(token) for token in tokens] if terms else []
     hits = [number for number, match in enumerate(matches) if match]
-    best, first, last = (0, 0), 0, length - 1
+    first, last = 0, length - 1
+    best = 0, 0  # terms and words that match, in the best window
     for number, start in enumerate(hits):
         window = [hit for hit in hits[number : number + length] if hit < start + length]
-        distinct = frozenset().union(*(matches[hit] for hit in window))
-        score = len(distinct), len(window)
+        window_terms = frozenset().union(*(matches[hit] for hit in window))
+        score = len(window_terms), len(window)
         if score > best:
-            best, first, last = score, start, window[-1]
+            best = score
+            first, last = start, window[-1]
     # as many words before the first hit as after the last
     before = (length - (last + 1 - first)) // 2
     start = max(0, min(first - before, len(tokens) - length))
-    shown = " ".join(tokens[start : start + length])
-    return "… " * (start > 0) + shown + " …" * (start + length < len(tokens))
+    end = start + length
+    shown = " ".join(tokens[start:end])
+    if start > 0:
+        shown = f"… {shown}"
+    if end < len(tokens):
+        shown = f"{shown} …"
+    return shown
 
 
 def matching_words(text: str, terms: frozenset[str]) -> list[tuple[int, int]]:
     """Start and end of each word of a text that has one of the terms."""
-    return [match.span() for match in WORD.finditer(text) if terms & stems(match[0])]
+    tokens = WORD.finditer(text)
+    return [token.span() for token in tokens if terms & stems(token[0])]

@@ -82,10 +82,10 @@ class Version:
         """The folder of the version; raises ValueError if later changes have removed it."""
         folder = self.path / f"v{self.number}"
         if not folder.is_dir():
-            raise ValueError(
-                f"{str(self.path)!r} was changed several times, or removed, after it had been opened: "
-                "open it again"
+            message = (
+                "was changed several times, or removed, after it had been opened: open it again"
             )
+            raise ValueError(f"{str(self.path)!r} {message}")
         return folder
 
     @cached_property
@@ -152,7 +152,8 @@ def contexts(
         texts = graph.texts(graph.passage_nodes[batch], titles=True)
         if queries is not None:
             answered = queries.edges_of_passages(batch, RELEVANT)
-            for row, query in zip(answered.row_index, queries.texts(answered.indices), strict=True):
+            query_texts = queries.texts(answered.indices)
+            for row, query in zip(answered.row_index, query_texts, strict=True):
                 texts[row] += f"\n{query}"
         yield from texts
 
@@ -179,10 +180,9 @@ class VersionedIndex(WithSignature, BuiltArtifact):
     ) -> None:
         super().__init__(path, verbose=verbose)
         self.training: Tuning = training or Tuning()
-        if isinstance(lexical, str) and lexical not in get_args(Lexical):
-            raise ValueError(
-                f"lexical must be a pipeline or one of {get_args(Lexical)}, got {lexical!r}"
-            )
+        engines = get_args(Lexical)
+        if isinstance(lexical, str) and lexical not in engines:
+            raise ValueError(f"lexical must be a pipeline or one of {engines}, got {lexical!r}")
         self.lexical = lexical
         if isinstance(encoder, os.PathLike):
             encoder = os.fspath(encoder)
@@ -191,14 +191,15 @@ class VersionedIndex(WithSignature, BuiltArtifact):
 
     def _check_options(self) -> None:
         """Raises ValueError if the index at the path was made with other options."""
-        made = self.meta["lexical"]
-        if isinstance(self.lexical, str) and self.lexical != made:
-            raise ValueError(f"{self!r} was made with lexical={made!r}, got {self.lexical!r}")
-        about, encoder = self.meta["encoder"], self.encoder
-        if isinstance(encoder, str) and checkpoint_name(encoder) == about["checkpoint"]:
+        lexical = self.meta["lexical"]
+        if isinstance(self.lexical, str) and self.lexical != lexical:
+            raise ValueError(f"{self!r} was made with lexical={lexical!r}, got {self.lexical!r}")
+        stored = self.meta["encoder"]
+        encoder = self.encoder
+        if isinstance(encoder, str) and checkpoint_name(encoder) == stored["checkpoint"]:
             return
-        if encoder is not None and encoder_name(self.bi_encoder) != about["name"]:
-            raise ValueError(f"{self!r} was made with encoder={about['name']}")
+        if encoder is not None and encoder_name(self.bi_encoder) != stored["name"]:
+            raise ValueError(f"{self!r} was made with encoder={stored['name']}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         options = {"encoder": self.encoder, "lexical": self.lexical, "training": self.training}
@@ -212,15 +213,17 @@ class VersionedIndex(WithSignature, BuiltArtifact):
         """
         current = read_meta(self.path, kind_of(self))
         try:
-            made = Version(self.path, current["version"]).meta
+            version_meta = Version(self.path, current["version"]).meta
         except (OSError, ValueError):
             if read_meta(self.path, kind_of(self)) == current:
                 raise
             return self.meta  # two changes have removed the version in the meantime
-        settings = default_settings(made["mean_cosine"]) | current["settings"]
-        return made | {
+        fitted = current["settings"]
+        settings = {**default_settings(version_meta["mean_cosine"]), **fitted}
+        return {
+            **version_meta,
             "version": current["version"],
-            "fitted": current["settings"],
+            "fitted": fitted,
             "settings": settings,
         }
 
@@ -239,8 +242,11 @@ class VersionedIndex(WithSignature, BuiltArtifact):
 
     def publish(self, number: int, settings: Mapping[str, Any]) -> None:
         """Makes version ``number`` the current one, by atomically replacing ``pt_meta.json``."""
-        meta = kind_of(self) | {"version": number, "settings": dict(settings)}
-        meta |= {SIZES: {}, DIGESTS: {}}  # are in the version's own file
+        meta = kind_of(self)
+        meta["version"] = number
+        meta["settings"] = dict(settings)
+        meta[SIZES] = {}  # the sizes and digests are in the version's own file
+        meta[DIGESTS] = {}
         write_file(self.path / META, json.dumps(meta, indent=1).encode())
 
     def verify(self) -> Self:
@@ -258,12 +264,14 @@ class VersionedIndex(WithSignature, BuiltArtifact):
 
     @cached_property
     def bi_encoder(self) -> BiEncoder:
-        """The bi-encoder that was given, alone or in a model, or the checkpoint of the index; it is loaded once."""
+        """The bi-encoder of ``encoder``, or by default the checkpoint of the index. It is loaded once."""
         if is_contextual(self.encoder):
             return self.encoder.encoder
         if self.encoder is not None:
             return encoder_of(self.encoder)
-        about: Any = self.meta["encoder"] if self.built() else {"checkpoint": DEFAULT}
-        if about["checkpoint"] is None:
-            raise ValueError(f"{self!r} was made with {about['name']}: give it again as encoder=")
-        return encoder_of(about["checkpoint"])
+        if not self.built():
+            return encoder_of(DEFAULT)
+        stored = self.meta["encoder"]
+        if stored["checkpoint"] is None:
+            raise ValueError(f"{self!r} was made with {stored['name']}: give it again as encoder=")
+        return encoder_of(stored["checkpoint"])

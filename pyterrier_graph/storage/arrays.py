@@ -20,25 +20,41 @@ DOCNOS = "docnos.npids"
 TEXTS, TEXT_OFFSETS = "texts", "text_offsets"
 IDS_AT_ONCE = 65_536
 
-_DTYPES = {"node_type": "u1", TEXTS: "u1", "scores": "f4", "features": "f2", "tokens": "f2"}
-_DTYPES |= dict.fromkeys(("indices", "pairs", "edges"), "u4")
+# of arrays by the last word of their names; all others are i8
+_DTYPES = {
+    "node_type": "u1",
+    TEXTS: "u1",
+    "indices": "u4",
+    "pairs": "u4",
+    "edges": "u4",
+    "scores": "f4",
+    "features": "f2",
+    "tokens": "f2",
+}
 
 
 def blocks(count: int, at_once: int) -> Iterator[np.ndarray]:
-    """The numbers below a count, ``at_once`` at a time."""
+    """Yields the numbers from 0 to ``count - 1``, ``at_once`` at a time."""
     for start in range(0, count, at_once):
         yield np.arange(start, min(start + at_once, count))
 
 
 def array_file(folder: Path, name: str) -> Path:
     """The file of an array; its suffix is the array's type."""
-    return folder / f"{name}.{_DTYPES.get(name.rpartition('.')[2], 'i8')}"
+    last_word = name.rpartition(".")[2]  # "indices" of "order.indices"
+    dtype = _DTYPES.get(last_word, "i8")
+    return folder / f"{name}.{dtype}"
+
+
+def _dtype(file: Path) -> np.dtype:
+    """The type that the suffix of an array's file names, little-endian."""
+    return np.dtype(f"<{file.suffix[1:]}")
 
 
 def read_array(folder: Path, name: str) -> np.ndarray:
     """Memory-maps an array."""
     path = array_file(folder, name)
-    dtype = np.dtype(f"<{path.suffix[1:]}")
+    dtype = _dtype(path)
     if not path.stat().st_size:  # an empty file cannot be mapped
         return np.empty(0, dtype=dtype)
     return np.asarray(np.memmap(path, dtype=dtype, mode="r"))
@@ -58,7 +74,7 @@ class ArrayWriter(ExitStack):
         path = array_file(self.folder, name)
         if name not in self._files:
             self._files[name] = self.enter_context(open(path, "ab"))
-        content = np.ascontiguousarray(values, dtype=f"<{path.suffix[1:]}")
+        content = np.ascontiguousarray(values, dtype=_dtype(path))
         self._files[name].write(content.tobytes())
 
     def append_texts(self, texts: Sequence[str]) -> None:
@@ -66,10 +82,12 @@ class ArrayWriter(ExitStack):
         if TEXT_OFFSETS not in self._files:
             self.append(TEXT_OFFSETS, np.zeros(1))
         encoded = [text.encode() for text in texts]
-        ends = self._text_end + np.cumsum([len(text) for text in encoded], dtype=np.int64)
-        self.append(TEXTS, np.frombuffer(b"".join(encoded), np.uint8))
+        lengths = [len(text) for text in encoded]
+        ends = self._text_end + np.cumsum(lengths, dtype=np.int64)
+        content = b"".join(encoded)
+        self.append(TEXTS, np.frombuffer(content, np.uint8))
         self.append(TEXT_OFFSETS, ends)
-        self._text_end = int(ends[-1]) if len(ends) else self._text_end
+        self._text_end += len(content)
 
 
 class _PlainIds(FwdFixedBytes):
@@ -102,19 +120,23 @@ def write_ids(path: Path, ids: Iterable[str]) -> None:
 
 def numbers_of(lookup: Lookup, ids: Sequence[str]) -> np.ndarray:
     """Numbers of ids, int64; -1 for unknown ids. Each distinct id is looked up once."""
-    index, distinct = pd.factorize(np.array(ids, dtype=object))  # index is -1 where an id is None
+    # position is -1 where an id is None
+    position, distinct = pd.factorize(np.array(ids, dtype=object))
     if not len(distinct):
-        return index.astype(np.int64)
+        return position.astype(np.int64)
     numbers = np.array(lookup.inv[distinct.tolist()], dtype=np.int64)
-    return np.append(numbers, -1)[index]
+    numbers = np.append(numbers, -1)  # the last one is the number of None
+    return numbers[position]
 
 
 def known_numbers_of(lookup: Lookup, ids: Sequence[str] | np.ndarray) -> np.ndarray:
     """Numbers of ids, in their shape; raises KeyError if one is unknown."""
     ids = np.asarray(ids)
-    numbers = numbers_of(lookup, ids.ravel().tolist()).reshape(ids.shape)
-    if (unknown := numbers < 0).any():
-        raise KeyError(f"{str(ids[unknown][0])!r} is not a passage of the index")
+    numbers = numbers_of(lookup, ids.ravel().tolist())
+    numbers = numbers.reshape(ids.shape)
+    unknown = ids[numbers < 0]
+    if len(unknown):
+        raise KeyError(f"{str(unknown[0])!r} is not a passage of the index")
     return numbers
 
 
@@ -122,8 +144,9 @@ def ids_of(lookup: Lookup, numbers: np.ndarray) -> list[str]:
     """Ids by number."""
     if not len(numbers):
         return []
-    unique, index = np.unique(numbers, return_inverse=True)
-    return lookup.fwd[unique].astype(object)[index].tolist()
+    distinct, position = np.unique(numbers, return_inverse=True)
+    ids = lookup.fwd[distinct].astype(object)
+    return ids[position].tolist()
 
 
 def check_unique(ids_file: Path) -> None:
@@ -131,10 +154,11 @@ def check_unique(ids_file: Path) -> None:
     with Lookup(ids_file) as lookup:
         for numbers in blocks(len(lookup), IDS_AT_ONCE):
             ids = ids_of(lookup, numbers)
-            twice = np.flatnonzero(numbers_of(lookup, ids) != numbers)
-            if len(twice):
+            repeated = np.flatnonzero(numbers_of(lookup, ids) != numbers)
+            if len(repeated):
+                docno = ids[repeated[0]]
                 raise ValueError(
-                    f"passage {ids[twice[0]]!r} comes twice: the ids of passages must be unique"
+                    f"passage {docno!r} comes twice: the ids of passages must be unique"
                 )
 
 
@@ -156,9 +180,10 @@ class StoredGraph(BuiltArtifact):
         return self._arrays[name]
 
     def _texts(self, numbers: np.ndarray) -> list[str]:
-        """Stored texts by number, shape (n,)."""
-        offsets, content = self._array(TEXT_OFFSETS), self._array(TEXTS)
-        texts = pa.LargeStringArray.from_buffers(
-            len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(content)
-        )
+        """Stored texts by number."""
+        offsets = self._array(TEXT_OFFSETS)  # (texts + 1,)
+        offset_buffer = pa.py_buffer(offsets)
+        content_buffer = pa.py_buffer(self._array(TEXTS))
+        count = len(offsets) - 1
+        texts = pa.LargeStringArray.from_buffers(count, offset_buffer, content_buffer)
         return texts.take(pa.array(numbers)).to_pylist()

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 META, LOCK, SHARDS = "pt_meta.json", "lock", "shards"
 SIZES, DIGESTS = "files", "file_sha256"  # entries of pt_meta.json
+# on which a model's results depend
+PACKAGES = ("pyterrier_graph", "pyterrier", "torch", "transformers", "sentence-transformers")
 
 
 # --- writing
@@ -63,7 +65,8 @@ def atomic_folder(
     """
     target = Path(path).absolute()
     with workspace(target) as working:
-        files, former = working / "files", working / "former"
+        files = working / "files"
+        former = working / "former"
 
         def restore() -> None:
             if former.exists() and not target.exists():  # stopped between the two renames
@@ -100,7 +103,9 @@ def workspace(path: Path) -> Iterator[Path]:
         try:
             yield folder
         except BaseException:
-            if not any(any(folder.rglob(name)) for name in ("*.safetensors", META)):
+            has_shards = any(folder.rglob("*.safetensors"))
+            has_artifacts = any(folder.rglob(META))
+            if not has_shards and not has_artifacts:
                 shutil.rmtree(folder, ignore_errors=True)
             raise
         shutil.rmtree(folder, ignore_errors=True)
@@ -121,8 +126,9 @@ def locked(file: Path) -> Iterator[None]:
         lock.acquire(timeout=0)
     except Timeout:
         advice = "wait until it is done, or end it and repeat the call"
-        message = f"another process is at work and holds {str(file)!r}: {advice}"
-        raise BlockingIOError(message) from None
+        raise BlockingIOError(
+            f"another process is at work and holds {str(file)!r}: {advice}"
+        ) from None
     try:
         yield
     finally:
@@ -134,7 +140,7 @@ def locked(file: Path) -> Iterator[None]:
 def write_meta(folder: Path, meta: dict[str, Any]) -> None:
     """Writes ``pt_meta.json`` with the sizes and digests of all files.
 
-    Of an artifact inside the folder only its ``pt_meta.json`` is listed, which lists the others.
+    Of an artifact inside the folder, only its ``pt_meta.json`` is listed, which lists the other files.
     """
     files = {file.relative_to(folder).as_posix(): file for file in _listed_files(folder)}
     meta[SIZES] = {name: file.stat().st_size for name, file in files.items()}
@@ -147,6 +153,7 @@ def write_meta(folder: Path, meta: dict[str, Any]) -> None:
 
 
 def _listed_files(folder: Path) -> Iterator[Path]:
+    """Yields the files that ``pt_meta.json`` lists."""
     for entry in sorted(folder.iterdir()):
         if not entry.is_dir():
             yield entry
@@ -169,12 +176,12 @@ def write_file(path: Path, content: bytes) -> None:
 
 def check_vacant(path: Path) -> None:
     """Raises FileExistsError if there is a file, or a folder with files, at ``path``."""
-    if os.path.isfile(path) or (os.path.isdir(path) and os.listdir(path)):
+    if path.is_file() or (path.is_dir() and any(path.iterdir())):
         raise FileExistsError(f"{str(path)!r} exists already: delete it, or choose another path")
 
 
 def check_identity(note: Path, identity: Mapping[str, Any], work: str, *, begun: bool) -> None:
-    """Writes what the work in a folder depends on to the file ``note``, or compares it if work has ``begun``.
+    """Writes everything that the work in a folder depends on to the file ``note``; compares it if work has ``begun``.
 
     Raises ValueError, which names ``work`` and the differences, if the work depends on something else.
     """
@@ -183,12 +190,15 @@ def check_identity(note: Path, identity: Mapping[str, Any], work: str, *, begun:
         note.parent.mkdir(parents=True, exist_ok=True)
         write_file(note, json.dumps(identity, indent=1).encode())
         return
-    before = json.loads(note.read_text(encoding="utf-8")) if note.exists() else {}
-    differences = [
-        f"{name} was {reprlib.repr(before.get(name))}, is {reprlib.repr(identity.get(name))}"
-        for name in sorted(before.keys() | identity.keys())
-        if before.get(name) != identity.get(name)
-    ]
+    former: dict[str, Any] = {}
+    if note.exists():
+        former = json.loads(note.read_text(encoding="utf-8"))
+    differences = []
+    for name in sorted(former.keys() | identity.keys()):
+        was = former.get(name)
+        now = identity.get(name)
+        if was != now:
+            differences.append(f"{name} was {reprlib.repr(was)}, is {reprlib.repr(now)}")
     if differences:
         holds = f"{str(note.parent)!r} holds {work} ({'; '.join(differences)})"
         raise ValueError(f"{holds}: delete it to start again, or choose another folder")
@@ -232,9 +242,9 @@ def verify(path: Path) -> None:
 def _problems(path: Path, meta: Mapping[str, Any]) -> Iterator[str]:
     """Yields symbolic links, and differences between the sizes of files and ``meta``."""
     # os.walk skips folders that are being removed; Path.rglob raises FileNotFoundError
-    for folder, folders, files in os.walk(path):
-        for name in [*folders, *files]:
-            if os.path.islink(os.path.join(folder, name)):
+    for folder, subfolders, files in os.walk(path):
+        for name in [*subfolders, *files]:
+            if Path(folder, name).is_symlink():
                 yield f"{name!r} is a symbolic link, which an artifact must not contain"
     for name, size in meta.get(SIZES, {}).items():  # other packages list no files
         file = path / name
@@ -270,32 +280,36 @@ def frame_sha256(frame: pd.DataFrame) -> str:
     """SHA-256 of the columns and values of a frame, in their order; values may be arrays."""
     from pandas.util import hash_pandas_object
 
+    columns = f"{[*frame]}".encode()
     rows = hash_pandas_object(frame, index=False).to_numpy()
-    return hashlib.sha256(f"{[*frame]}".encode() + rows.tobytes()).hexdigest()
+    return hashlib.sha256(columns + rows.tobytes()).hexdigest()
 
 
 _weights_digests: WeakKeyDictionary[nn.Module, tuple[Any, str]] = WeakKeyDictionary()
 
 
 def weights_sha256(module: nn.Module, before: str = "", after: str = "") -> str:
-    """SHA-256 of the names and weights of a module, preceded and followed by a string.
+    """SHA-256 of the names and weights of a module, between the strings ``before`` and ``after``.
 
-    They are read again after a change: torch counts changes, except those by fused optimizers, which change the last
-    number of each weight.
+    Weights are read again only after a change. Torch counts changes, except those that fused optimizers make; these
+    change the last number of each weight.
     """
     import torch
 
     weights = [weight for weight in module.parameters() if weight.numel()]
-    counts = [0 if weight.is_inference() else weight._version for weight in weights]
-    state = counts, [weight.detach().flatten()[-1].item() for weight in weights]
-    known = _weights_digests.get(module)
-    if known is None or known[0] != state:
-        digest = hashlib.sha256()
+    changes = [0 if weight.is_inference() else weight._version for weight in weights]
+    last_numbers = [weight.detach().flatten()[-1].item() for weight in weights]
+    state = changes, last_numbers
+    known_state, digest = _weights_digests.get(module, (None, ""))
+    if known_state != state:
+        sha256 = hashlib.sha256()
         for name, weight in sorted(module.state_dict().items()):
-            digest.update(name.encode())
-            digest.update(weight.cpu().flatten().view(torch.uint8).numpy().data)
-        known = _weights_digests[module] = state, digest.hexdigest()
-    return hashlib.sha256(f"{before}{known[1]}{after}".encode()).hexdigest()
+            sha256.update(name.encode())
+            content = weight.cpu().flatten().view(torch.uint8)
+            sha256.update(content.numpy().data)
+        digest = sha256.hexdigest()
+        _weights_digests[module] = state, digest
+    return hashlib.sha256(f"{before}{digest}{after}".encode()).hexdigest()
 
 
 def pipeline_identity(pipeline: Any) -> str:
@@ -304,9 +318,9 @@ def pipeline_identity(pipeline: Any) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that a model's results depend on."""
-    packages = ("pyterrier_graph", "pyterrier", "torch", "transformers", "sentence-transformers")
-    return {"python": python_version()} | {name: version(name) for name in packages}
+    """Versions of Python and of :data:`PACKAGES`."""
+    packages = {name: version(name) for name in PACKAGES}
+    return {"python": python_version(), **packages}
 
 
 # --- base classes

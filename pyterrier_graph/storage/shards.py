@@ -42,8 +42,7 @@ class ShardWriter:
     """Computes rows in numbered shards, which stay until the artifact is complete.
 
     Args:
-        workspace: The folder around the files of an ``atomic_folder``, or that
-            of ``workspace``.
+        workspace: The folder that ``workspace`` provides, or the parent of the one that ``atomic_folder`` provides.
         rows: Number of rows.
         rows_per_shard: Rows per shard (the last shard may have fewer). It must not depend on the number of workers.
         identity: All inputs that the rows depend on, for JSON, such as digests of the encoder and the graph.
@@ -58,11 +57,14 @@ class ShardWriter:
         folder = workspace / SHARDS
         folder.mkdir(exist_ok=True)
         note = folder / "inputs.json"
-        inputs = {"rows": rows, "rows_per_shard": rows_per_shard} | dict(identity)
+        inputs = {"rows": rows, "rows_per_shard": rows_per_shard, **identity}
         check_identity(note, inputs, "unfinished work on other inputs", begun=note.exists())
-        starts = range(0, rows, rows_per_shard)
-        self._rows = [range(start, min(start + rows_per_shard, rows)) for start in starts]
-        self._files = [folder / f"{number:08d}.safetensors" for number in range(len(starts))]
+        self._rows: list[range] = []
+        self._files: list[Path] = []
+        for number, start in enumerate(range(0, rows, rows_per_shard)):
+            end = min(start + rows_per_shard, rows)
+            self._rows.append(range(start, end))
+            self._files.append(folder / f"{number:08d}.safetensors")
 
     def compute(
         self,
@@ -81,12 +83,12 @@ class ShardWriter:
             **progress: Arguments of ``pt.tqdm``.
         """
         missing = [number for number, file in enumerate(self._files) if not file.exists()]
+        missing_rows = sum(len(self._rows[number]) for number in missing)
         total = sum(map(len, self._rows))
-        left = sum(len(self._rows[number]) for number in missing)
         inputs = ((number, read(np.array(self._rows[number]))) for number in missing)
-        with pt.tqdm(total=total, initial=total - left, **progress) as bar:
+        with pt.tqdm(total=total, initial=total - missing_rows, **progress) as bar:
             for number, arrays in _computed(work, inputs, workers):
-                content = {name: np.ascontiguousarray(rows) for name, rows in arrays.items()}
+                content = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
                 write_file(self._files[number], save(content))
                 bar.update(len(self._rows[number]))
 
@@ -113,8 +115,9 @@ class ShardWriter:
                     arrays[name].tofile(file)
                 for name in lengths:
                     row_lengths[name].append(arrays[name])
-        for name, parts in row_lengths.items():
-            np.concatenate(parts).cumsum(dtype="<i8").tofile(folder / name)
+        for name, lengths_of_shards in row_lengths.items():
+            offsets = np.concatenate(lengths_of_shards).cumsum(dtype="<i8")  # (rows + 1,)
+            offsets.tofile(folder / name)
 
 
 def _computed(
@@ -122,19 +125,22 @@ def _computed(
 ) -> Iterator[tuple[int, Mapping[str, np.ndarray]]]:
     """Calls ``work`` for each input; yields numbers and results in the order in which they are done."""
     if workers == 1:
-        yield from ((number, work(batch)) for number, batch in inputs)
+        for number, batch in inputs:
+            yield number, work(batch)
         return
     import joblib
 
     # an array, since joblib and Ray store a large array once instead of sending it with each call
-    pickled, key = np.frombuffer(cloudpickle.dumps(work), np.uint8), uuid4().hex
+    pickled = np.frombuffer(cloudpickle.dumps(work), np.uint8)
+    key = uuid4().hex
     calls = (joblib.delayed(_call)(pickled, key, number, batch) for number, batch in inputs)
     if workers != "ray":
         yield from joblib.Parallel(n_jobs=workers, return_as="generator_unordered")(calls)
         return
     with _ray_backend() as n_jobs, joblib.Parallel(n_jobs=n_jobs) as parallel:
-        while batch := [*islice(calls, RAY_ROUND * n_jobs)]:  # Ray's backend returns only lists
-            yield from parallel(batch)
+        # Ray's backend returns only lists
+        while next_calls := [*islice(calls, RAY_ROUND * n_jobs)]:
+            yield from parallel(next_calls)
 
 
 @contextmanager
@@ -149,8 +155,10 @@ def _ray_backend() -> Iterator[int]:
         ray.init()
     resources = ray.cluster_resources()
     gpus = int(resources.get("GPU", 0))
-    with joblib.parallel_config("ray", ray_remote_args={"num_gpus": 1} if gpus else None):
-        yield gpus or max(1, int(resources.get("CPU", 1)))
+    cpus = int(resources.get("CPU", 1))
+    options = {"num_gpus": 1} if gpus else None  # of each worker
+    with joblib.parallel_config("ray", ray_remote_args=options):
+        yield gpus or max(1, cpus)
 
 
 def _call(

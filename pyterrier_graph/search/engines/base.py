@@ -1,4 +1,4 @@
-"""What engines that serve a GraphIndex have in common: transformers that ask them."""
+"""The base class of engines that serve a GraphIndex, and the transformer that queries them."""
 
 from __future__ import annotations
 
@@ -43,18 +43,23 @@ class EngineRetriever(pt.Transformer):
         queries: Any = topics["query"]
         if self.encode is not None and len(topics):
             queries = self.encode(topics)
-        hits = [self.find(query, self.num_results) for query in queries]
-        columns = pd.DataFrame(sum(hits, []), columns=["docno", "score", "text"])
+        hits: Hits = []
+        counts: list[int] = []
+        for query in queries:
+            query_hits = self.find(query, self.num_results)
+            hits += query_hits
+            counts.append(len(query_hits))
+        columns = pd.DataFrame(hits, columns=["docno", "score", "text"])
         columns = columns.astype({"docno": "str", "score": float, "text": "str"})
-        query = np.repeat(np.arange(len(topics)), [*map(len, hits)])
-        return ranking(topics, query, dict(columns))
+        topic = np.repeat(np.arange(len(topics)), counts)  # (results,)
+        return ranking(topics, topic, dict(columns))
 
 
 class Engine(ABC):
-    """The passages of a GraphIndex in an engine: what is searched there, as transformers.
+    """Serves the passages of a GraphIndex from an engine, and provides transformers that search there.
 
     Args:
-        index: The index, which encodes queries. Opening it is enough where passages were uploaded elsewhere.
+        index: The index, which encodes queries. If its passages have been uploaded before, it only has to be opened.
     """
 
     def __init__(self, index: GraphIndex) -> None:
@@ -62,7 +67,7 @@ class Engine(ABC):
 
     @abstractmethod
     def upload(self, since: int | None = None) -> Self:
-        """Hands over the passages: all, or those that have changed after a version of the index."""
+        """Uploads the passages: all, or those that have changed after a version of the index."""
 
     @abstractmethod
     def find_vector(self, vector: np.ndarray, num_results: int) -> Hits:

@@ -18,7 +18,7 @@ from pyterrier_graph.search.engines.base import Engine, Hits
 if TYPE_CHECKING:
     from pyterrier_graph.search.graph_index import GraphIndex
 
-ROWS = 4096  # that are written together
+ROWS = 4096  # per batch
 COLUMNS = ["docno", "text"]
 
 
@@ -38,7 +38,7 @@ class LanceDBEngine(Engine):
         return lancedb.connect(self.uri).open_table(self.name)
 
     def upload(self, since: int | None = None) -> Self:
-        """Hands over the passages: all, or those that have changed after a version of the index."""
+        """Uploads the passages: all, or those that have changed after a version of the index."""
         batches = _batches(self.index.rows(since))
         if since is None:
             table = lancedb.connect(self.uri).create_table(self.name, next(batches))
@@ -47,7 +47,8 @@ class LanceDBEngine(Engine):
         else:
             table = self.table
             for docno in self.index.deleted_since(since):
-                table.delete(f"docno = '{docno.replace(chr(39), chr(39) * 2)}'")
+                escaped = docno.replace("'", "''")
+                table.delete(f"docno = '{escaped}'")
             for batch in batches:
                 merge = table.merge_insert("docno").when_matched_update_all()
                 merge.when_not_matched_insert_all().execute(batch)
@@ -56,23 +57,27 @@ class LanceDBEngine(Engine):
 
     def find_vector(self, vector: np.ndarray, num_results: int) -> Hits:
         """The passages with the highest inner products."""
-        search = self.table.search(vector, vector_column_name="vector").distance_type("dot")
-        rows = search.select([*COLUMNS, "_distance"]).limit(num_results).to_list()
+        search = self.table.search(vector, vector_column_name="vector")
+        search = search.distance_type("dot").limit(num_results)
+        rows = search.select([*COLUMNS, "_distance"]).to_list()
         return [(row["docno"], 1 - row["_distance"], row["text"]) for row in rows]
 
     def find_words(self, query: str, num_results: int) -> Hits:
         """The passages with the highest BM25 scores."""
-        match: Any = MatchQuery
-        search = self.table.search(match(" ".join(words(query)), "context"), query_type="fts")
-        rows = search.select([*COLUMNS, "_score"]).limit(num_results).to_list()
+        match_query: Any = MatchQuery
+        match = match_query(" ".join(words(query)), "context")
+        search = self.table.search(match, query_type="fts").limit(num_results)
+        rows = search.select([*COLUMNS, "_score"]).to_list()
         return [(row["docno"], row["_score"], row["text"]) for row in rows]
 
 
 def _batches(rows: Iterator[dict[str, Any]]) -> Iterator[pa.Table]:
-    """Tables of rows, with the ``context`` as words that the engine's tokenizer separates."""
+    """Yields tables of rows. Contexts become words with spaces between them, for the engine's tokenizer."""
     while batch := [*islice(rows, ROWS)]:
-        vectors = np.stack([row["vector"] for row in batch])
         columns = {name: pa.array([row[name] for row in batch]) for name in COLUMNS}
-        columns["context"] = pa.array([" ".join(words(row["context"])) for row in batch])
-        columns["vector"] = pa.FixedSizeListArray.from_arrays(vectors.ravel(), vectors.shape[1])
+        contexts = [" ".join(words(row["context"])) for row in batch]
+        columns["context"] = pa.array(contexts)
+        vectors = np.stack([row["vector"] for row in batch])  # (rows, d)
+        width = vectors.shape[1]
+        columns["vector"] = pa.FixedSizeListArray.from_arrays(vectors.ravel(), width)
         yield pa.table(columns)

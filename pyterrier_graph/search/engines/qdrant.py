@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 from uuid import NAMESPACE_URL, uuid5
 from zlib import crc32
 
@@ -30,30 +30,25 @@ class QdrantEngine(Engine):
         self.client, self.collection = client, collection
 
     def upload(self, since: int | None = None) -> Self:
-        """Hands over the passages: all, or those that have changed after a version of the index."""
-        rows = self.index.rows(since)
+        """Uploads the passages: all, or those that have changed after a version of the index."""
         if not self.client.collection_exists(self.collection):
-            size = self.index.contextual.files.payload(False, False)[0]["vec_size"]
-            dense = models.VectorParams(size=size, distance=models.Distance.DOT)
-            idf = models.SparseVectorParams(modifier=models.Modifier.IDF)
-            self.client.create_collection(
-                self.collection, {"dense": dense}, sparse_vectors_config={"terms": idf}
-            )
-        elif since is not None and (gone := self.index.deleted_since(since)):
-            self.client.delete(self.collection, [*map(_point_id, gone)], wait=True)
-        points = (
-            models.PointStruct(
-                id=_point_id(row["docno"]),
-                vector={
-                    "dense": row["vector"].tolist(),
-                    "terms": _sparse(Counter(map(stem, words(row["context"])))),
-                },
-                payload={"docno": row["docno"], "text": row["text"]},
-            )
-            for row in rows
-        )
+            self._create_collection()
+        elif since is not None:
+            docnos = self.index.deleted_since(since)
+            if docnos:
+                self.client.delete(self.collection, [*map(_point_id, docnos)], wait=True)
+        points = map(_point, self.index.rows(since))
         self.client.upload_points(self.collection, points, wait=True)
         return self
+
+    def _create_collection(self) -> None:
+        """Creates a collection of dense vectors and of sparse vectors, whose terms Qdrant weights by IDF."""
+        meta, *_ = self.index.contextual.files.payload(False, False)
+        dense = models.VectorParams(size=meta["vec_size"], distance=models.Distance.DOT)
+        terms = models.SparseVectorParams(modifier=models.Modifier.IDF)
+        self.client.create_collection(
+            self.collection, {"dense": dense}, sparse_vectors_config={"terms": terms}
+        )
 
     def find_vector(self, vector: np.ndarray, num_results: int) -> Hits:
         """The passages with the highest inner products."""
@@ -67,8 +62,21 @@ class QdrantEngine(Engine):
 
     def _find(self, query: list[float] | models.SparseVector, using: str, limit: int) -> Hits:
         response = self.client.query_points(self.collection, query, using=using, limit=limit)
-        hits = [(hit.payload or {}, hit.score) for hit in response.points]
-        return [(payload["docno"], score, payload["text"]) for payload, score in hits]
+        hits: Hits = []
+        for point in response.points:
+            payload = point.payload or {}
+            hits.append((payload["docno"], point.score, payload["text"]))
+        return hits
+
+
+def _point(row: dict[str, Any]) -> models.PointStruct:
+    """The point of a passage."""
+    terms = Counter(map(stem, words(row["context"])))
+    return models.PointStruct(
+        id=_point_id(row["docno"]),
+        vector={"dense": row["vector"].tolist(), "terms": _sparse(terms)},
+        payload={"docno": row["docno"], "text": row["text"]},
+    )
 
 
 def _point_id(docno: str) -> str:
@@ -76,7 +84,7 @@ def _point_id(docno: str) -> str:
 
 
 def _sparse(counts: Counter[str]) -> models.SparseVector:
-    """The BM25 weights of a passage's terms without the inverse document frequency, which Qdrant multiplies."""
+    """The BM25 weights of a passage's terms, without the inverse document frequency, which Qdrant applies."""
     norm = K1 * (1 - B + B * counts.total() / LENGTH)
     weights: defaultdict[int, float] = defaultdict(float)
     for term, count in counts.items():
