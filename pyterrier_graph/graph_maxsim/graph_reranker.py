@@ -75,12 +75,14 @@ def neighbor_maxima(
         count: Number of targets.
     """
     query_tokens = maxima.shape[1]
-    matches = maxima.masked_fill(lengths[:, None] == 0, -torch.inf)
+    is_empty = lengths == 0
+    matches = maxima.masked_fill(is_empty[:, None], -torch.inf)
     none = maxima.new_full((count, query_tokens), -torch.inf)
     best = [maxima.new_empty(count, 0, query_tokens)]  # there may be no relations
     for target, neighbor in edges:
         rows = target[:, None].expand(-1, query_tokens)
-        best.append(none.scatter_reduce(0, rows, matches[neighbor], "amax")[:, None])
+        maximum = none.scatter_reduce(0, rows, matches[neighbor], "amax")
+        best.append(maximum[:, None])  # (targets, 1, query tokens)
     return torch.cat(best, dim=1)
 
 
@@ -147,17 +149,22 @@ def best_matches(
     ``own``, and (passages, relations, query tokens).
     """
     edges = [work.graph.neighbors(passages, relation) for relation in relations]
-    groups = [neighbor for _, neighbor in edges]
-    nodes = np.unique(np.concatenate([passages if own else passages[:0], *groups]))
+    neighbors = [neighbor for _, neighbor in edges]
+    own_passages = passages if own else passages[:0]
+    nodes = np.unique(np.concatenate([own_passages, *neighbors]))
     states = work.tokens.states(nodes, query.device, torch.float16)
     maxima = token_maxima(query, states)  # (nodes, query tokens)
 
-    def rows(numbers: np.ndarray) -> Tensor:
-        return torch.from_numpy(numbers).to(query.device)
+    def rows_of(numbers: np.ndarray) -> Tensor:
+        rows = np.searchsorted(nodes, numbers)
+        return torch.from_numpy(rows).to(query.device)
 
-    pairs = [(rows(target), rows(np.searchsorted(nodes, group))) for target, group in edges]
+    pairs = []
+    for target, neighbor in edges:
+        targets = torch.from_numpy(target).to(query.device)
+        pairs.append((targets, rows_of(neighbor)))
     context = neighbor_maxima(maxima, states.lengths, pairs, len(passages))
-    return maxima[rows(np.searchsorted(nodes, passages))] if own else maxima[:0], context
+    return maxima[rows_of(own_passages)], context
 
 
 def rows_of_each(values: np.ndarray) -> list[np.ndarray]:
@@ -245,7 +252,8 @@ class GraphReranker(Reranker):
         """The scores of all rows of a run, shape (rows,)."""
         scores = np.zeros(rows)
         for of_query in matches:
-            scores[of_query.rows] = self._score(of_query).cpu().numpy()
+            score = self._score(of_query)  # (passages,)
+            scores[of_query.rows] = score.cpu().numpy()
         return scores
 
     def _matches(self, run: pd.DataFrame) -> Iterator[QueryMatches]:
@@ -260,12 +268,16 @@ class GraphReranker(Reranker):
         texts = query_texts(run)
         queries = self.encoder.encode_queries(texts.tolist())
         query = texts.index.get_indexer(run["qid"])
-        groups = [np.arange(len(run))] if self.graph is not None else rows_of_each(query)
+        if self.graph is None:
+            groups = rows_of_each(query)
+        else:
+            groups = [np.arange(len(run))]
         for rows in progress(groups, len(groups), "query", verbose=self.verbose):
             batch = run.iloc[rows]
             graph = batch["graph"].iloc[0] if self.graph is None else self.graph
             nodes = graph.nodes_of(batch["docno"].tolist())
-            yield QueryPassages(graph, self._tokens_of(graph), queries, query[rows], nodes, rows)
+            tokens = self._tokens_of(graph)
+            yield QueryPassages(graph, tokens, queries, query[rows], nodes, rows)
 
     @torch.inference_mode()
     def explain(self, query: str, docno: str, *, graph: HeteroGraph | None = None) -> pd.DataFrame:
@@ -283,28 +295,39 @@ class GraphReranker(Reranker):
         """
         graph = self.graph if graph is None else graph
         assert graph is not None
-        passage, row = graph.nodes_of([docno]), np.zeros(1, dtype=np.int64)
+        passage = graph.nodes_of([docno])
+        row = np.zeros(1, dtype=np.int64)
         queries = self.encoder.encode_queries([query])
-        work = QueryPassages(graph, self._tokens_of(graph), queries, row, passage, row)
+        tokens = self._tokens_of(graph)
+        work = QueryPassages(graph, tokens, queries, row, passage, row)
         (matches,) = self._matches_of(work)
         relations, weights, importance = self._match_weights(matches.query)
-        sources = [passage, *(graph.neighbors(passage, relation)[1] for relation in relations)]
+        sources = [passage]
+        for relation in relations:
+            _, neighbors = graph.neighbors(passage, relation)
+            sources.append(neighbors)
         counts = [len(group) for group in sources]
         nodes = np.concatenate(sources)
-        states = work.tokens.states(nodes[1:], matches.query.device, torch.float16)
+        device = matches.query.device
+        states = tokens.states(nodes[1:], device, torch.float16)
         maxima = token_maxima(matches.query, states)  # (neighbors, query tokens)
-        maxima = maxima.masked_fill(states.lengths[:, None] == 0, -torch.inf)
-        weights = torch.cat([torch.ones_like(importance)[None], weights])  # the passage's is 1
-        weights = weights.repeat_interleave(torch.tensor(counts, device=weights.device), dim=0)
+        is_empty = states.lengths == 0
+        maxima = maxima.masked_fill(is_empty[:, None], -torch.inf)
+        own_weight = torch.ones_like(importance)
+        weights = torch.cat([own_weight[None], weights])
+        repeats = torch.tensor(counts, device=device)
+        weights = weights.repeat_interleave(repeats, dim=0)  # (sources, query tokens)
         terms = weighted_matches(matches.own[0], maxima, weights[1:])  # (sources, query tokens)
         score, best = (terms * importance).max(0)  # (query tokens,)
+        best_weight = weights.gather(0, best[None])[0]  # (query tokens,)
         source = best.cpu().numpy()
+        source_nodes = nodes[source]
         frame = pd.DataFrame(
             {
                 "relation": np.repeat([OWN, *relations], counts)[source],
-                "source": graph.ids_of(nodes[source]),
-                "text": graph.texts(nodes[source]),
-                "weight": weights.gather(0, best[None])[0].cpu().numpy(),
+                "source": graph.ids_of(source_nodes),
+                "text": graph.texts(source_nodes),
+                "weight": best_weight.cpu().numpy(),
                 "score": score.cpu().numpy(),
             }
         )
@@ -314,7 +337,8 @@ class GraphReranker(Reranker):
     def _write(self, folder: Path) -> dict[str, Any]:
         self.encoder.network.save(str(folder / "encoder"), create_model_card=False)
         encoder: Any = {name: getattr(self.encoder, name) for name in LENGTHS}
-        return {"encoder": encoder | {"name": self.encoder.name}}
+        encoder["name"] = self.encoder.name
+        return {"encoder": encoder}
 
     @classmethod
     def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:

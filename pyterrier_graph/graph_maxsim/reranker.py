@@ -52,8 +52,8 @@ class GraphMaxSim(GraphReranker):
     There is no network, and stored token vectors of passages and titles are used as they are:
     :class:`~pyterrier_graph.HGATReranker` is its counterpart with a network. :meth:`fit` learns one weight per
     relation: each in turn moves to a value in 0, 0.2, ... 1, as far as the queries support it by ``training.measure``
-    (see :func:`~pyterrier_graph.training.grid_search.coordinate_search`). This few weights need few queries: uses the
-    validation queries if there are any, else the training queries.
+    (see :func:`~pyterrier_graph.training.grid_search.coordinate_search`). So few weights need few queries: ``fit`` uses
+    the validation queries if there are any, else the training queries.
 
     Args:
         graph: The document graph; None to use the graph in the ``graph`` column (see ``CandidateGraph``).
@@ -116,18 +116,21 @@ class GraphMaxSim(GraphReranker):
     def _matches_of(self, work: QueryPassages) -> Iterator[QueryMatches]:
         groups = rows_of_each(work.query)
         for rows in progress(groups, len(groups), "query", verbose=self.verbose):
-            query = work.queries[work.query[rows[0]]]
-            best = best_matches(work, query, work.node[rows], self.weights)
-            yield QueryMatches(work.rows[rows], query, *best)
+            number = work.query[rows[0]]
+            query = work.queries[number]  # (query tokens, d)
+            own, context = best_matches(work, query, work.node[rows], self.weights)
+            yield QueryMatches(work.rows[rows], query, own, context)
 
     def _match_weights(self, query: Tensor) -> tuple[Sequence[str], Tensor, Tensor]:
-        weights = torch.tensor([*self.weights.values()], device=query.device)
         tokens = len(query)
-        return [*self.weights], weights[:, None].expand(-1, tokens), weights.new_ones(tokens)
+        weights = torch.tensor(list(self.weights.values()), device=query.device)
+        importance = weights.new_ones(tokens)
+        return list(self.weights), weights[:, None].expand(-1, tokens), importance
 
     def _score(self, matches: QueryMatches) -> Tensor:
-        weights = self._match_weights(matches.query)[1]
-        return graph_maxima(matches.own, matches.context, weights).sum(1)
+        _, weights, _ = self._match_weights(matches.query)
+        maxima = graph_maxima(matches.own, matches.context, weights)  # (passages, query tokens)
+        return maxima.sum(1)
 
     def _learn(self, training: JudgedRun, validation: JudgedRun | None) -> None:
         measure = Validation(validation or training, self.training.measure)

@@ -41,16 +41,21 @@ class Edges(NamedTuple):
     @classmethod
     def of(cls, node: np.ndarray, neighbor: np.ndarray) -> Edges:
         """Edges between nodes given by number, each edge once."""
-        nodes, node = np.unique(node, return_inverse=True)
-        neighbors, neighbor = np.unique(neighbor, return_inverse=True)
-        pairs = np.stack([node, neighbor])
-        return cls(torch.from_numpy(nodes), torch.from_numpy(neighbors), torch.from_numpy(pairs))
+        nodes, node_position = np.unique(node, return_inverse=True)
+        neighbors, neighbor_position = np.unique(neighbor, return_inverse=True)
+        pairs = np.stack([node_position, neighbor_position])  # (2, edges)
+        return cls(
+            nodes=torch.from_numpy(nodes),
+            neighbors=torch.from_numpy(neighbors),
+            pairs=torch.from_numpy(pairs),
+        )
 
     def with_tokens(self, targets: TokenStates, sources: TokenStates) -> Tensor:
         """The pairs whose ends both have tokens, shape (2, edges); states of ``nodes`` and of ``neighbors``."""
         node, neighbor = self.pairs
-        has_tokens = (targets.lengths[node] > 0) & (sources.lengths[neighbor] > 0)
-        return self.pairs[:, has_tokens]
+        node_has_tokens = targets.lengths[node] > 0
+        neighbor_has_tokens = sources.lengths[neighbor] > 0
+        return self.pairs[:, node_has_tokens & neighbor_has_tokens]
 
 
 def attend_along_edges(
@@ -77,18 +82,21 @@ def attend_along_edges(
         k = keys.values[key_rows]  # (edges, key tokens, d)
         v = values.values[key_rows]
         attended = _attend(q, k, v, key_mask, heads, dropout)  # (edges, query tokens, d)
-        total.index_add_(0, query_rows[query_mask], attended[query_mask].float())
+        rows = query_rows[query_mask]
+        total.index_add_(0, rows, attended[query_mask].float())
     return total
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, heads: int, dropout: float) -> Tensor:
     """Attention between matrices of shape (batch, tokens, d); ``mask`` marks real keys, shape (batch, key tokens)."""
-    q = q.unflatten(2, (heads, -1)).transpose(1, 2)  # (batch, heads, query tokens, d / heads)
-    k = k.unflatten(2, (heads, -1)).transpose(1, 2)  # (batch, heads, key tokens, d / heads)
-    v = v.unflatten(2, (heads, -1)).transpose(1, 2)
-    scores = k @ (q * q.shape[-1] ** -0.5).transpose(2, 3)  # (batch, heads, key, query tokens)
-    scores = scores.masked_fill_(~mask[:, None, :, None], -torch.inf)
-    weights = functional.dropout(scores.softmax(-2), dropout)  # over the keys
+    # (batch, heads, tokens, d / heads)
+    q, k, v = (x.unflatten(2, (heads, -1)).transpose(1, 2) for x in (q, k, v))
+    q = q * q.shape[-1] ** -0.5
+    scores = k @ q.transpose(2, 3)  # (batch, heads, key tokens, query tokens)
+    padding = ~mask[:, None, :, None]
+    scores = scores.masked_fill_(padding, -torch.inf)
+    weights = scores.softmax(-2)  # over the keys
+    weights = functional.dropout(weights, dropout)
     attended = v.transpose(2, 3) @ weights  # (batch, heads, d / heads, query tokens)
     return attended.permute(0, 3, 1, 2).flatten(2)
 
@@ -105,12 +113,15 @@ def layer_along_edges(
     pairs = targets.lengths[node] * sources.lengths[neighbor]
     total = torch.zeros_like(targets.values, dtype=torch.float32)
     for batch in _batches(pairs, PAIRS_AT_ONCE):
-        bounds, rows = ranges(targets.offsets[node[batch]], targets.lengths[node[batch]])
+        nodes = node[batch]
+        bounds, rows = ranges(targets.offsets[nodes], targets.lengths[nodes])
         keys = sources.select(neighbor[batch])
         edge = torch.repeat_interleave(bounds.diff())  # of each target token
-        tokens = torch.arange(len(keys.values), device=rows.device)
-        target, source = CSR(keys.offsets, tokens).select(edge)
-        out = layer((keys.values, targets.values[rows]), torch.stack([source, target]))
+        key_rows = torch.arange(len(keys.values), device=rows.device)
+        keys_of_edge = CSR(keys.offsets, key_rows)
+        target, source = keys_of_edge.select(edge)  # (token pairs,) each
+        edge_index = torch.stack([source, target])
+        out = layer((keys.values, targets.values[rows]), edge_index)
         total.index_add_(0, rows, out.float())
     return total
 
@@ -119,7 +130,7 @@ def _batches(lengths: Tensor, at_once: int) -> tuple[Tensor, ...]:
     """Groups positions by length, to keep padding short; about ``at_once`` per group."""
     order = torch.argsort(lengths, stable=True)
     group = lengths[order].cumsum(0) // at_once
-    sizes = torch.unique_consecutive(group, return_counts=True)[1]
+    _, sizes = torch.unique_consecutive(group, return_counts=True)
     return order.split(sizes.tolist())
 
 
@@ -128,7 +139,9 @@ def _padded_rows(states: TokenStates, nodes: Tensor) -> tuple[Tensor, Tensor]:
     lengths = states.lengths[nodes]
     column = torch.arange(int(lengths.max()), device=lengths.device)
     mask = column < lengths[:, None]
-    return torch.where(mask, states.offsets[nodes][:, None] + column, 0), mask
+    first_row = states.offsets[nodes]
+    rows = first_row[:, None] + column
+    return torch.where(mask, rows, 0), mask
 
 
 # --- which states are computed
@@ -189,20 +202,23 @@ def plan_propagation(
         matches: Relations whose neighbors are matched directly.
     """
     states = _States(graph, targets, relations, layers, no_out, no_self)
-    node, target = targets, np.arange(len(targets))
+    node = targets
+    target = np.arange(len(targets))
     hops: list[Hop] = []
     for layer in reversed(range(layers)):
         hop, node, target = states.hop(node, target, layer)
         hops.insert(0, hop)
     inputs = torch.from_numpy(np.searchsorted(node, targets))
     edges = [graph.neighbors(targets, relation) for relation in matches]
+    neighbors = [neighbor for _, neighbor in edges]
     # the neighbors come after the texts that the layers read
-    nodes = pd.Index(np.concatenate([node, *(neighbor for _, neighbor in edges)])).unique()
-    matched = tuple(
-        (torch.from_numpy(row), torch.from_numpy(nodes.get_indexer(neighbor)))
-        for row, neighbor in edges
-    )
-    return Propagation(np.array(nodes), tuple(hops), inputs, matched)
+    nodes = np.concatenate([node, *neighbors])
+    nodes = pd.Index(nodes).unique()
+    matched = []
+    for row, neighbor in edges:
+        position = nodes.get_indexer(neighbor)
+        matched.append((torch.from_numpy(row), torch.from_numpy(position)))
+    return Propagation(np.array(nodes), tuple(hops), inputs, tuple(matched))
 
 
 @dataclass
@@ -247,31 +263,35 @@ class _States:
 
         Targets are positions in the targets; -1 are states that are the same for all.
         """
-        is_target = (target >= 0) & (node == self.targets[target])
+        is_target = (target >= 0) & (node == self.targets[target])  # (states,)
         without_self = is_target & self.no_self
         row = np.flatnonzero(~without_self)
         edges = {SELF: (row, node[row])}
         for relation in self.relations:
             row, neighbor = self.graph.neighbors(node, relation)
             if self.no_out:  # Eq. 2: j != tgt
-                allowed = (target[row] < 0) | (neighbor != self.targets[target[row]])
-                row, neighbor = row[allowed], neighbor[allowed]
+                own_target = target[row]
+                allowed = (own_target < 0) | (neighbor != self.targets[own_target])
+                row = row[allowed]
+                neighbor = neighbor[allowed]
             edges[relation] = row, neighbor
-        own = self._number(node, target, layer)
-        read = {name: self._number(j, target[row], layer) for name, (row, j) in edges.items()}
+        own = self._number(node, target, layer)  # (states,)
+        read = {}
+        for relation, (row, neighbor) in edges.items():
+            read[relation] = self._number(neighbor, target[row], layer)  # (edges,)
         numbers = np.unique(np.concatenate([own, *read.values()]))
-        hop = Hop(
-            torch.from_numpy(np.searchsorted(numbers, own)),
-            {
-                name: Edges.of(row, np.searchsorted(numbers, read[name]))
-                for name, (row, _) in edges.items()
-                if len(row)
-            },
-            torch.from_numpy(without_self),
-        )
-        return hop, numbers % self.num_nodes, numbers // self.num_nodes - 1
+        hop_edges = {}
+        for relation, (row, _) in edges.items():
+            if len(row):
+                position = np.searchsorted(numbers, read[relation])
+                hop_edges[relation] = Edges.of(row, position)
+        previous = np.searchsorted(numbers, own)
+        hop = Hop(torch.from_numpy(previous), hop_edges, torch.from_numpy(without_self))
+        target_number, node = np.divmod(numbers, self.num_nodes)
+        return hop, node, target_number - 1
 
     def _number(self, node: np.ndarray, target: np.ndarray, layer: int) -> np.ndarray:
         """The number of each node's state in ``layer`` for its target."""
         key = target * self.num_nodes + node
-        return np.where(np.isin(key, self.dependent[layer]), key + self.num_nodes, node)
+        depends_on_target = np.isin(key, self.dependent[layer])
+        return np.where(depends_on_target, key + self.num_nodes, node)

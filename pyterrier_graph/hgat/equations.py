@@ -186,7 +186,8 @@ class LayerAttention(nn.Module):
 
     def __init__(self, layer: nn.Module, dimension: int) -> None:
         super().__init__()
-        self.layer, self.gate = layer, nn.Parameter(torch.ones(dimension))
+        self.layer = layer
+        self.gate = nn.Parameter(torch.ones(dimension))
 
     def forward(self, targets: TokenStates, sources: TokenStates, edges: Edges) -> Tensor:
         """The sum over the neighbors of each node, shape (tokens of all nodes, d)."""
@@ -204,10 +205,12 @@ class HGATLayer(nn.Module):
         super().__init__()
         self.config = config
         names = [SELF, *(config.relations or ())]
-        self.attention: Any = nn.ModuleDict({r: _attention(config, dimension) for r in names})
+        attention = {relation: _attention(config, dimension) for relation in names}
+        self.attention: Any = nn.ModuleDict(attention)
         # W_r: a weight per token position (Sect. 5.2.1: "a vector of size 180"). Its initial values are not in the
         # paper; here uniform in [0, 1], like lambda and alpha.
-        self.weight = nn.ParameterDict({r: nn.Parameter(torch.rand(positions)) for r in names})
+        weight = {relation: nn.Parameter(torch.rand(positions)) for relation in names}
+        self.weight = nn.ParameterDict(weight)
         self.lambda_ = nn.Parameter(torch.rand(())) if config.lambda_ else None
         self.residual = config.init == "identity"
         if self.residual:
@@ -236,7 +239,8 @@ class HGATLayer(nn.Module):
             return False
         if isinstance(attention, LayerAttention):
             return not attention.gate.any()
-        return not any(weights.any() for weights in attention.out_proj.parameters())
+        output = attention.out_proj
+        return not (output.weight.any() or output.bias.any())
 
     def relation_weights(self, *, mean: bool = False) -> dict[str, Tensor]:
         """Softmax over the relations of W at each position, shape (positions,) per relation, or of its mean, shape ().
@@ -282,14 +286,15 @@ class HGATLayer(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """MultiHead of SELF, and the weighted sum of the other relations; shape (tokens of all states, d) each."""
         position = own.position  # (tokens,)
-        content, context = torch.zeros_like(own.values), torch.zeros_like(own.values)
+        content = torch.zeros_like(own.values)
+        context = torch.zeros_like(own.values)
         for relation, edges in hop.edges.items():
             rows, message = self._messages(relation, states, own, edges)
             if relation == SELF:
                 content.index_add_(0, rows, message)
             else:
-                weight = weights[relation][position[rows], None]
-                context.index_add_(0, rows, weight * message)
+                weight = weights[relation][position[rows]]  # (tokens of nodes with neighbors,)
+                context.index_add_(0, rows, weight[:, None] * message)
         return content, context
 
     def _messages(
@@ -300,7 +305,8 @@ class HGATLayer(nn.Module):
         sources = states.select(edges.neighbors)  # h_j
         targets = own.select(edges.nodes)  # h_i
         node, _ = edges.with_tokens(targets, sources)
-        neighbors = node.bincount(minlength=len(targets))[targets.row_index, None]  # (tokens, 1)
+        neighbors = node.bincount(minlength=len(targets))  # number of each node's, (nodes,)
+        neighbors = neighbors[targets.row_index, None]  # (tokens, 1)
         if isinstance(attention, LayerAttention):
             message = attention(targets, sources, edges)
         else:
@@ -308,7 +314,8 @@ class HGATLayer(nn.Module):
             message.addcmul_(neighbors.float(), attention.out_proj.bias)
         if self.config.aggregation == "mean":
             message = message / neighbors.clamp(min=1)
-        _, rows = ranges(own.offsets[edges.nodes], own.lengths[edges.nodes])
+        first_row = own.offsets[edges.nodes]
+        _, rows = ranges(first_row, own.lengths[edges.nodes])
         return rows, message
 
     def _multi_head(
@@ -351,12 +358,13 @@ def _pass_values_on(attention: Any, gated: bool) -> None:
     which add nothing new.
     """
     rows, dimension = attention.in_proj_weight.shape
+    inner = rows // 3  # length of query, key and value vectors
     values = torch.eye(dimension)
-    if rows != 3 * dimension:
-        values = nn.init.orthogonal_(torch.empty(rows // 3, dimension))
-    random = torch.randn(2 * len(values), dimension)
+    if inner != dimension:
+        values = nn.init.orthogonal_(torch.empty(inner, dimension))
+    queries_and_keys = torch.randn(2 * inner, dimension)
     with torch.no_grad():
-        attention.in_proj_weight.copy_(torch.cat([random, values]))
+        attention.in_proj_weight.copy_(torch.cat([queries_and_keys, values]))
         if gated:
             attention.out_proj.weight.copy_(values.T)
 
@@ -399,8 +407,8 @@ class NeighborMatches(nn.Module):
         """Weights w_r(q_t), shape (relations, query tokens), and the importance of each query token."""
         weights = self.weights[:, None] + self.by_token @ query.T
         log_importance = query @ self.importance  # (query tokens,)
-        importance = log_importance.clamp(-MAX_LOG_IMPORTANCE, MAX_LOG_IMPORTANCE).exp()
-        return weights.clamp(min=0), importance
+        log_importance = log_importance.clamp(-MAX_LOG_IMPORTANCE, MAX_LOG_IMPORTANCE)
+        return weights.clamp(min=0), log_importance.exp()
 
     def forward(self, query: Tensor, own: Tensor, context: Tensor) -> Tensor:
         """Scores of passages, shape (passages,).
@@ -412,7 +420,8 @@ class NeighborMatches(nn.Module):
         """
         with full_precision(query):
             weights, importance = self.token_weights(query)
-            return graph_maxima(own, context, weights) @ importance
+            maxima = graph_maxima(own, context, weights)  # (passages, query tokens)
+            return maxima @ importance
 
 
 class HGAT(nn.Module):
@@ -446,7 +455,9 @@ class HGAT(nn.Module):
 
     def unchanged(self) -> bool:
         """Whether the layers change nothing but the lengths of vectors, as before training."""
-        return self.config.init == "identity" and all(layer.unchanged() for layer in self.layers)
+        if self.config.init != "identity":
+            return False
+        return all(layer.unchanged() for layer in self.layers)
 
     def plan(self, graph: HeteroGraph, targets: np.ndarray) -> Propagation:
         """Plans the states that represent ``targets``, which are distinct and ascending nodes of the graph."""
@@ -478,10 +489,11 @@ class HGAT(nn.Module):
             content: Token vectors E_p of the passages, for the late framework.
             in_context: Token vectors h_p of the passages after the last layer.
         """
-        context = token_maxima(query, in_context)
+        context_matches = token_maxima(query, in_context)
         if self.alpha is None:
-            return context  # Eq. 4
-        return (1 - self.alpha) * token_maxima(query, content) + self.alpha * context  # Eq. 5
+            return context_matches  # Eq. 4
+        content_matches = token_maxima(query, content)
+        return (1 - self.alpha) * content_matches + self.alpha * context_matches  # Eq. 5
 
     def score(self, query: Tensor, own: Tensor, context: Tensor | None = None) -> Tensor:
         """Scores of passages for one query from their matches, shape (passages,).

@@ -48,15 +48,19 @@ class NegativeSampler:
     ) -> None:
         if not (qrels["label"] > 0).any():
             raise ValueError("no training query has a relevant passage (label > 0)")
-        self.graph, self.strategy = graph, strategy
+        self.graph = graph
+        self.strategy = strategy
         self.random = np.random.default_rng(seed)
         qrels = qrels.drop_duplicates(["qid", "docno"])
         self.qids = np.unique(qrels["qid"].astype(str))
         query = np.searchsorted(self.qids, qrels["qid"].astype(str))
-        pair = query * graph.num_nodes + graph.nodes_of(qrels["docno"].tolist())
-        self._labels = pd.Series(qrels["label"].to_numpy(), index=pair).sort_index()
+        passage = graph.nodes_of(qrels["docno"].tolist())
+        pair = query * graph.num_nodes + passage
+        labels = qrels["label"].to_numpy()
+        self._labels = pd.Series(labels, index=pair).sort_index()
         relevant = self._labels[self._labels > 0]
-        self._query, self._positive = np.divmod(relevant.index.to_numpy(), graph.num_nodes)
+        relevant_pair = relevant.index.to_numpy()
+        self._query, self._positive = np.divmod(relevant_pair, graph.num_nodes)
         self._positive_label = relevant.to_numpy()
         documents = graph.document[self._positive]
         self._relevant_documents = CSR.distinct(self._query, documents, len(self.qids))
@@ -134,12 +138,11 @@ class NegativeSampler:
             row = self._relevant_documents.row_index[position]
         else:
             numbers = {name: number for number, name in enumerate(self.graph.code_names)}
-            pairs = [
-                (row, numbers[code])
-                for row, qid in enumerate(self.qids)
-                for code in codes.get(qid, ())
-                if code in numbers
-            ]
-            row, number = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+            pairs = []
+            for query, qid in enumerate(self.qids):
+                for code in codes.get(qid, ()):
+                    if code in numbers:
+                        pairs.append((query, numbers[code]))
+            row, number = np.array(pairs, dtype=np.int64).reshape(-1, 2).T  # (pairs,) each
         position, documents = self.graph.code_documents.select(number)
         return CSR.distinct(row[position], documents, len(self.qids))

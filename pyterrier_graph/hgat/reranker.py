@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
@@ -139,9 +140,13 @@ class HGATReranker(GraphReranker):
     def _check(self) -> None:
         super()._check()
         if self.graph is not None:
-            check_relations(self.graph, [*self.network.relations, *(self.config.matches or ())])
+            matched = self.config.matches or ()
+            check_relations(self.graph, [*self.network.relations, *matched])
         store = self.contextualized
-        if store is not None and not self._origin().items() <= store.meta.items():
+        if store is None:
+            return
+        is_current = self._origin().items() <= store.meta.items()
+        if not is_current:
             raise ValueError(
                 f"{store!r} was computed with other weights or passages: contextualize again"
             )
@@ -159,9 +164,11 @@ class HGATReranker(GraphReranker):
         own = self._own_matches(work, queries)
         relations = self.config.matches or ()
         for rows in rows_of_each(work.query):
-            query = queries[work.query[rows[0]]]
+            number = work.query[rows[0]]
+            query = queries[number]  # (query tokens, d)
             _, context = best_matches(work, query, work.node[rows], relations, own=False)
-            yield QueryMatches(work.rows[rows], query, own[rows, : len(query)], context)
+            own_of_query = own[rows, : len(query)]  # (passages, query tokens)
+            yield QueryMatches(work.rows[rows], query, own_of_query, context)
 
     @torch.no_grad()
     def _own_matches(self, work: QueryPassages, queries: TokenStates) -> Tensor:
@@ -171,26 +178,34 @@ class HGATReranker(GraphReranker):
         else:  # each representation is computed once, for all queries
             _, position = np.unique(work.node, return_inverse=True)
             groups = rows_of_each(position // self.batch_size)
-        own = torch.zeros(len(work.rows), int(queries.lengths.max()), device=self._device)
+        longest = int(queries.lengths.max())
+        own = torch.zeros(len(work.rows), longest, device=self._device)
         for group in progress(groups, len(groups), "batch", verbose=self.verbose):
-            group = group[np.argsort(work.node[group], kind="stable")]  # select copies nothing then
+            order = np.argsort(work.node[group], kind="stable")
+            group = group[order]  # ascending nodes, for which select copies nothing
             nodes, position = np.unique(work.node[group], return_inverse=True)
-            in_context = content = self._in_context(work.graph, work.tokens, nodes)
+            in_context = self._in_context(work.graph, work.tokens, nodes)
+            content = in_context
             if self.config.framework == "late":
                 content = work.tokens.states(nodes, self._device)
             for members in rows_of_each(work.query[group]):
                 rows = group[members]
-                query = queries[work.query[rows[0]]]
+                number = work.query[rows[0]]
+                query = queries[number]  # (query tokens, d)
                 index = torch.from_numpy(position[members]).to(self._device)
-                passages = content.select(index), in_context.select(index)
-                own[rows, : len(query)] = self.network.own_matches(query, *passages)
+                matches = self.network.own_matches(
+                    query, content.select(index), in_context.select(index)
+                )
+                own[rows, : len(query)] = matches
         return own
 
     def _match_weights(self, query: Tensor) -> tuple[Sequence[str], Tensor, Tensor]:
         matches = self.network.matches
         if matches is None:
-            return (), query.new_zeros(0, len(query)), query.new_ones(len(query))
-        return matches.relations, *matches.token_weights(query)
+            tokens = len(query)
+            return (), query.new_zeros(0, tokens), query.new_ones(tokens)
+        weights, importance = matches.token_weights(query)
+        return matches.relations, weights, importance
 
     @torch.no_grad()
     def _score(self, matches: QueryMatches) -> Tensor:
@@ -223,8 +238,9 @@ class HGATReranker(GraphReranker):
                 # epochs and steps continue those of the direct matches
                 last = log[-1] if log else {"epoch": 0, "step": 0}
                 for entry in self._learn_layers(training, measure, options):
-                    epoch, step = entry["epoch"] + last["epoch"], entry["step"] + last["step"]
-                    log.append(entry | {"epoch": epoch, "step": step})
+                    entry["epoch"] += last["epoch"]
+                    entry["step"] += last["step"]
+                    log.append(entry)
         self.training_log = log
         self.contextualized = None  # a store has the old weights
 
@@ -240,12 +256,14 @@ class HGATReranker(GraphReranker):
         if options.max_triples is not None and options.max_triples < len(qids):
             random = np.random.default_rng(options.seed)
             qids = random.choice(qids, options.max_triples, replace=False)
-            candidates = candidates[candidates["qid"].isin(qids)].reset_index(drop=True)
+            is_drawn = candidates["qid"].isin(qids)
+            candidates = candidates[is_drawn].reset_index(drop=True)
+        is_relevant = torch.from_numpy(candidates["label"].to_numpy() > 0)  # (rows,)
         lists = []
-        for of_query in self._matches(candidates):
-            relevant = torch.from_numpy(candidates["label"].to_numpy()[of_query.rows] > 0)
+        for rows, query, own, context in self._matches(candidates):
+            relevant = is_relevant[rows]
             if relevant.any() and not relevant.all():
-                lists.append((*(tensor.cpu() for tensor in of_query[1:]), relevant))
+                lists.append((query.cpu(), own.cpu(), context.cpu(), relevant))
         if not lists:
             return []
         validate = None
@@ -260,7 +278,12 @@ class HGATReranker(GraphReranker):
         self, measure: Validation, matches: Callable[[], Iterable[QueryMatches]]
     ) -> Callable[[], np.ndarray]:
         """Returns a function that measures the present weights, given the matches with these weights."""
-        return lambda: measure.per_query(self._scores_of(matches(), len(measure.run)))
+
+        def validate() -> np.ndarray:
+            scores = self._scores_of(matches(), len(measure.run))
+            return measure.per_query(scores)
+
+        return validate
 
     def _learn_layers(
         self, training: JudgedRun, measure: Validation | None, options: HGATTraining
@@ -272,25 +295,30 @@ class HGATReranker(GraphReranker):
         learns = options.encoder_learning_rate is not None
         if learns:  # stored tokens are the original encoder's
             model.encoder = copy_to_train(self.encoder, options.frozen_encoder_layers)
-            model.tokens, model._keep_tokens = None, False
+            model.tokens = None
+            model._keep_tokens = False
             if self.tokens is not None:
                 model.titles = self.tokens.meta["titles"]
         validate = None
         if measure is not None:
             matches = partial(model._matches, measure.run)
             if not learns:  # the queries are encoded once
-                matches = partial(model._matches_of, next(model._work(measure.run)))
+                work = next(model._work(measure.run))
+                matches = partial(model._matches_of, work)
             validate = model._validate(measure, matches)
         assert self.graph is not None
         tokens = model._tokens_of(self.graph)
         encoded = queries if learns else model.encoder.encode_queries(queries).to("cpu")
         collate = partial(collate_triples, self.network, self.graph, tokens, encoded)
-        digest = hashlib.sha256(json.dumps(queries).encode() + triples.tobytes()).hexdigest()
-        run = self._run(validate, {"training triples": digest})
+        digest = hashlib.sha256(json.dumps(queries).encode())
+        digest.update(triples.tobytes())
+        run = self._run(validate, {"training triples": digest.hexdigest()})
         encoder = model.encoder if learns else None
         log = train_on_triples(self.network, encoder, collate, triples, options, run)
         if learns:
-            self.encoder, self.titles, self.tokens = model.encoder, model.titles, None
+            self.encoder = model.encoder
+            self.titles = model.titles
+            self.tokens = None
             self.config = replace(self.config, titles=self.titles)
         return log
 
@@ -310,7 +338,8 @@ class HGATReranker(GraphReranker):
             FileExistsError: If ``path`` exists already.
         """
         assert self.graph is not None
-        meta = self._origin() | {"dtype": dtype_name(self.dtype, self._device)}
+        meta = self._origin()
+        meta["dtype"] = dtype_name(self.dtype, self._device)
         return TokenStore(path, verbose=self.verbose).write(
             partial(self._states_of, self.graph, self._tokens_of(self.graph)),
             self.graph.num_nodes,
@@ -327,19 +356,22 @@ class HGATReranker(GraphReranker):
         """Representations of the passages among some nodes; sections have none."""
         is_passage = graph.node_type[nodes] == PASSAGE_TYPE
         passages = nodes[is_passage]
-        batches = np.array_split(passages, max(1, -(-len(passages) // self.batch_size)))
+        count = max(1, math.ceil(len(passages) / self.batch_size))
+        batches = np.array_split(passages, count)
         states = [self._in_context(graph, tokens, batch).to("cpu") for batch in batches]
+        values = torch.cat([batch.values for batch in states])  # (tokens, d)
+        passage_lengths = torch.cat([batch.lengths for batch in states])
         lengths = torch.zeros(len(nodes), dtype=torch.long)
-        lengths[torch.from_numpy(is_passage)] = torch.cat([batch.lengths for batch in states])
-        return TokenStates(torch.cat([batch.values for batch in states]), offsets(lengths))
+        lengths[torch.from_numpy(is_passage)] = passage_lengths
+        return TokenStates(values, offsets(lengths))
 
     def relation_weights(self) -> pd.DataFrame:
         """Importance of each relation per layer (the paper's Table 6); columns add up to 1, SELF included."""
-        layers = {
-            f"layer {number}": layer.importance()
-            for number, layer in enumerate(self.network.layers, start=1)
-        }
-        return pd.DataFrame(layers, index=[*self.network.relations, SELF]).rename_axis("relation")
+        layers = {}
+        for number, layer in enumerate(self.network.layers, start=1):
+            layers[f"layer {number}"] = layer.importance()
+        relations = [*self.network.relations, SELF]
+        return pd.DataFrame(layers, index=relations).rename_axis("relation")
 
     def _write(self, folder: Path) -> dict[str, Any]:
         save_file(self.network.state_dict(), folder / WEIGHTS)
@@ -367,5 +399,6 @@ class HGATReranker(GraphReranker):
         return meta
 
     def _digest(self) -> str:
+        encoder = self.encoder.fingerprint()
         config = json.dumps(self._config_meta())
-        return weights_sha256(self.network, before=self.encoder.fingerprint(), after=config)
+        return weights_sha256(self.network, before=encoder, after=config)

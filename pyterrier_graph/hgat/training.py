@@ -109,14 +109,17 @@ def draw_triples(training: JudgedRun, options: HGATTraining) -> tuple[list[str],
     Returns:
         The texts of the queries, and the triples: positions of queries, and nodes of p+ and p-; shape (triples, 3).
     """
-    run, graph = training.rows, training.graph
+    run = training.rows
+    graph = training.graph
     if graph is None:
         raise ValueError(
             "layers are trained on a document graph: give graph=, or use HGATTraining(epochs=0)"
         )
-    texts, codes = query_texts(run), None
+    texts = query_texts(run)
+    codes = None
     if "codes" in run.columns:
-        codes = run.drop_duplicates("qid").set_index("qid")["codes"].to_dict()
+        queries = run.drop_duplicates("qid").set_index("qid")
+        codes = queries["codes"].to_dict()
     sampler = NegativeSampler(
         graph,
         training.passage_qrels(),
@@ -125,8 +128,10 @@ def draw_triples(training: JudgedRun, options: HGATTraining) -> tuple[list[str],
         codes=codes,
         seed=options.seed,
     )
-    triples = np.concatenate([sampler.sample() for _ in range(options.repeats)])  # (triples, 3)
-    triples[:, 0] = texts.index.get_indexer(sampler.qids[triples[:, 0]])
+    samples = [sampler.sample() for _ in range(options.repeats)]
+    triples = np.concatenate(samples)  # (triples, 3)
+    qids = sampler.qids[triples[:, 0]]
+    triples[:, 0] = texts.index.get_indexer(qids)
     if options.max_triples is not None and options.max_triples < len(triples):
         random = np.random.default_rng(options.seed)
         triples = random.choice(triples, options.max_triples, replace=False)
@@ -158,7 +163,8 @@ def collate_triples(
     used, query = np.unique(rows[:, 0], return_inverse=True)
     passages, passage = np.unique(rows[:, 1:], return_inverse=True)
     plan = hgat.plan(graph, passages)
-    numbers = torch.from_numpy(np.column_stack([query, passage.reshape(-1, 2)]))
+    pairs = passage.reshape(-1, 2)  # p+ and p-
+    numbers = torch.from_numpy(np.column_stack([query, pairs]))  # (triples, 3)
     if isinstance(queries, TokenStates):
         encoded = queries.select(torch.from_numpy(used))
         batch = TripleBatch(encoded, tokens.states(plan.nodes), plan, numbers)
@@ -173,7 +179,8 @@ class TripleModel(nn.Module):
 
     def __init__(self, hgat: HGAT, encoder: TokenEncoder | None = None) -> None:
         super().__init__()
-        self.hgat, self.encoder = hgat, encoder
+        self.hgat = hgat
+        self.encoder = encoder
         self.network = encoder.network if encoder is not None else None
 
     def forward(self, batch: TripleBatch) -> dict[str, Tensor]:
@@ -185,7 +192,8 @@ class TripleModel(nn.Module):
     def _scores(self, batch: TripleBatch) -> Tensor:
         device = next(self.hgat.parameters()).device
         if self.encoder is None:
-            queries, inputs = batch.queries.to(device), batch.inputs.to(device)
+            queries = batch.queries.to(device)
+            inputs = batch.inputs.to(device)
         else:
             queries = self.encoder.forward_queries(batch.queries)
             inputs = self.encoder.forward_passages(batch.inputs)
@@ -196,10 +204,13 @@ class TripleModel(nn.Module):
         for query, *passages in batch.triples.tolist():
             pair = torch.tensor(passages, device=device)
             vectors = queries[query]  # (query tokens, d)
-            own = self.hgat.own_matches(vectors, content.select(pair), in_context.select(pair))
+            pair_content = content.select(pair)
+            pair_context = in_context.select(pair)
+            own = self.hgat.own_matches(vectors, pair_content, pair_context)  # (2, query tokens)
             neighbors = None
             if self.hgat.matches is not None:
-                neighbors = self.hgat.matches.maxima(vectors, inputs, propagation)[pair]
+                maxima = self.hgat.matches.maxima(vectors, inputs, propagation)
+                neighbors = maxima[pair]  # (2, relations, query tokens)
             scores.append(self.hgat.score(vectors, own, neighbors))  # (2,)
         return torch.stack(scores)
 
@@ -209,7 +220,8 @@ class MatchModel(nn.Module):
 
     def __init__(self, matches: NeighborMatches) -> None:
         super().__init__()
-        self.matches, self.scale = matches, nn.Parameter(torch.zeros(()))
+        self.matches = matches
+        self.scale = nn.Parameter(torch.zeros(()))
 
     def forward(self, lists: list[tuple[Tensor, Tensor, Tensor, Tensor]]) -> dict[str, Tensor]:
         """Softmax cross-entropy over the scores of candidates, averaged over relevant ones, then over queries.
@@ -220,8 +232,9 @@ class MatchModel(nn.Module):
         losses = []
         for query, own, neighbors, relevant in lists:
             scale = MAX_SCALE / len(query) * self.scale.exp()
-            scores = self.matches(query, own, neighbors) * scale
-            losses.append(-scores.log_softmax(0)[relevant].mean())
+            scores = self.matches(query, own, neighbors) * scale  # (candidates,)
+            log_probabilities = scores.log_softmax(0)
+            losses.append(-log_probabilities[relevant].mean())
         return {"loss": torch.stack(losses).mean()}
 
 
@@ -232,13 +245,12 @@ def train_matches(
     run: Run,
 ) -> list[dict[str, float]]:
     """Trains the weights of direct matches in place; ``lists`` are the input of :class:`MatchModel`."""
-    folder = options.output_dir and f"{options.output_dir}/matches"
+    folder = None if options.output_dir is None else f"{options.output_dir}/matches"
     options = replace(options, epochs=MATCH_EPOCHS, patience=MATCH_PATIENCE, output_dir=folder)
     model = MatchModel(matches)
     rates = [([*model.parameters()], MATCH_LEARNING_RATE)]
-    return train(
-        model, cast(Dataset, lists), lambda batch: {"lists": batch}, options, run, rates=rates
-    )
+    examples = cast(Dataset, lists)
+    return train(model, examples, lambda batch: {"lists": batch}, options, run, rates=rates)
 
 
 def train_on_triples(
@@ -250,7 +262,8 @@ def train_on_triples(
     run: Run,
 ) -> list[dict[str, float]]:
     """Trains an HGAT in place, and the encoder if there is one; not the weights of direct matches."""
-    matrices, scalars = [], []
+    matrices = []
+    scalars = []
     for name, weights in hgat.named_parameters():
         if ".attention." in name:
             matrices.append(weights)
@@ -270,8 +283,10 @@ def copy_to_train(encoder: TokenEncoder, frozen: int) -> TokenEncoder:
     copied.network = copy.deepcopy(encoder.network).requires_grad_(True)
     if not frozen:
         return copied
-    lists = [module for module in copied.network.modules() if isinstance(module, nn.ModuleList)]
-    for layer in max(lists, key=len)[:frozen]:
+    modules = copied.network.modules()
+    lists = [module for module in modules if isinstance(module, nn.ModuleList)]
+    layers = max(lists, key=len)
+    for layer in layers[:frozen]:
         layer.requires_grad_(False)
     for name, module in copied.network.named_modules():
         if name.endswith("embeddings"):

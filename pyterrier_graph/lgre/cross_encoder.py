@@ -90,7 +90,8 @@ class TextReranker(Reranker):
         return run
 
     def _scores(self, run: pd.DataFrame) -> np.ndarray:
-        return self._compute(self._scores_of, *self._texts(run)).astype(float)
+        queries, documents = self._texts(run)
+        return self._compute(self._scores_of, queries, documents).astype(float)
 
     def _compute(
         self,
@@ -101,16 +102,21 @@ class TextReranker(Reranker):
         """The results of a function of tokenized pairs. Texts of similar length are in the same batch."""
         if not queries:
             return np.zeros(0)
-        lengths = [len(query) + len(text) for query, text in zip(queries, documents, strict=True)]
-        order = np.argsort(-np.array(lengths), kind="stable")
+        pairs = zip(queries, documents, strict=True)
+        lengths = np.array([len(query) + len(document) for query, document in pairs])
+        order = np.argsort(-lengths, kind="stable")
         starts = range(0, len(order), self.batch_size)
         batches = [order[start : start + self.batch_size] for start in starts]
         results = []
-        for rows in progress(batches, len({*queries}), "batch", verbose=self.verbose):
-            batch = self._tokens([queries[row] for row in rows], [documents[row] for row in rows])
+        for rows in progress(batches, len(set(queries)), "batch", verbose=self.verbose):
+            batch_queries = [queries[row] for row in rows]
+            batch_documents = [documents[row] for row in rows]
+            batch = self._tokens(batch_queries, batch_documents)
             with torch.inference_mode(), precision(self.dtype, self._device):
-                results.append(function(batch).cpu().numpy())
-        return np.concatenate(results)[np.argsort(order)]
+                result = function(batch)
+                results.append(result.cpu().numpy())
+        original_order = np.argsort(order)
+        return np.concatenate(results)[original_order]
 
     def _tokens(self, queries: list[str], documents: list[str]) -> Batch:
         batch = tokenize_pairs(self.tokenizer, self.max_tokens, queries, documents)
@@ -133,7 +139,8 @@ class TextReranker(Reranker):
         query, _ = run["qid"].factorize()
         queries, texts = self._texts(run)
         label = training.labels[run.index]
-        pairs = QueryPairs(query, options.grades(label), options.pairs_per_epoch, options.seed)
+        grades = options.grades(label)
+        pairs = QueryPairs(query, grades, options.pairs_per_epoch, options.seed)
         documents = pd.DataFrame({"query": queries, "document": texts, "label": label})
         identity = {
             "config": repr(getattr(self, "config", None)),
@@ -152,10 +159,12 @@ class TextReranker(Reranker):
     def _rates(self) -> list[tuple[list[nn.Parameter], float]]:
         """The learning rate of each group of parameters; an encoder without one is frozen."""
         rate = self.training.encoder_learning_rate
-        encoder = [*self.network.base_model.requires_grad_(rate is not None).parameters()]
-        inside = {*encoder}
-        head = [weights for weights in self.network.parameters() if weights not in inside]
-        return [(head, self.training.learning_rate), (encoder, rate or 0.0)]
+        encoder = self.network.base_model
+        encoder.requires_grad_(rate is not None)
+        encoder_weights = list(encoder.parameters())
+        in_encoder = set(encoder_weights)
+        head = [weights for weights in self.network.parameters() if weights not in in_encoder]
+        return [(head, self.training.learning_rate), (encoder_weights, rate or 0.0)]
 
 
 class CrossEncoderReranker(TextReranker):
@@ -217,7 +226,8 @@ class CrossEncoderReranker(TextReranker):
 
         def state(batch: Batch) -> Tensor:
             del batch["segments"]
-            return self.network.base_model(**batch).last_hidden_state[:, 0].float()
+            states = self.network.base_model(**batch).last_hidden_state  # (pairs, tokens, d)
+            return states[:, 0].float()
 
         return self._compute(state, queries, documents)
 

@@ -73,7 +73,8 @@ class LGReConfig:
     @classmethod
     def paper(cls, **changes: Any) -> Self:
         """The model of Dong and Niu 2021: a graph for all layers, T = 2, a random start; ``changes`` replace these."""
-        return cls(**{"init": "random", "layers": None, "steps": 2} | changes)
+        published: dict[str, Any] = {"init": "random", "layers": None, "steps": 2}
+        return cls(**published | changes)
 
 
 @dataclass(frozen=True)
@@ -104,8 +105,9 @@ def word_graph(segments: Tensor, attention_mask: Tensor, config: LGReConfig) -> 
     query = segments == 0  # (batch, tokens)
     # the last [SEP] belongs to the document; [CLS] and the first [SEP] are linked to themselves only
     count = real.cumsum(1)
-    document = real & ((segments == 1) | (count == count[:, -1:]))
-    links = query[:, :, None] & document[:, None, :]
+    is_last = count == count[:, -1:]
+    document = real & ((segments == 1) | is_last)  # (batch, tokens)
+    links = query[:, :, None] & document[:, None, :]  # (batch, tokens, tokens)
     position = torch.arange(real.shape[1], device=real.device)
     distance = (position[:, None] - position).abs()
     links = links | links.mT | (distance == 0)
@@ -149,17 +151,20 @@ class LGRe(nn.Module):
         self.layers = tuple(sorted(hidden_states[layer] for layer in chosen))
         size = encoder.config.hidden_size
         graphs = len(self.layers)
-        start = nn.Linear(size, size)
-        # W_A, with a bias as in the code
-        self.projection = nn.Parameter(start.weight.detach().mT.repeat(graphs, 1, 1))
-        self.projection_bias = nn.Parameter(start.bias.detach().repeat(graphs, 1, 1))
+        projection = nn.Linear(size, size)
+        weight = projection.weight.detach().mT
+        bias = projection.bias.detach()
+        self.projection = nn.Parameter(weight.repeat(graphs, 1, 1))  # W_A, (layers, d, d)
+        self.projection_bias = nn.Parameter(bias.repeat(graphs, 1, 1))  # as in the code
         self.gates = nn.Linear(2 * size, 2 * size)  # of the GRU: update and reset
         self.candidate = nn.Linear(2 * size, size)
         self.attention = nn.Linear(size, 1)  # W_a
         self.features = nn.Linear(size, size)  # W_h
         score = nn.Linear(2 * size, 1)
-        self.score = nn.Parameter(score.weight.detach().repeat(graphs, 1))  # W_s
-        self.score_bias = nn.Parameter(score.bias.detach().repeat(graphs))
+        weight = score.weight.detach()
+        bias = score.bias.detach()
+        self.score = nn.Parameter(weight.repeat(graphs, 1))  # W_s, (layers, 2 d)
+        self.score_bias = nn.Parameter(bias.repeat(graphs))  # b_s, (layers,)
         combination = nn.Linear(graphs, 1)
         self.combination = combination.weight  # w_f
         self.combination_bias = combination.bias  # b_f
@@ -179,7 +184,8 @@ class LGRe(nn.Module):
         encoded = self.encoder(**inputs, output_hidden_states=True)
         real = inputs["attention_mask"].bool()  # (batch, tokens)
         links = word_graph(segments, real, self.config)
-        vectors, graphs = [], []
+        vectors = []
+        graphs = []
         for number, layer in enumerate(self.layers):
             states = encoded.hidden_states[layer]  # E_l of Eq. 2: (batch, tokens, d)
             graph = self.adjacency(states, links, number)
@@ -190,15 +196,17 @@ class LGRe(nn.Module):
         # products and sums, because autocast would round the result of `linear`, and scores would tie
         layer_scores = (representations * self.score[:, None]).sum(-1)
         layer_scores = layer_scores + self.score_bias[:, None]  # Eq. 10
-        scores = (layer_scores.mT * self.combination).sum(-1) + self.combination_bias  # Eq. 11
+        layer_scores = layer_scores.mT  # (batch, layers)
+        scores = (layer_scores * self.combination).sum(-1)
+        scores = scores + self.combination_bias  # Eq. 11: (batch,)
         if self.config.init == "identity":
             scores = scores + encoded.logits[:, 0]
         return LGReOutput(
-            scores,
-            layer_scores.mT,
-            representations.transpose(0, 1),
-            encoded.hidden_states[-1],
-            torch.stack(graphs, 1) if adjacency else None,
+            scores=scores,
+            layer_scores=layer_scores,
+            representations=representations.transpose(0, 1),
+            states=encoded.hidden_states[-1],
+            adjacency=torch.stack(graphs, 1) if adjacency else None,
         )
 
     @property
@@ -215,31 +223,39 @@ class LGRe(nn.Module):
         # scaled before the product, which float16 might not hold
         projected = projected * states.shape[-1] ** -0.25
         scores = projected @ projected.mT  # (batch, tokens, tokens)
-        return scores.masked_fill_(~links, torch.finfo(scores.dtype).min).softmax(-1)
+        smallest = torch.finfo(scores.dtype).min
+        scores = scores.masked_fill_(~links, smallest)
+        return scores.softmax(-1)
 
     def graph_vector(self, states: Tensor, adjacency: Tensor, real: Tensor) -> Tensor:
         """Eq. 6 to 9: h_l^G of each pair, shape (batch, 2 d)."""
         rate = self.config.dropout
-        refined = self.propagate(states, functional.dropout(adjacency, rate, self.training))
-        read = functional.dropout(self.read_out(refined, real), rate, self.training)
-        return torch.cat([read, states[:, 0]], -1)  # Eq. 9
+        adjacency = functional.dropout(adjacency, rate, self.training)
+        refined = self.propagate(states, adjacency)  # (batch, tokens, d)
+        vector = self.read_out(refined, real)  # (batch, d)
+        vector = functional.dropout(vector, rate, self.training)
+        return torch.cat([vector, states[:, 0]], -1)  # Eq. 9
 
     def propagate(self, states: Tensor, adjacency: Tensor) -> Tensor:
         """Eq. 6 and 7: h_T, in the shape of E_l."""
         for _ in range(self.config.steps):  # Eq. 7
             neighbors = adjacency @ states  # A h_{t-1}, (batch, tokens, d)
-            update, reset = self.gates(torch.cat([states, neighbors], -1)).sigmoid().chunk(2, -1)
-            candidate = self.candidate(torch.cat([reset * states, neighbors], -1)).tanh()
+            inputs = torch.cat([states, neighbors], -1)  # (batch, tokens, 2 d)
+            gates = self.gates(inputs).sigmoid()
+            update, reset = gates.chunk(2, -1)  # (batch, tokens, d) each
+            inputs = torch.cat([reset * states, neighbors], -1)
+            candidate = self.candidate(inputs).tanh()
             states = states + update * (candidate - states)
         return states
 
     def read_out(self, states: Tensor, real: Tensor) -> Tensor:
         """Eq. 8 and the first half of Eq. 9: one vector of h_T per pair, shape (batch, d)."""
-        # Eq. 8: (batch, tokens, d)
-        words = self.attention(states).sigmoid() * self.features(states).tanh()
+        attention = self.attention(states).sigmoid()  # (batch, tokens, 1)
+        features = self.features(states).tanh()
+        words = attention * features  # Eq. 8: (batch, tokens, d)
         share = real[:, None].to(words.dtype)  # (batch, 1, tokens)
         share = share / share.sum(-1, keepdim=True)
         mean = (share @ words).squeeze(-2)  # (batch, d)
         smallest = torch.finfo(words.dtype).min
-        largest = words.masked_fill(~real[..., None], smallest).amax(-2)  # (batch, d)
-        return mean + largest
+        words = words.masked_fill(~real[..., None], smallest)
+        return mean + words.amax(-2)  # (batch, d)

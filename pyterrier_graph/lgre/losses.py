@@ -61,9 +61,11 @@ class LGReLoss:
             point = 1 + sign * similarity(output.states, segments)
             loss = loss + self.weight * point.mean()
         if self.distance in ("pair", "triangle"):  # Eq. 12, by the deepest graph, and 14
-            cosines = _cosines(output.states[:, 0]) + _cosines(output.representations[:, -1])
-            differ = relevant[:, 0].bool() & ~relevant[:, 1].bool()  # (pairs,)
-            loss = loss + self.weight * _mean((2 + cosines) / 2, differ)
+            by_states = _cosines(output.states[:, 0])  # (pairs,)
+            by_graphs = _cosines(output.representations[:, -1])
+            pair = 1 + (by_states + by_graphs) / 2
+            first, second = relevant.bool().unbind(1)  # (pairs,) each
+            loss = loss + self.weight * _mean(pair, first & ~second)
         return loss
 
 
@@ -98,4 +100,5 @@ def _cosines(vectors: Tensor) -> Tensor:
 def _mean(values: Tensor, weights: Tensor, dim: int | None = None) -> Tensor:
     """Weighted mean; 0 if all weights are 0."""
     epsilon = torch.finfo(values.dtype).eps  # instead of a division by 0
-    return (values * weights).sum(dim) / weights.sum(dim).clamp(min=epsilon)
+    total = (values * weights).sum(dim)
+    return total / weights.sum(dim).clamp(min=epsilon)

@@ -118,12 +118,13 @@ class LGReReranker(TextReranker):
         with torch.inference_mode(), precision(self.dtype, self._device):
             output = self.network(**batch, adjacency=True)
         assert output.adjacency is not None
+        ids = batch["input_ids"][0].tolist()
         return LearnedWordGraph(
-            list(self.tokenizer.convert_ids_to_tokens(batch["input_ids"][0].tolist())),
-            batch["segments"][0].cpu().numpy(),
-            self.network.layers,
-            output.adjacency[0].float().cpu().numpy(),
-            output.scores.item(),
+            tokens=list(self.tokenizer.convert_ids_to_tokens(ids)),
+            segments=batch["segments"][0].cpu().numpy(),
+            layers=self.network.layers,
+            adjacency=output.adjacency[0].float().cpu().numpy(),
+            score=output.scores.item(),
         )
 
     def representations(self, inp: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
@@ -138,10 +139,12 @@ class LGReReranker(TextReranker):
         inp = self._checked(inp)
 
         def means(batch: Batch) -> Tensor:
-            states = self.network(**batch).states
-            return torch.stack(mean_words(states, batch["segments"]), 1)
+            states = self.network(**batch).states  # (batch, tokens, d)
+            query, document = mean_words(states, batch["segments"])  # (batch, d) each
+            return torch.stack([query, document], 1)
 
-        vectors = self._compute(means, *self._texts(inp))  # (rows, 2, d)
+        queries, documents = self._texts(inp)
+        vectors = self._compute(means, queries, documents)  # (rows, 2, d)
         return vectors[:, 0], vectors[:, 1]
 
     def _write(self, folder: Path) -> dict[str, Any]:

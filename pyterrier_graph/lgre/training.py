@@ -1,5 +1,6 @@
 """Training on pairs: a relevant document and a less relevant document of the same query."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -128,7 +129,8 @@ class QueryPairs(Dataset):
     def __init__(self, query: np.ndarray, label: np.ndarray, pairs: int, seed: int = 0) -> None:
         self.seed = seed
         self._order = np.lexsort((label, query))  # by query, the least relevant documents first
-        query, label = query[self._order], label[self._order].astype(int)
+        query = query[self._order]
+        label = label[self._order].astype(int)
         grade = query * (np.ptp(label) + 1) + label  # ascends
         start = np.searchsorted(query, query)  # the first document of the same query, (documents,)
         end = np.searchsorted(query, query, side="right")
@@ -138,10 +140,12 @@ class QueryPairs(Dataset):
             raise ValueError(
                 "no training query has both a relevant document among its own and one judged lower"
             )
-        self.pairs = min(pairs, 2 * int((lower - start)[positive].sum()))
+        lower_documents = (lower - start)[positive]  # number of each positive's
+        self.pairs = min(pairs, 2 * int(lower_documents.sum()))
         # d+ is among the last documents of a query, d- between its first document and the first with the label of d+
         self._positives = np.unique(end[positive], return_counts=True)
-        self._lower, self._start = lower, start
+        self._lower = lower
+        self._start = start
         self.draw(0)
 
     def __len__(self) -> int:
@@ -154,9 +158,9 @@ class QueryPairs(Dataset):
     def draw(self, epoch: int) -> None:
         """Draws the pairs of an epoch; the round over the queries continues where the previous epoch ended."""
         queries = len(self._positives[0])
-        turn, offset = divmod(epoch * self.pairs, queries)
-        turns = range(turn, turn + -(-(offset + self.pairs) // queries))
-        drawn = np.concatenate([self._turn(number) for number in turns])
+        first, offset = divmod(epoch * self.pairs, queries)
+        turns = math.ceil((offset + self.pairs) / queries)
+        drawn = np.concatenate([self._turn(first + number) for number in range(turns)])
         self._drawn = drawn[offset : offset + self.pairs]
 
     def _turn(self, number: int) -> np.ndarray:
@@ -164,7 +168,8 @@ class QueryPairs(Dataset):
         random = np.random.default_rng([self.seed, number])
         end, count = self._positives
         turn = random.permutation(len(end))
-        positive = random.integers((end - count)[turn], end[turn])
+        first = end - count
+        positive = random.integers(first[turn], end[turn])
         negative = random.integers(self._start[positive], self._lower[positive])
         return self._order[np.column_stack([positive, negative])]
 
@@ -185,8 +190,10 @@ def tokenize_pairs(
         max_length=max_tokens,
         return_tensors="pt",
     )
-    sides = [pair.sequence_ids for pair in encoding.encodings]  # None for special tokens
-    segments = [[-1 if side is None else side for side in row] for row in sides]
+    segments = []
+    for pair in encoding.encodings:
+        sides = pair.sequence_ids  # None for special tokens
+        segments.append([-1 if side is None else side for side in sides])
     return {**encoding, "segments": torch.tensor(segments)}
 
 
@@ -201,10 +208,13 @@ class PairCollator:
     def __call__(self, pairs: Sequence[tuple[int, ...]]) -> Batch:
         """The arguments of :class:`PairModel`."""
         rows = self.documents.iloc[np.ravel(pairs)]
-        queries, documents = rows["query"].tolist(), rows["document"].tolist()
+        queries = rows["query"].tolist()
+        documents = rows["document"].tolist()
         batch = tokenize_pairs(self.tokenizer, self.max_tokens, queries, documents)
-        batch["relevant"] = torch.tensor(rows["label"].to_numpy() > 0)
-        return {name: tensor.unflatten(0, (len(pairs), 2)) for name, tensor in batch.items()}
+        relevant = rows["label"].to_numpy() > 0
+        batch["relevant"] = torch.from_numpy(relevant)
+        shape = (len(pairs), 2)
+        return {name: tensor.unflatten(0, shape) for name, tensor in batch.items()}
 
 
 class PairModel(nn.Module):

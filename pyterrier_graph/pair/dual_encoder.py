@@ -210,7 +210,8 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         if judged is not None:
             validate = self._validate(Validation(judged, options.measure))
         identity = {"training examples": dataset_sha256(examples), "encoder": self.model_name}
-        return train_dual_encoder(self.network, examples, options, self._run(validate, identity))
+        run = self._run(validate, identity)
+        return train_dual_encoder(self.network, examples, options, run)
 
     def fit_query_encoder(
         self,
@@ -242,7 +243,8 @@ class DualEncoder(LearnedModel, SentenceEncoder):
             KeyError: If the index lacks a passage of the examples.
         """
         self._start_fit()
-        options, validate = self.training, None
+        options = self.training
+        validate = None
         if topics_or_res_va is not None:
             judged = JudgedRun(checked_topics(topics_or_res_va, self), qrels_va, self)
             measure = Validation(judged, options.measure).per_query_of
@@ -262,7 +264,8 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         if topics is None:
             return None
         if "docno" not in topics.columns and self.miner is not None:
-            topics = (self.miner.candidates >> self.miner.texts)(checked_topics(topics, self))
+            first_stage = self.miner.candidates >> self.miner.texts
+            topics = first_stage(checked_topics(topics, self))
         topics = check_frame(topics, self, texts=("text",))
         pt.validate.result_frame(topics, extra_columns=["query", "text"], context=self)
         return topics
@@ -274,9 +277,9 @@ class DualEncoder(LearnedModel, SentenceEncoder):
 
         def validate() -> np.ndarray:
             query_vectors = self.encode_queries(queries.tolist())  # (queries, d)
-            vectors = self.encode_docs(texts.tolist())  # (texts, d)
-            scores = (query_vectors[query] * vectors[text]).sum(1)  # (rows,)
-            return validation.per_query(scores)
+            text_vectors = self.encode_docs(texts.tolist())  # (texts, d)
+            products = query_vectors[query] * text_vectors[text]  # (rows, d)
+            return validation.per_query(products.sum(1))
 
         return validate
 
@@ -299,11 +302,12 @@ def set_pooling(network: SentenceTransformer, mode: Literal["cls", "mean"]) -> N
 
 def with_separate_encoders(network: SentenceTransformer) -> SentenceTransformer:
     """A network whose queries pass a copy of its modules. A network that has two encoders stays as it is."""
-    modules: list[Any] = [*network.children()]
+    modules: list[Any] = list(network.children())
     if any(isinstance(module, Router) for module in modules):
         return network
+    router = Router.for_query_document(copy.deepcopy(modules), modules)
     return SentenceTransformer(
-        modules=[Router.for_query_document(copy.deepcopy(modules), modules)],
+        modules=[router],
         device=str(network.device),
         prompts={name: prompt or "" for name, prompt in network.prompts.items()},
         similarity_fn_name=network.similarity_fn_name,

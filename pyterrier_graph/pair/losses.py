@@ -56,7 +56,9 @@ def pair_loss(
         A scalar in float32 or float64.
     """
     with full_precision(queries):
-        q, positive, negative = map(at_least_float32, (queries, positives, negatives))
+        q = at_least_float32(queries)
+        positive = at_least_float32(positives)
+        negative = at_least_float32(negatives)
         own = torch.arange(len(q), device=q.device)[rows]
         loss = q.new_zeros(())
         if alpha < 1:
@@ -64,7 +66,8 @@ def pair_loss(
             by_query = in_batch_loss(q[rows], passages, own, scale=scale)  # Eq. 3
             loss = loss + (1 - alpha) * by_query
         if alpha > 0:
-            similarities = positive[rows] @ torch.cat([q, negative]).T  # (rows, batch + negatives)
+            candidates = torch.cat([q, negative])  # (batch + negatives, d)
+            similarities = positive[rows] @ candidates.T  # (rows, batch + negatives)
             by_passage = cross_entropy(scale * similarities, own)  # Eq. 5
             loss = loss + alpha * by_passage
     return loss
@@ -91,9 +94,11 @@ def in_batch_loss(
     """
     with full_precision(queries):
         # half precision has steps of 1 where dot products are above 128, or ends at 65504
-        queries, passages = at_least_float32(queries), at_least_float32(passages)
+        queries = at_least_float32(queries)
+        passages = at_least_float32(passages)
         scores = scale * queries @ passages.T  # (queries, passages)
-        return cross_entropy(scores, positives, reduction="sum") / max(1, len(queries))
+        total = cross_entropy(scores, positives, reduction="sum")
+        return total / max(1, len(queries))
 
 
 class PAIRLoss(CachedLossMixin, nn.Module):
@@ -149,15 +154,17 @@ class PAIRLoss(CachedLossMixin, nn.Module):
 
         With ``with_backward``, it computes the gradients of the vectors, and the loss that it returns is detached.
         """
-        queries, positives, *negatives = (torch.cat(parts) for parts in reps)
-        vectors = [queries, positives, torch.cat([queries[:0], *negatives])]
-        rows = slice(0, len(queries))  # of this process
+        queries, positives, *columns = (torch.cat(parts) for parts in reps)
+        negatives = torch.cat([queries[:0], *columns])  # there may be no columns of negatives
+        first = 0
+        batch = len(queries)  # of this process
         if self.gather_across_devices:
-            vectors = [all_gather_with_grad(each) for each in vectors]
-            first = get_rank() * len(queries)
-            rows = slice(first, first + len(queries))
-        q, positive, negative = vectors
-        loss = pair_loss(q, positive, negative, self.alpha, scale=self.scale, rows=rows)
+            first = get_rank() * batch
+            queries = all_gather_with_grad(queries)
+            positives = all_gather_with_grad(positives)
+            negatives = all_gather_with_grad(negatives)
+        rows = slice(first, first + batch)
+        loss = pair_loss(queries, positives, negatives, self.alpha, scale=self.scale, rows=rows)
         if with_backward:
             loss.backward()
             loss = loss.detach()

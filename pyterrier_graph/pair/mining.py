@@ -48,10 +48,18 @@ def example_columns(negatives: int) -> list[str]:
     return [QUERY, "positive", *(f"negative_{number + 1}" for number in range(negatives))]
 
 
+def example_schema(negatives: int) -> pa.Schema:
+    """The columns of mined examples: texts, then ids."""
+    texts = example_columns(negatives)
+    docnos = [f"{name}_docno" for name in texts[1:]]
+    return pa.schema([(name, pa.string()) for name in [*texts, "qid", *docnos]])
+
+
 def example_ids(examples: Dataset) -> tuple[np.ndarray, np.ndarray]:
     """The qid of each mined example, and the docnos of its positive and negatives, shape (examples, 1 + n)."""
-    docnos = [np.array(examples[name]) for name in examples.column_names if name.endswith("_docno")]
-    return np.array(examples["qid"]), np.column_stack(docnos)
+    names = [name for name in examples.column_names if name.endswith("_docno")]
+    docnos = np.column_stack([np.array(examples[name]) for name in names])
+    return np.array(examples["qid"]), docnos
 
 
 @pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -164,9 +172,9 @@ class HardNegativeMiner:
 
     def denoised(self, topics: pd.DataFrame, qrels: pd.DataFrame) -> Dataset:
         """The examples of :meth:`labeled`, then the examples of :meth:`pseudo_labeled`."""
-        return concatenate_datasets(
-            [self.labeled(topics, qrels), self.pseudo_labeled(topics, qrels)]
-        )
+        labeled = self.labeled(topics, qrels)
+        pseudo_labeled = self.pseudo_labeled(topics, qrels)
+        return concatenate_datasets([labeled, pseudo_labeled])
 
     def _mine(self, topics: pd.DataFrame, relevant: pd.DataFrame, *, pseudo: bool) -> Dataset:
         """Examples of the topics; ``relevant`` has ``qid, docno``."""
@@ -178,9 +186,7 @@ class HardNegativeMiner:
             "topics_sha256": frame_sha256(topics),
             "relevant_sha256": frame_sha256(relevant),
         }
-        names = example_columns(self.config.hard_negatives)
-        ids = ["qid", *(f"{name}_docno" for name in names[1:])]
-        schema = pa.schema([(name, pa.string()) for name in names + ids])
+        schema = example_schema(self.config.hard_negatives)
 
         def mined(rows: np.ndarray) -> dict[str, np.ndarray]:
             batch = topics.iloc[rows]
@@ -194,54 +200,67 @@ class HardNegativeMiner:
             folder = Path(self.folder or temporary)
             with workspace(folder / f"examples-{json_sha256(identity)[:16]}") as scratch:
                 shards = ShardWriter(scratch, len(topics), self.batch_size, identity)
-                progress: dict[str, Any] = {"desc": "HardNegativeMiner", "unit": "query"}
-                shards.compute(mined, delay=1, disable=not self.verbose, **progress)
-                batches = [
-                    pa.ipc.read_record_batch(pa.py_buffer(arrays[EXAMPLES]), schema)
-                    for arrays in shards.read()
-                ]
+                shards.compute(
+                    mined,
+                    desc="HardNegativeMiner",
+                    unit="query",
+                    delay=1,
+                    disable=not self.verbose,
+                )
+                batches = []
+                for arrays in shards.read():
+                    serialized = pa.py_buffer(arrays[EXAMPLES])
+                    batches.append(pa.ipc.read_record_batch(serialized, schema))
         return Dataset(pa.Table.from_batches(batches, schema))
 
     def _documents(
         self, topics: pd.DataFrame, relevant: pd.DataFrame, pseudo: bool
     ) -> pd.DataFrame:
         """The documents of each topic with their texts: relevant ones, then candidates in their order."""
-        run = self.candidates.transform(topics)[["qid", "docno", "score"]].astype({"qid": str})
+        run = self.candidates.transform(topics)[["qid", "docno", "score"]]
+        run = run.astype({"qid": str})
         run = run.sort_values("score", ascending=False, kind="stable")
         run = run.drop_duplicates(["qid", "docno"])
         is_top = run.groupby("qid").cumcount() < self.config.depth
         sources = [run[is_top].assign(source=TOP)]
         if not pseudo:
-            sources.append(self._drawn(run[~is_top]).assign(source=DRAWN))
+            drawn = self._drawn(run[~is_top])
+            sources.append(drawn.assign(source=DRAWN))
         retrieved = pd.concat(sources)
 
-        judged = judged_ids(retrieved["docno"], relevant, getattr(self.texts, "graph", None))
+        graph = getattr(self.texts, "graph", None)
+        judged = judged_ids(retrieved["docno"], relevant, graph)
         pairs = pd.MultiIndex.from_arrays([retrieved["qid"], judged])
         is_relevant = pairs.isin(pd.MultiIndex.from_frame(relevant))
         if (judged != retrieved["docno"]).any():  # documents are judged, and passages retrieved
             relevant = retrieved[is_relevant & (retrieved["source"] == TOP)]
-        documents = pd.concat([relevant.assign(source=RELEVANT), retrieved[~is_relevant]])
+        relevant = relevant.assign(source=RELEVANT)
+        documents = pd.concat([relevant, retrieved[~is_relevant]])
         documents = topics.merge(documents, on="qid")
         return documents.assign(text=self._texts_of(documents))
 
     def _drawn(self, rest: pd.DataFrame) -> pd.DataFrame:
         """Documents drawn from the rest of each ranking, in the order of hashes: batches have no effect."""
         key = f"{self.config.seed:016d}"[-16:]
-        hashes = pd.util.hash_pandas_object(rest[["qid", "docno"]], index=False, hash_key=key)
-        order = hashes.to_numpy().argsort()
-        return rest.iloc[order].groupby("qid").head(self.config.hard_negatives)
+        ids = rest[["qid", "docno"]]
+        hashes = pd.util.hash_pandas_object(ids, index=False, hash_key=key)
+        shuffled = rest.iloc[hashes.to_numpy().argsort()]
+        return shuffled.groupby("qid").head(self.config.hard_negatives)
 
     def _texts_of(self, documents: pd.DataFrame) -> np.ndarray:
         """The text of each document; raises KeyError if there is none."""
-        loaded = self.texts.transform(documents[["qid", "query", "docno"]].drop_duplicates("docno"))
-        loaded = check_frame(loaded, "texts", texts=("text",)).drop_duplicates("docno")
-        return loaded.set_index("docno")["text"].loc[documents["docno"]].to_numpy()
+        distinct = documents[["qid", "query", "docno"]].drop_duplicates("docno")
+        loaded = self.texts.transform(distinct)
+        loaded = check_frame(loaded, "texts", texts=("text",))
+        text = loaded.drop_duplicates("docno").set_index("docno")["text"]
+        return text.loc[documents["docno"]].to_numpy()
 
 
 def relevant_documents(qrels: pd.DataFrame) -> pd.DataFrame:
     """The ``qid`` and ``docno`` of judgments above 0."""
     qrels = checked_qrels(qrels, "HardNegativeMiner")
-    return qrels.loc[qrels["label"] > 0, ["qid", "docno"]].drop_duplicates()
+    relevant = qrels[qrels["label"] > 0]
+    return relevant[["qid", "docno"]].drop_duplicates()
 
 
 def choose(
@@ -307,9 +326,10 @@ def probabilities(teacher: pt.Transformer, pairs: pd.DataFrame) -> np.ndarray:
 def example_frame(documents: pd.DataFrame, chosen: np.ndarray) -> pd.DataFrame:
     """Texts and ids of examples, given the positions of their documents, shape (examples, 1 + n)."""
     positives = documents.iloc[chosen[:, 0]]
-    columns = {QUERY: positives[QUERY].to_numpy(), "qid": positives["qid"].to_numpy()}
-    names = example_columns(chosen.shape[1] - 1)[1:]
+    examples = positives[[QUERY, "qid"]].reset_index(drop=True)
+    _, *names = example_columns(chosen.shape[1] - 1)
     for name, rows in zip(names, chosen.T, strict=True):
-        columns[name] = documents["text"].to_numpy()[rows]
-        columns[f"{name}_docno"] = documents["docno"].to_numpy()[rows]
-    return pd.DataFrame(columns)
+        passages = documents.iloc[rows]
+        examples[name] = passages["text"].to_numpy()
+        examples[f"{name}_docno"] = passages["docno"].to_numpy()
+    return examples

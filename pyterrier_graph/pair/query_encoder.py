@@ -42,13 +42,15 @@ class IndexedExamples(Dataset):
         self.queries = examples["query"]
         self.seed = seed
         queries, query = np.unique(qids, return_inverse=True)
-        self._of_query = CSR.group(query, np.arange(len(query)), len(queries))
+        rows = np.arange(len(query))
+        self._of_query = CSR.group(query, rows, len(queries))
         self.draw(0)
 
     def draw(self, epoch: int) -> None:
         """Draws an example of each query."""
         random = np.random.default_rng((self.seed, epoch))
-        self._drawn = self._of_query.draw(np.arange(len(self._of_query)), random)
+        queries = np.arange(len(self))
+        self._drawn = self._of_query.draw(queries, random)
 
     def __len__(self) -> int:
         return len(self._of_query)
@@ -73,13 +75,16 @@ class QueryEncoderModel(nn.Module):
 
     def __init__(self, encoder: SentenceTransformer, scale: float) -> None:
         super().__init__()
-        self.encoder, self.scale = encoder, scale
+        self.encoder = encoder
+        self.scale = scale
 
     def forward(self, texts: list[str], passages: Tensor, positives: Tensor) -> dict[str, Tensor]:
         """Eq. 2 with the similarity of Eq. 12: ``{'loss': ...}``; ``passages`` are h'_p, shape (passages, d)."""
         queries = encoded(self.encoder, texts, "query")  # (queries, d)
-        passages, positives = passages.to(queries.device), positives.to(queries.device)
-        return {"loss": in_batch_loss(queries, passages, positives, scale=self.scale)}
+        passages = passages.to(queries.device)
+        positives = positives.to(queries.device)
+        loss = in_batch_loss(queries, passages, positives, scale=self.scale)
+        return {"loss": loss}
 
 
 def train_query_encoder(
@@ -91,6 +96,7 @@ def train_query_encoder(
     """Trains an encoder in place; returns the log of :func:`~pyterrier_graph.training.trainer.train`."""
     schedule = {"lr_scheduler_type": "linear", "warmup_steps": options.warmup}
     options = replace(options, arguments=schedule | options.arguments)
-    model = QueryEncoderModel(encoder, scale_of(options.scale, is_normalized(encoder)))
-    rates = [([*encoder.parameters()], options.learning_rate)]
+    scale = scale_of(options.scale, is_normalized(encoder))
+    model = QueryEncoderModel(encoder, scale)
+    rates = [(list(encoder.parameters()), options.learning_rate)]
     return train(model, examples, examples, options, run, rates=rates)

@@ -66,7 +66,9 @@ class DualEncoderTraining(TrainerOptions):
         options = self
         if stage == "pretraining":
             options = self.pretraining or replace(self, alpha=0.1)
-        folder = None if self.output_dir is None else os.path.join(self.output_dir, stage)
+        folder = self.output_dir
+        if folder is not None:
+            folder = os.path.join(folder, stage)
         return replace(options, output_dir=folder, pretraining=None)
 
     @classmethod
@@ -117,7 +119,8 @@ def dataset_sha256(examples: Dataset) -> str:
     """SHA-256 of the columns and rows of a dataset."""
     digest = hashlib.sha256(repr(examples.column_names).encode())
     for batch in examples.with_format("pandas").iter(10_000):
-        digest.update(pd.util.hash_pandas_object(batch, index=False).to_numpy().tobytes())
+        hashes = pd.util.hash_pandas_object(batch, index=False)
+        digest.update(hashes.to_numpy().tobytes())
     return digest.hexdigest()
 
 
@@ -145,7 +148,8 @@ def train_dual_encoder(
         settings = SentenceTransformerTrainingArguments(**defaults | arguments)
         processes = settings.world_size
         settings.per_device_train_batch_size *= processes  # which split a batch
-        if settings.num_train_epochs * len(examples) < 10 * settings.train_batch_size:
+        steps = settings.num_train_epochs * len(examples) / settings.train_batch_size
+        if steps < 10:
             settings.warmup_steps = 0
         loss = PAIRLoss(
             network,

@@ -56,17 +56,19 @@ def coordinate_search(
     measured: dict[tuple[float, ...], np.ndarray] = {}
     total = (len(grid) + len(groups)) * sweeps
     with pt.tqdm(total=total, desc=desc, unit="trial", delay=1, disable=not verbose) as bar:
-        for changes in [*groups.values()] * sweeps:
-            trials = [present, *({**present, **change} for change in changes)]
+        for changes in list(groups.values()) * sweeps:
+            trials = [present]
+            trials.extend(present | dict(change) for change in changes)
+            values = []
             for trial in trials:
-                if (key := tuple(trial.values())) not in measured:
+                key = tuple(trial.values())
+                if key not in measured:
                     measured[key] = measure(trial)
+                values.append(measured[key])
                 bar.update()
-            values = [measured[tuple(trial.values())] for trial in trials]
             best = max(values, key=np.mean)
-            supported = [
-                trial for trial, value in zip(trials, values, strict=True) if as_good(value, best)
-            ]
+            pairs = zip(trials, values, strict=True)
+            supported = [trial for trial, value in pairs if as_good(value, best)]
             present = min(supported, key=lambda trial: _distance(trial, start))
     return present
 

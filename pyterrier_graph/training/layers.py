@@ -46,7 +46,8 @@ def make_layer(layers: Layers, dimension: int) -> nn.Module:
                 "with row k of the targets"
             )
     if not is_heterogeneous(layer):
-        shape = tuple(_output(layer.eval(), dimension).shape)  # lazy layers get their parameters
+        output = _output(layer.eval(), dimension)  # lazy layers get their parameters
+        shape = tuple(output.shape)
         if shape != (2, dimension):
             raise ValueError(
                 f"{layer!r} must return {dimension} dimensions, as its input has; it returned {shape[-1]}"
@@ -58,9 +59,12 @@ def layer_meta(layer: nn.Module, dimension: int) -> dict[str, Any]:
     """Class and arguments of a layer, as JSON; the class alone if the layer cannot be made from them."""
     name = type(layer).__name__
     if isinstance(layer, HeteroConv):
-        convs = [[list(kind), layer_meta(each, dimension)] for kind, each in layer.convs.items()]
-        if all("arguments" in each for _, each in convs):
-            return {"class": name, "arguments": {"convs": convs, "aggr": layer.aggr}}
+        convs = []
+        for edge_type, child in layer.convs.items():
+            convs.append([list(edge_type), layer_meta(child, dimension)])
+        if all("arguments" in meta for _, meta in convs):
+            arguments = {"convs": convs, "aggr": layer.aggr}
+            return {"class": name, "arguments": arguments}
     elif getattr(conv, name, None) is type(layer):
         meta = {"class": name, "arguments": _arguments(layer)}
         if _is_same(meta, layer, dimension):
@@ -70,9 +74,12 @@ def layer_meta(layer: nn.Module, dimension: int) -> dict[str, Any]:
 
 def layer_from(meta: Mapping[str, Any]) -> nn.Module:
     """The layer with this class and these arguments, with random weights."""
-    name, arguments = meta["class"], meta["arguments"]
+    name = meta["class"]
+    arguments = meta["arguments"]
     if name == HeteroConv.__name__:
-        convs = {tuple(kind): layer_from(each) for kind, each in arguments["convs"]}
+        convs = {}
+        for edge_type, child in arguments["convs"]:
+            convs[tuple(edge_type)] = layer_from(child)
         return HeteroConv(convs, arguments["aggr"])
     if name not in conv.__all__:
         raise ValueError(f"torch_geometric.nn.conv has no layer {name!r}")
@@ -89,9 +96,10 @@ def saved_layers(meta: Mapping[str, Any], argument: str) -> Layers:
 def _arguments(layer: nn.Module) -> dict[str, Any]:
     """The arguments of a layer's constructor, which PyTorch Geometric's layers keep as attributes."""
     arguments = {}
-    for name in [*inspect.signature(type(layer).__init__).parameters][1:]:
+    for name in inspect.signature(type(layer)).parameters:
         if name == "bias":  # a parameter of the layer itself, or of a linear layer in it
-            arguments[name] = any(key.endswith("bias") for key, _ in layer.named_parameters())
+            weights = dict(layer.named_parameters())
+            arguments[name] = any(key.endswith("bias") for key in weights)
         elif hasattr(layer, name):
             arguments[name] = getattr(layer, name)
     return arguments
@@ -113,5 +121,6 @@ def _is_same(meta: dict[str, Any], layer: nn.Module, dimension: int) -> bool:
 def _output(layer: nn.Module, dimension: int) -> Tensor:
     """The output of a layer for two targets, one of them with two sources, shape (2, dimension)."""
     vectors = torch.linspace(-1, 1, 5 * dimension).reshape(5, dimension)
+    sources, targets = vectors.split([3, 2])
     edge_index = torch.tensor([[0, 1, 2], [0, 0, 1]])
-    return layer((vectors[:3], vectors[3:]), edge_index)
+    return layer((sources, targets), edge_index)

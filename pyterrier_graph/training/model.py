@@ -103,7 +103,8 @@ class LearnedModel(HtmlDisplay, WithSignature, OwnArtifact, pt.Estimator):
             "training_log": self.training_log,
             "versions": versions(),
         }
-        meta |= {name: getattr(self, name) for name in self.WRITTEN}
+        for name in self.WRITTEN:
+            meta[name] = getattr(self, name)
         if self.TRAINING is not None:
             meta["training"] = dataclasses.asdict(self.training, dict_factory=_without_paths)
         if isinstance(self.encoder, str):
@@ -145,12 +146,14 @@ class LearnedModel(HtmlDisplay, WithSignature, OwnArtifact, pt.Estimator):
         The copy has its own copy of the weights if only arguments in :attr:`KEEP_WEIGHTS` change. After other changes
         (of the encoder, the configuration, the seed) it is untrained, with a warning if this model is trained.
         """
-        present = {each.name: each.value for each in pt.inspect.transformer_attributes(self)}
-        changed = {name for name, value in attributes.items() if value is not present.get(name)}
-        lost = sorted(changed - self.KEEP_WEIGHTS)
-        if lost:
+        arguments = pt.inspect.transformer_attributes(self)
+        present = {argument.name: argument.value for argument in arguments}
+        changed = {name for name in attributes if attributes[name] is not present.get(name)}
+        incompatible = sorted(changed - self.KEEP_WEIGHTS)
+        if incompatible:
             if self.training_log:
-                reason = f"with another {', '.join(lost)} the trained weights do not fit"
+                names = ", ".join(incompatible)
+                reason = f"with another {names} the trained weights do not fit"
                 message = f"the copy of {self!r} is not trained: {reason}"
                 warnings.warn(message, QualityWarning, stacklevel=2)
             return type(self)(**present | attributes)
@@ -177,16 +180,20 @@ class LearnedModel(HtmlDisplay, WithSignature, OwnArtifact, pt.Estimator):
     def _view(self) -> HtmlCard:
         """Arguments of the constructor that are not the default ones, number of weights, and what training did."""
         facts: dict[str, Any] = {}
-        for each in pt.inspect.transformer_attributes(self):
-            if each.name != "training" and each.value not in (None, each.init_default_value):
-                facts[each.name] = each.value if isinstance(each.value, dict) else repr(each.value)
+        for argument in pt.inspect.transformer_attributes(self):
+            value = argument.value
+            is_default = value in (None, argument.init_default_value)
+            if argument.name != "training" and not is_default:
+                facts[argument.name] = value if isinstance(value, dict) else repr(value)
         if self.network is not None:
-            facts["parameters"] = sum(weights.numel() for weights in self.network.parameters())
+            parameters = self.network.parameters()
+            facts["parameters"] = sum(weights.numel() for weights in parameters)
             facts["trained"] = "not yet"
         for entry in self.training_log:
             facts["trained"] = f"{entry['step']:,} steps"
             if "kept" in entry:
-                facts["validation"] = f"{self.training.measure} {entry[self.training.measure]:.4f}"
+                measure = self.training.measure
+                facts["validation"] = f"{measure} {entry[measure]:.4f}"
         return HtmlCard(facts)
 
     def _warn_if_random(self) -> None:

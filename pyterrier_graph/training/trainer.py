@@ -100,8 +100,10 @@ class RankingTrainer(Trainer):
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
         """The measure on the validation queries, for early stopping."""
-        values = self.values[self.state.global_step] = measured(self.model, self.run)
-        metrics = {str(self.args.metric_for_best_model): float(values.mean())}
+        values = measured(self.model, self.run)  # (queries,)
+        self.values[self.state.global_step] = values
+        name = str(self.args.metric_for_best_model)
+        metrics = {name: float(values.mean())}
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(
             self.args, self.state, self.control, metrics
@@ -157,6 +159,7 @@ def train(
 
     def make(**arguments: Any) -> RankingTrainer:
         groups = [{"params": parameters, "lr": rate} for parameters, rate in rates]
+        optimizer = torch.optim.Adam(groups)  # HGAT's optimizer (Sect. 5.2.3)
         defaults: dict[str, Any] = {"lr_scheduler_type": "constant", "remove_unused_columns": False}
         trainer = RankingTrainer(
             model=model,
@@ -164,9 +167,10 @@ def train(
             train_dataset=examples,
             data_collator=collate,
             run=run,
-            optimizers=(torch.optim.Adam(groups), None),  # HGAT's optimizer (Sect. 5.2.3)
+            optimizers=(optimizer, None),
         )
-        if (draw := getattr(examples, "draw", None)) is not None:
+        draw = getattr(examples, "draw", None)
+        if draw is not None:
             trainer.add_callback(Redraw(draw))
         return trainer
 
@@ -217,10 +221,11 @@ def run_trainer(
         if before is not None:
             log = _keep_best(trainer, start, before, options.measure)
         model.to(run.device).eval()
-        if any(not torch.isfinite(parameter).all() for parameter in model.parameters()):
-            raise ValueError(
-                "training diverged: the weights are not finite; try smaller learning rates"
-            )
+        for parameter in model.parameters():
+            if not torch.isfinite(parameter).all():
+                raise ValueError(
+                    "training diverged: the weights are not finite; try smaller learning rates"
+                )
     return log
 
 
@@ -238,7 +243,7 @@ def _run(trainer: RankingTrainer, options: TrainerOptions, checkpoint: str | Non
         for name in ("forward", "_original_forward"):  # where accelerate has fixed the precision
             vars(trainer.model).pop(name, None)
         # fused optimizers do not count their changes, by which digests of weights are known to be old
-        torch.autograd.graph.increment_version([*trainer.model.parameters()])
+        torch.autograd.graph.increment_version(list(trainer.model.parameters()))
     trainer.accelerator.wait_for_everyone()  # a temporary folder is removed next
 
 
@@ -307,7 +312,9 @@ def trainer_arguments(options: TrainerOptions, run: Run) -> dict[str, Any]:
 @contextmanager
 def restored_on_error(model: nn.Module) -> Iterator[dict[str, Tensor]]:
     """A block that restores the weights of a model if it ends with an error, or with Ctrl-C; yields a copy of them."""
-    start = {name: weights.detach().cpu().clone() for name, weights in model.state_dict().items()}
+    start = {}
+    for name, weights in model.state_dict().items():
+        start[name] = weights.detach().cpu().clone()
     try:
         yield start
     except BaseException:
@@ -322,7 +329,8 @@ def no_attention_dropout(model: nn.Module) -> Iterator[None]:
     rates = {}
     for module in model.modules():
         dropout = getattr(module, "dropout", None)
-        if type(module).__name__.endswith("SelfAttention") and isinstance(dropout, nn.Dropout):
+        is_attention = type(module).__name__.endswith("SelfAttention")
+        if is_attention and isinstance(dropout, nn.Dropout):
             rates[dropout] = dropout.p
             dropout.p = 0.0
     try:
@@ -334,16 +342,23 @@ def no_attention_dropout(model: nn.Module) -> Iterator[None]:
 
 def _checkpoint_of(folder: Path, options: TrainerOptions, run: Run) -> str | None:
     """The last complete checkpoint of the same training, if there is one. Its length may differ."""
-    identity = run.identity | {"dtype": dtype_name(run.dtype, run.device)}
+    identity = dict(run.identity)
+    identity["dtype"] = dtype_name(run.dtype, run.device)
     for name, value in dataclasses.asdict(options).items():
         if name not in MAY_DIFFER:
             identity[f"training option {name}"] = value
     # the trainer's state is the last file that is written to a checkpoint
     states = folder.glob(f"{PREFIX_CHECKPOINT_DIR}-*/{TRAINER_STATE_NAME}")
     complete = [str(state.parent) for state in states]
-    note, work = folder / "training.json", "checkpoints of another training"
-    check_identity(note, identity, work, begun=bool(complete))
-    return max(complete, key=lambda path: int(path.rpartition("-")[2]), default=None)
+    note = folder / "training.json"
+    check_identity(note, identity, "checkpoints of another training", begun=bool(complete))
+    return max(complete, key=_step_of, default=None)
+
+
+def _step_of(checkpoint: str) -> int:
+    """The number of steps before a checkpoint, ``.../checkpoint-<steps>``."""
+    _, _, step = checkpoint.rpartition("-")
+    return int(step)
 
 
 def _ran_out_of_patience(state: TrainerState) -> bool:

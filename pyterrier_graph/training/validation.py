@@ -22,14 +22,17 @@ def tuning_set(
     qrels_va: pd.DataFrame | None,
 ) -> tuple[pd.DataFrame, pd.DataFrame | None]:
     """The validation queries and their judgments if there are any, else the training queries and judgments."""
-    return (run, qrels) if run_va is None else (run_va, qrels_va)
+    if run_va is None:
+        return run, qrels
+    return run_va, qrels_va
 
 
 def checked_topics(topics: pd.DataFrame, context: Any) -> pd.DataFrame:
     """The queries of topics, one row each: ``qid, query`` with ids as strings; other columns are left out."""
     topics = check_frame(topics, context)
     pt.validate.columns(topics, includes=["qid", "query"], context=context)
-    return query_texts(topics.astype({"qid": str})).rename_axis("qid").reset_index()
+    texts = query_texts(topics.astype({"qid": str}))  # by qid
+    return texts.rename_axis("qid").reset_index()
 
 
 def checked_qrels(qrels: pd.DataFrame, context: Any) -> pd.DataFrame:
@@ -77,8 +80,10 @@ class JudgedRun:
         self.caller = f"{type(context).__name__}.fit"
         self.qrels = checked_qrels(qrels, context)
         run = check_frame(run, context)
-        run = run.astype({name: str for name in ("qid", "docno") if name in run.columns})
-        self.rows = run[run["qid"].isin(self.qrels["qid"])].reset_index(drop=True)
+        ids = run.columns.intersection(["qid", "docno"])
+        run = run.astype(dict.fromkeys(ids, str))
+        is_judged = run["qid"].isin(self.qrels["qid"])
+        self.rows = run[is_judged].reset_index(drop=True)
         if not len(self.rows):
             raise ValueError(f"{self.caller}: none of the queries is judged")
         self.graph: HeteroGraph | None = getattr(context, "graph", None)
@@ -91,15 +96,17 @@ class JudgedRun:
     @cached_property
     def labels(self) -> np.ndarray:
         """Label of each row, 0 if unjudged; shape (rows,)."""
-        labels = self.qrels.drop_duplicates(["qid", "docno"]).set_index(["qid", "docno"])["label"]
-        pairs = [self.rows["qid"], self.judged_ids(self.rows["docno"])]
-        return labels.reindex(pd.MultiIndex.from_arrays(pairs), fill_value=0).to_numpy()
+        pair = ["qid", "docno"]
+        labels = self.qrels.drop_duplicates(pair).set_index(pair)["label"]
+        docnos = self.judged_ids(self.rows["docno"])
+        rows = pd.MultiIndex.from_arrays([self.rows["qid"], docnos])
+        return labels.reindex(rows, fill_value=0).to_numpy()
 
     def passage_qrels(self) -> pd.DataFrame:
         """Judgments of the graph's passages for the queries of the run, also of passages that it does not contain."""
         assert self.graph is not None
-        qrels = self.qrels[self.qrels["qid"].isin(self.rows["qid"])]
-        return passage_qrels(qrels, self.graph)
+        in_run = self.qrels["qid"].isin(self.rows["qid"])
+        return passage_qrels(self.qrels[in_run], self.graph)
 
 
 class Validation:
@@ -119,7 +126,8 @@ class Validation:
     """
 
     def __init__(self, judged: JudgedRun, measure: str, *, candidates: int | None = None) -> None:
-        self.judged, self.run = judged, judged.rows
+        self.judged = judged
+        self.run = judged.rows
         self.measures = measures_of(measure)
         qrels = pt.model.to_ir_measures(judged.qrels)
         self._evaluator = ir_measures.evaluator(self.measures, qrels)
@@ -127,8 +135,10 @@ class Validation:
             return
         if candidates is not None:
             self.run = first_documents(judged, candidates)
-        self._pairs = self.run[["qid"]].assign(docno=judged.judged_ids(self.run["docno"]))
-        if not self._pairs["docno"].isin(judged.qrels["docno"]).any():
+        docnos = judged.judged_ids(self.run["docno"])
+        self._pairs = self.run[["qid"]].assign(docno=docnos)
+        is_judged = docnos.isin(judged.qrels["docno"])
+        if not is_judged.any():
             ids = f"the run has {self.run['docno'].iloc[0]!r}, the judgments have {judged.qrels['docno'].iloc[0]!r}"
             problem = f"none of the candidates is judged, so {measure} is 0: {ids}"
             warnings.warn(f"{judged.caller}: {problem}", DataWarning, stacklevel=3)
@@ -139,22 +149,31 @@ class Validation:
 
     def per_query_of(self, run: pd.DataFrame) -> np.ndarray:
         """The measure of each judged query of another run for the same queries: ``qid, docno, score``, string ids."""
-        return self._per_query(run.assign(docno=self.judged.judged_ids(run["docno"])))
+        docnos = self.judged.judged_ids(run["docno"])
+        return self._per_query(run.assign(docno=docnos))
 
     def _per_query(self, run: pd.DataFrame) -> np.ndarray:
-        run = run.groupby(["qid", "docno"], sort=False, as_index=False)["score"].max()
+        by_pair = run.groupby(["qid", "docno"], sort=False, as_index=False)
+        run = by_pair["score"].max()
         cutoffs = [measure.params.get("cutoff") for measure in self.measures]
         if all(cutoffs):  # further results only take time
             scores32 = run["score"].astype("float32")  # as trec_eval compares them
-            rank = scores32.groupby(run["qid"], sort=False).rank("min", ascending=False)
+            by_query = scores32.groupby(run["qid"], sort=False)
+            rank = by_query.rank("min", ascending=False)
             run = run[rank <= max(cutoffs)]
-        results = pd.DataFrame(self._evaluator.iter_calc(pt.model.to_ir_measures(run)))
+        run = pt.model.to_ir_measures(run)
+        results = pd.DataFrame(self._evaluator.iter_calc(run))
         return results.groupby("query_id")["value"].mean().to_numpy()
 
 
 def first_documents(judged: JudgedRun, count: int) -> pd.DataFrame:
     """The rows of the first documents of each query, with all their passages."""
-    run = judged.rows.assign(document=judged.judged_ids(judged.rows["docno"]))
-    ordered = run.sort_values("rank", kind="stable") if "rank" in run.columns else run
-    documents = ordered[["qid", "document"]].drop_duplicates().groupby("qid").head(count)
-    return run.merge(documents, on=["qid", "document"]).drop(columns="document")
+    document = judged.judged_ids(judged.rows["docno"])
+    run = judged.rows.assign(document=document)
+    ordered = run
+    if "rank" in run.columns:
+        ordered = run.sort_values("rank", kind="stable")
+    documents = ordered[["qid", "document"]].drop_duplicates()
+    documents = documents.groupby("qid").head(count)
+    run = run.merge(documents, on=["qid", "document"])
+    return run.drop(columns="document")
