@@ -182,5 +182,3 @@ def test_cross_encoder(name: str) -> None:
         checkpoint(name, labels=1), training=training, **options
     ).fit(run, tiny.qrels())
     assert np.isfinite(reranker.transform(run)["score"]).all()
-    with pytest.raises(ValueError, match=f"reads at most {POSITIONS} tokens"):
-        ptg.CrossEncoderReranker(checkpoint(name, labels=1), max_tokens=POSITIONS + 1)
