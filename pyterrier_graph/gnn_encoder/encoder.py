@@ -104,22 +104,23 @@ class GNNEncoder(ContextualEncoder):
     ) -> None:
         super().__init__(graph, encoder, query_graph, folder, device, dtype, verbose)
         self.training = GNNEncoderTraining() if training is None else training
-        config = GNNEncoderConfig() if config is None else config
+        if config is None:
+            config = GNNEncoderConfig()
+        if isinstance(config, GNNEncoderConfig) and config.weights is None:
+            weights = default_weights(graph, query_graph)
+            config = dataclasses.replace(config, weights=weights)
+        self.config: Any = config
+        self._network = network
         made: Any
         with torch.random.fork_rng():
             torch.manual_seed(config.seed)
             if isinstance(config, GNNEncoderConfig):
-                if config.weights is None:
-                    weights = default_weights(graph, query_graph)
-                    config = dataclasses.replace(config, weights=weights)
                 made = GNNEncoderNetwork(config, self._dimension, network)
             elif network is None:
                 made = PaperGNNEncoderNetwork(config, self._dimension)
                 self.random_start = config.average is None
             else:
                 raise ValueError("the papers' network has no place for network=")
-        self.config: Any = config
-        self._network = network
         self.network = made.to(self._device).eval()
         self._check()
 
@@ -177,11 +178,15 @@ class GNNEncoder(ContextualEncoder):
             sampler = self.sampler()
             sampler.encode()
         queries = loss_queries(self, topics_or_res_tr, qrels_tr, examples)
-        rates = [([*self.network.parameters()], self.training.learning_rate)]
+        rates = []  # groups of parameters, with their learning rates
+        parameters = list(self.network.parameters())
+        if parameters:
+            rates.append((parameters, self.training.learning_rate))
         encoder: Any = None
-        if (rate := self.training.encoder_learning_rate) is not None:
+        encoder_rate = self.training.encoder_learning_rate
+        if encoder_rate is not None:
             encoder = self.encoder.apply_attributes()  # the copy that learns
-            rates.append(([*encoder.network.parameters()], rate))
+            rates.append((list(encoder.network.parameters()), encoder_rate))
         validate: Any = None
         if topics_or_res_va is not None and len(topics_or_res_va):
             validate = PassageValidation(self, topics_or_res_va, qrels_va, self.training.measure)
@@ -191,14 +196,9 @@ class GNNEncoder(ContextualEncoder):
         identity = self._identity() | {"training queries": digests}
         kind = MaskedPassages if self.training.batches == "passages" else MaskedGraph
         batches = kind(queries, sampler, self.training)
-        self.training_log = train(
-            MaskedGraphModel(self.network, self.training.scale, encoder),
-            batches,
-            batches,
-            self.training,
-            self._run(validate, identity),
-            rates=[(parameters, rate) for parameters, rate in rates if parameters],
-        )
+        learner = MaskedGraphModel(self.network, self.training.scale, encoder)
+        run = self._run(validate, identity)
+        self.training_log = train(learner, batches, batches, self.training, run, rates=rates)
         if encoder is not None:
             self.initial_encoder = self.initial_encoder or self.encoder
             self.encoder = encoder
@@ -219,11 +219,11 @@ class GNNEncoder(ContextualEncoder):
 
     def _write(self, folder: Path) -> dict[str, Any]:
         save_model(self.network, str(folder / WEIGHTS))
-        return super()._write(folder) | {
-            "kind": type(self.config).__name__,
-            "config": dataclasses.asdict(self.config),
-            "layer": self.network.layer_meta,
-        }
+        about = super()._write(folder)
+        about["kind"] = type(self.config).__name__
+        about["config"] = dataclasses.asdict(self.config)
+        about["layer"] = self.network.layer_meta
+        return about
 
     @classmethod
     def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:

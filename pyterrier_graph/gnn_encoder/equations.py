@@ -127,7 +127,9 @@ class BipartiteAttention(nn.Module):
         logits = logits + by_source.index_select(0, edges.indices)  # Eq. 3: (edges, heads)
         if edge_attr is not None:
             logits = logits + self._logits(edge_attr.to(logits.dtype), 2, self.edge)
-        own = by_target + self._logits(targets, 1, self.source) if self.own else None
+        own = None
+        if self.own:
+            own = by_target + self._logits(targets, 1, self.source)  # (targets, heads)
         return _softmax(logits, own, edges)
 
     def forward(self, x: Pair, edge_index: Tensor, edge_attr: Tensor | None = None) -> Tensor:
@@ -144,9 +146,10 @@ class BipartiteAttention(nn.Module):
             weights = self.weights((sources, targets), edges, edge_attr)
             heads = []
             for head, projection in enumerate(self.source.weight.chunk(self.heads)):
-                total = weighted_sum(weights.edges[:, head], sources @ projection.T, edges)
+                projected = sources @ projection.T  # (sources, d / heads)
+                total = weighted_sum(weights.edges[:, head], projected, edges)
                 if self.own:
-                    own = weights.own[:, head, None]
+                    own = weights.own[:, head, None]  # (targets, 1)
                     total = torch.addcmul(total, own, targets @ projection.T)
                 heads.append(total)  # (targets, d / heads)
             return torch.cat(heads, 1)  # Eq. 5
@@ -159,10 +162,12 @@ class BipartiteAttention(nn.Module):
         Returns the attention to each source, the mean over heads, shape (edges,), and the terms of each source, shape
         (edges, d), and of each target itself, shape (targets, d).
         """
-        weights = self.weights(x, rows_of(edge_index, len(x[1])), edge_attr)
-        # (sources, heads, d / heads), (targets, heads, d / heads)
-        by_head = 1, (self.heads, -1)
-        sources, targets = (self.source(side).unflatten(*by_head) for side in x)
+        sources, targets = x
+        edges = rows_of(edge_index, len(targets))
+        weights = self.weights(x, edges, edge_attr)
+        by_head = self.heads, -1  # shape (heads, d / heads)
+        sources = self.source(sources).unflatten(1, by_head)  # (sources, heads, d / heads)
+        targets = self.source(targets).unflatten(1, by_head)  # (targets, heads, d / heads)
         from_sources = weights.edges[:, :, None] * sources[edge_index[0]]
         to_itself = weights.own[:, :, None] * targets
         return weights.edges.mean(1), from_sources.flatten(1), to_itself.flatten(1)
@@ -190,7 +195,8 @@ def _softmax(logits: Tensor, own: Tensor | None, edges: CSR) -> Weights:
         own_exponential = (own - largest).exp()
         total = total + own_exponential
         own_share = own_exponential / total
-    return Weights(exponentials / total.index_select(0, edges.row_index), own_share)
+    total_by_edge = total.index_select(0, edges.row_index)  # (edges, heads)
+    return Weights(exponentials / total_by_edge, own_share)
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
@@ -278,11 +284,12 @@ class PaperGNNEncoderNetwork(PassageNetwork):
     def forward(self, batch: HeteroData) -> Tensor:
         """Eq. 8 to 10, or what the configuration has in their place, shape (passages, d)."""
         x, edge_index, edge_attr = self.inputs(batch)
-        passages = x[1]
+        _, passages = x
         if self.passage_layer is None:
             return passages + self.config.average * mean_of_sources(x, edge_index)
         aggregated = self.passage_layer(x, edge_index, edge_attr)  # Eq. 8
-        return passages + self._gate(aggregated, passages) * aggregated  # Eq. 10
+        gate = self._gate(aggregated, passages)  # Eq. 9
+        return passages + gate * aggregated  # Eq. 10
 
     def _gate(self, aggregated: Tensor, passages: Tensor) -> Tensor | float:
         """Eq. 9, or alpha."""
@@ -296,8 +303,9 @@ class PaperGNNEncoderNetwork(PassageNetwork):
         The average in place of the network has none.
         """
         x, edge_index, edge_attr = self.inputs(batch)
-        passages = x[1]
-        gate = self._gate(self.passage_layer(x, edge_index, edge_attr), passages)
+        _, passages = x
+        aggregated = self.passage_layer(x, edge_index, edge_attr)
+        gate = self._gate(aggregated, passages)
         attention, terms, to_itself = self.passage_layer.terms(x, edge_index, edge_attr)
         own = passages + gate * to_itself  # (1, d)
         return Parts(own[0], {RETRIEVED: gate * terms}, {RETRIEVED: attention})

@@ -112,8 +112,12 @@ class GNNEncoderNetwork(RelationNetwork):
 
     def about(self) -> dict[str, Any]:
         """The weights, and the number of heads or the layer."""
-        network = {"heads": self.heads} if self.layer_meta is None else {"layer": self.layer_meta}
-        return super().about() | network
+        about = super().about()
+        if self.layer_meta is None:
+            about["heads"] = self.heads
+        else:
+            about["layer"] = self.layer_meta
+        return about
 
     def own_states(self, passages: Tensor) -> Tensor:
         """``y``, shape (passages, d)."""
@@ -159,8 +163,10 @@ class LayerMessage(Message):
 
     def forward(self, x: Pair, edge_index: Tensor) -> Tensor:
         """``m``, shape (targets, d)."""
-        added = self.gate * self.layer(x, edge_index)
-        return mean_of_sources(x, edge_index) + added * has_sources(edge_index, len(x[1]))
+        _, targets = x
+        gated = self.gate * self.layer(x, edge_index)
+        added = gated * has_sources(edge_index, len(targets))
+        return mean_of_sources(x, edge_index) + added
 
     def terms(self, x: Pair, edge_index: Tensor) -> tuple[Tensor, Tensor]:
         """The attention of the layer, NaN where it returns none, and terms of one target, shape (edges, d).
@@ -173,8 +179,10 @@ class LayerMessage(Message):
         if accepts(self.layer, "return_attention_weights"):
             _, (_, weights) = self.layer(x, edge_index, return_attention_weights=True)
             attention = of_output = weights.flatten(1).mean(1)  # (edges, heads) to (edges,)
-        added = of_output[:, None] * self.gate * self.layer(x, edge_index)
-        return attention, shares[:, None] * x[0][edge_index[0]] + added
+        added = of_output[:, None] * self.gate * self.layer(x, edge_index)  # (edges, d)
+        sources, _ = x
+        of_mean = shares[:, None] * sources[edge_index[0]]
+        return attention, of_mean + added
 
 
 class HeterogeneousLayer(nn.Module):
@@ -189,7 +197,8 @@ class HeterogeneousLayer(nn.Module):
         self.gate = nn.Parameter(torch.zeros(dimension))
         batch = HeteroData()
         batch[PASSAGE].x = torch.zeros(2, dimension)
-        for kind in map(edge_type, relations):
+        for relation in relations:
+            kind = edge_type(relation)
             batch[kind[0]].x = batch[PASSAGE].x
             batch[kind].edge_index = torch.tensor([[0, 1], [0, 1]])
         with torch.no_grad():
@@ -198,13 +207,14 @@ class HeterogeneousLayer(nn.Module):
     def forward(self, batch: HeteroData) -> Tensor:
         """What is added to the vectors of passages, shape (passages, d)."""
         out = self.layer(batch.x_dict, batch.edge_index_dict)[PASSAGE]
-        edges = torch.cat([*batch.edge_index_dict.values()], 1)
+        edges = torch.cat(list(batch.edge_index_dict.values()), 1)
         return self.gate * out * has_sources(edges, len(out))
 
 
 def has_sources(edge_index: Tensor, targets: int) -> Tensor:
     """Whether each target has a source, shape (targets, 1)."""
-    return edge_index[1].bincount(minlength=targets)[:, None] > 0
+    sources = edge_index[1].bincount(minlength=targets)  # number of sources, (targets,)
+    return sources[:, None] > 0
 
 
 class Gate(nn.Linear):
@@ -217,4 +227,5 @@ class Gate(nn.Linear):
 
     def forward(self, *vectors: Tensor) -> Tensor:
         """``2 * sigmoid(W [v_1 || v_2 ...] + b)``."""
-        return 2 * super().forward(torch.cat(vectors, 1)).sigmoid()
+        logits = super().forward(torch.cat(vectors, 1))
+        return 2 * logits.sigmoid()

@@ -235,7 +235,8 @@ class MaskedGraph(Dataset):
         self.queries = queries
         self.sampler = sampler
         self.options = options
-        usable = np.flatnonzero(queries.positives.lengths > 0)
+        has_positive = queries.positives.lengths > 0
+        usable = np.flatnonzero(has_positive)
         in_graph = queries.number[usable] >= 0
         self._inside = usable[in_graph]
         self._outside = usable[~in_graph]
@@ -288,7 +289,8 @@ class MaskedGraph(Dataset):
         }
         if self.options.encoder_learning_rate is not None:
             query_texts = [self.queries.texts[row] for row in queries]
-            batch["texts"] = [query_texts, *texts_of(self.sampler, passages, batch["neighborhood"])]
+            passage_texts, sources = texts_of(self.sampler, passages, batch["neighborhood"])
+            batch["texts"] = [query_texts, passage_texts, sources]
         return batch
 
 
@@ -307,15 +309,17 @@ class MaskedPassages(MaskedGraph):
     def __call__(self, rows: Sequence[int]) -> dict[str, Any]:
         """The batch of some passages P_b."""
         passages = np.unique(rows)  # the trainer may repeat passages to fill a batch
-        queries = self._rows[np.isin(self.positives[self._rows], passages)]  # Q_b+
+        positives = self.positives[self._rows]
+        queries = self._rows[np.isin(positives, passages)]  # Q_b+
         return self._batch(queries, passages)
 
 
 def _sample(rows: CSR, count: int, random: np.random.Generator) -> np.ndarray:
     """Elements of each row, drawn with replacement, shape (rows, count); -1 for empty rows."""
-    lengths = rows.lengths[:, None]
-    position = (random.random((len(lengths), count)) * lengths).astype(np.int64)
-    position += rows.indptr[:-1, None]
+    lengths = rows.lengths[:, None]  # (rows, 1)
+    starts = rows.indptr[:-1, None]  # (rows, 1)
+    shares = random.random((len(rows), count))  # below 1
+    position = starts + (shares * lengths).astype(np.int64)
     elements = np.append(rows.indices, -1)  # the end of the last row is read if it is empty
     return np.where(lengths > 0, elements[position], -1)
 
@@ -360,7 +364,8 @@ class MaskedGraphModel(nn.Module):
             queries = functional.normalize(queries, dim=1)  # (queries, d)
         neighborhood = neighborhood.to(queries.device)
         states = self.network(neighborhood)  # lines 8, 9: (passages, d)
-        return {"loss": in_batch_loss(queries, states, positives, scale=self.scale)}  # line 10
+        loss = in_batch_loss(queries, states, positives, scale=self.scale)  # line 10
+        return {"loss": loss}
 
 
 def texts_of(
@@ -389,7 +394,8 @@ def joint_measure(
         method = encoder.encode_docs if task == "document" else encoder.encode_queries
         return torch.from_numpy(method(texts))
 
-    batch = encoded_again(batch, *texts_of(sampler, passages, batch), encode)
+    passage_texts, sources = texts_of(sampler, passages, batch)
+    batch = encoded_again(batch, passage_texts, sources, encode)
     states = network(batch.to(encoder.network.device))
     queries = encoder.encode_queries(validation.queries)
     return validation.measured(states.cpu().numpy(), queries)

@@ -148,7 +148,8 @@ class ContextualEncoder(LearnedModel):
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Encodes queries for retrievers of a contextual index: adds ``query_vec`` to ``qid, query``."""
-        return self.query_encoder().transform(check_frame(inp, self, texts=("query",)))
+        topics = check_frame(inp, self, texts=("query",))
+        return self.query_encoder().transform(topics)
 
     def query_encoder(self) -> pt.Transformer:
         """Encodes queries for retrievers of a contextual index: ``query`` to ``query_vec``."""
@@ -180,7 +181,9 @@ class ContextualEncoder(LearnedModel):
 
     def vectors_of(self, docnos: Sequence[str]) -> np.ndarray:
         """The contextual vectors of passages, float32 of shape (passages, d)."""
-        return self.vectorizer()(known_numbers_of(self.sampler().docnos, docnos))
+        vectorizer = self.vectorizer()
+        passages = known_numbers_of(self.sampler().docnos, docnos)
+        return vectorizer(passages)
 
     def explain(self, query: str, docno: str, *, graph: HeteroGraph | None = None) -> pd.DataFrame:
         """Each source's share of the inner product of the query's and the passage's vectors.
@@ -214,7 +217,8 @@ class ContextualEncoder(LearnedModel):
             scores = (terms[name] @ vector).tolist()
             rows += [(name, *row) for row in zip(ids, texts, weights, scores, strict=True)]
         rows.sort(key=lambda row: -row[-1])
-        first = own_row(docno, graph or self.graph, float(own @ vector))
+        own_score = float(own @ vector)
+        first = own_row(docno, graph or self.graph, own_score)
         return pd.DataFrame([first, *rows], columns=EXPLANATION)
 
     def sampler(self, workers: Workers = 1) -> NeighborSampler:
@@ -243,7 +247,9 @@ class ContextualEncoder(LearnedModel):
     def _vectors_folder(self) -> Path:
         """Where vectors of passages, queries and titles are stored."""
         folder = self.folder or self.graph.vectors_folder
-        return Path(self._temporary_folder.name if folder is None else folder)
+        if folder is None:
+            folder = self._temporary_folder.name
+        return Path(folder)
 
     @cached_property
     def _temporary_folder(self) -> tempfile.TemporaryDirectory[str]:
@@ -277,8 +283,10 @@ class ContextualEncoder(LearnedModel):
 
     def _write(self, folder: Path) -> dict[str, Any]:
         """Writes the encoder, unless the name of its checkpoint is enough, and the one before joint training."""
-        encoder = self.encoder if self._checkpoint is None else None
-        for name, model in {ENCODER: encoder, INITIAL_ENCODER: self.initial_encoder}.items():
+        models = {INITIAL_ENCODER: self.initial_encoder}
+        if self._checkpoint is None:
+            models[ENCODER] = self.encoder
+        for name, model in models.items():
             if isinstance(model, LearnedModel):
                 copy.copy(model).save(folder / name)  # a copy, since saving changes its path
         return {"checkpoint": self._checkpoint, "encoder_name": encoder_name(self.encoder)}
@@ -297,7 +305,8 @@ class ContextualEncoder(LearnedModel):
 
         encoder = options.get("encoder") or about["checkpoint"] or saved(ENCODER)
         encoder = encoder_of(encoder, **hardware)
-        if (name := encoder_name(encoder)) != about["encoder_name"]:
+        name = encoder_name(encoder)
+        if name != about["encoder_name"]:
             raise ValueError(f"the model needs encoder={about['encoder_name']}, got {name}")
         model = cls(**options | {"encoder": encoder})
         model.initial_encoder = saved(INITIAL_ENCODER)

@@ -84,10 +84,14 @@ class ContextualIndex(WithSignature):
         identity = meta["contextual"]["identity"]
         self.model_name: str = identity["model"]
         self.model = encoder if hasattr(encoder, "vectorizer") else None
+        if self.model is not None:
+            encoder = self.model.encoder
         if encoder is None:
-            encoder = identity["encoder"].rpartition("@")[0] or DEFAULT
-        self.encoder = encoder_of(encoder if self.model is None else self.model.encoder)
-        if identity["encoder"] != (name := encoder_name(self.encoder)):
+            checkpoint, _, _ = identity["encoder"].rpartition("@")
+            encoder = checkpoint or DEFAULT
+        self.encoder = encoder_of(encoder)
+        name = encoder_name(self.encoder)
+        if name != identity["encoder"]:
             raise ValueError(f"{self!r} needs encoder={identity['encoder']}, got {name}")
         if graph is not None and identity["graph"] != graph.fingerprint():
             raise ValueError(
@@ -102,7 +106,8 @@ class ContextualIndex(WithSignature):
 
     def __len__(self) -> int:
         """Number of passages."""
-        return int(self.files.payload(False, False)[0]["doc_count"])
+        (about,) = self.files.payload(return_docnos=False, return_dvecs=False)
+        return int(about["doc_count"])
 
     @property
     def flex(self) -> FlexIndex:
@@ -148,9 +153,10 @@ class ContextualIndex(WithSignature):
         if self.model is not None:
             return self.model.explain(query, docno, graph=graph)
         docnos, vectors, _ = self.files.payload()
-        passage = known_numbers_of(docnos, [docno])[0]
+        (passage,) = known_numbers_of(docnos, [docno])
         (query_vector,) = self.encoder.encode_queries([query])
-        row = own_row(docno, graph, float(vectors[passage] @ query_vector))
+        score = float(vectors[passage] @ query_vector)
+        row = own_row(docno, graph, score)
         return pd.DataFrame([row], columns=EXPLANATION)
 
 
@@ -198,7 +204,8 @@ class ContextualRetriever(WithSignature, pt.Transformer):
         columns = {"docno": pd.array(docnos, dtype="str"), "score": hits.score}
         graph = self.index.graph
         if self.texts and graph is not None:
-            texts = graph.texts(graph.passage_nodes[hits.passage])
+            nodes = graph.passage_nodes[hits.passage]
+            texts = graph.texts(nodes)
             columns["text"] = pd.array(texts, dtype="str")
         return ranking(topics, hits.query, columns)
 
@@ -206,7 +213,7 @@ class ContextualRetriever(WithSignature, pt.Transformer):
         """The passages, by number."""
         vectors, _ = self.index.files.payload(return_docnos=False)
         if "query_vec" in topics:
-            encoded = [*topics["query_vec"]]
+            encoded = topics["query_vec"].tolist()
         else:
             encoded = self.index.encoder.encode_queries(topics["query"].tolist())
         queries = np.array(encoded, np.float32).reshape(-1, vectors.shape[1])
@@ -236,8 +243,10 @@ class Hits(NamedTuple):
 def ranking(topics: pd.DataFrame, query: np.ndarray, columns: Mapping[str, Any]) -> pd.DataFrame:
     """A ranking with columns of results, and those of their topics; ``query`` is the number of a result's topic."""
     names = [name for name in topics if name not in REPLACED]
-    about = {name: topics[name].array.take(query) for name in names}
-    return pd.DataFrame(about | dict(columns) | {"rank": positions(query)})
+    data: dict[str, Any] = {name: topics[name].array.take(query) for name in names}
+    data.update(columns)
+    data["rank"] = positions(query)
+    return pd.DataFrame(data)
 
 
 def write_index(
@@ -269,11 +278,12 @@ def write_index(
         shutil.copyfile(base.index_path / DOCNOS, folder / DOCNOS)
         with open(folder / VECTORS, "wb") as out:
             for numbers in blocks(count, PASSAGES_AT_ONCE):
-                np.asarray(vectors_of(numbers), FLOAT).tofile(out)
+                vectors = np.asarray(vectors_of(numbers), FLOAT)
+                vectors.tofile(out)
                 bar.update(len(numbers))
         if count >= LARGE:
-            vectors = np.memmap(folder / VECTORS, FLOAT, "r").reshape(-1, dimension)
-            write_codes(folder / CODES, vectors)
+            written = np.memmap(folder / VECTORS, FLOAT, "r")
+            write_codes(folder / CODES, written.reshape(-1, dimension))
 
 
 def own_row(docno: str, graph: Any, score: float) -> tuple[Any, ...]:

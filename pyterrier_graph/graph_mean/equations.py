@@ -87,8 +87,9 @@ class MeanMessage(Message):
 
     def terms(self, x: Pair, edge_index: Tensor) -> tuple[Tensor, Tensor]:
         """Equal shares of each source."""
-        shares = equal_shares(rows_of(edge_index, len(x[1])))
-        return shares, shares[:, None] * x[0][edge_index[0]]
+        sources, targets = x
+        shares = equal_shares(rows_of(edge_index, len(targets)))
+        return shares, shares[:, None] * sources[edge_index[0]]
 
 
 class Terms(NamedTuple):
@@ -100,8 +101,10 @@ class Terms(NamedTuple):
 
     def total(self, weights: Mapping[str, float]) -> Tensor:
         """``own + sum of w_r a_r``, scaled, shape (passages, d)."""
-        added = (weights[name] * term for name, term in self.added.items())
-        return self.scale(weights) * sum(added, start=self.own)
+        total = self.own
+        for name, term in self.added.items():
+            total = total + weights[name] * term
+        return self.scale(weights) * total
 
     def scale(self, weights: Mapping[str, float]) -> Tensor:
         """The factor of each passage, shape (passages, 1)."""
@@ -143,10 +146,11 @@ class RelationNetwork(PassageNetwork):
         isolated = own.new_zeros(len(own), 1)
         for name in relations_of(batch):
             x, edge_index = inputs_of(batch, name)
-            added[name] = lacking(own, self.relation[name](x, edge_index))
+            message = self.relation[name](x, edge_index)  # (passages, d)
+            added[name] = lacking(own, message)
             if name == RELEVANT:
-                answered = edge_index[1].bincount(minlength=len(own)) > 0
-                isolated[~answered] = batch.isolated_share
+                queries = edge_index[1].bincount(minlength=len(own))  # per passage
+                isolated[queries == 0] = batch.isolated_share
         return Terms(own, added, isolated)
 
     def parts(self, batch: HeteroData) -> Parts:
@@ -160,7 +164,8 @@ class RelationNetwork(PassageNetwork):
             x, edge_index = inputs_of(batch, name)
             attention[name], contributions = message.terms(x, edge_index)  # (edges,), (edges, d)
             total = contributions.sum(0)  # (d,), the message, which has the direction of `added`
-            factor = (added[0] @ total) / (total @ total).clamp(min=1e-12)
+            squared_length = (total @ total).clamp(min=1e-12)
+            factor = (added[0] @ total) / squared_length
             sources[name] = scale * self.weights[name] * factor * contributions
         return Parts(scale * terms.own[0], sources, attention)
 
@@ -168,14 +173,16 @@ class RelationNetwork(PassageNetwork):
 def inputs_of(batch: HeteroData, relation: str) -> tuple[Pair, Tensor]:
     """The vectors of a relation's sources and of the passages, and the edges: the input of a bipartite layer."""
     kind = edge_type(relation)
-    x = batch[kind[0]].x, batch[PASSAGE].x
+    source_type, _, target_type = kind
+    x = batch[source_type].x, batch[target_type].x
     return x, batch[kind].edge_index
 
 
 def rows_of(edge_index: Tensor, targets: int) -> CSR:
     """Edges that are sorted by target, as a row per target with its sources."""
     source, target = edge_index
-    return CSR(offsets(target.bincount(minlength=targets)), source)
+    lengths = target.bincount(minlength=targets)
+    return CSR(offsets(lengths), source)
 
 
 def lacking(own: Tensor, message: Tensor) -> Tensor:
@@ -194,8 +201,10 @@ def equal_shares(edges: CSR, dtype: torch.dtype = torch.float32) -> Tensor:
 
 def mean_of_sources(x: Pair, edge_index: Tensor) -> Tensor:
     """Mean of the sources of each target, shape (targets, d); 0 for a target without sources."""
-    edges = rows_of(edge_index, len(x[1]))
-    return weighted_sum(equal_shares(edges, x[0].dtype), x[0], edges)
+    sources, targets = x
+    edges = rows_of(edge_index, len(targets))
+    shares = equal_shares(edges, sources.dtype)
+    return weighted_sum(shares, sources, edges)
 
 
 def weighted_sum(weights: Tensor, vectors: Tensor, edges: CSR) -> Tensor:

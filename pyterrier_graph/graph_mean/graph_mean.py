@@ -37,8 +37,8 @@ def default_weights(
         if len(titles):
             weights[TITLES] = WEIGHT
     if query_graph is not None:
-        answered = RELEVANT in query_graph.edge_types
-        weights[RELEVANT if answered else RETRIEVED] = WEIGHT
+        has_relevant = RELEVANT in query_graph.edge_types
+        weights[RELEVANT if has_relevant else RETRIEVED] = WEIGHT
     if graph is not None and not weights:
         warnings.warn(
             f"{graph!r} has no titles: passages aggregate from nothing; give weights=",
@@ -117,7 +117,8 @@ class GraphMean(ContextualEncoder):
     @property
     def network(self) -> RelationNetwork:
         """The function that computes the vectors, with the present weights; it has no parameters."""
-        return RelationNetwork({name: MeanMessage() for name in self.weights}, self.weights)
+        messages = {name: MeanMessage() for name in self.weights}
+        return RelationNetwork(messages, self.weights)
 
     def __repr__(self) -> str:
         weights = {name: round(weight, 6) for name, weight in self.weights.items()}

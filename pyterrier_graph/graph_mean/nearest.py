@@ -7,6 +7,7 @@ are in lists of nearby vectors, and a query is compared with a quarter of the li
 
 from __future__ import annotations
 
+import math
 import warnings
 from pathlib import Path
 from typing import Any
@@ -50,8 +51,9 @@ def largest(values: np.ndarray, k: int) -> np.ndarray:
         return np.empty(0, np.int64)
     starts = np.arange(0, len(values), BLOCK)
     maxima = np.maximum.reduceat(values, starts)
-    bound = maxima if len(maxima) >= k else values  # at least k values reach its k-th largest
-    candidates = np.flatnonzero(values >= np.partition(bound, -k)[-k])
+    bounds = maxima if len(maxima) >= k else values  # at least k values reach its k-th largest
+    threshold = np.partition(bounds, -k)[-k]
+    candidates = np.flatnonzero(values >= threshold)
     order = np.argsort(-values[candidates], kind="stable")
     return candidates[order[:k]]
 
@@ -72,13 +74,13 @@ def write_codes(file: Path, vectors: np.ndarray) -> None:
             stacklevel=4,
         )
         return
-    lists = min(LISTS, -(-count // SAMPLE_PER_LIST))
+    lists = min(LISTS, math.ceil(count / SAMPLE_PER_LIST))
     pairs = dimension // 2 if dimension % 2 == 0 else dimension
     kind = f"IVF{lists},PQ{pairs}x4fs"
     codes: Any = faiss.index_factory(dimension, kind, faiss.METRIC_INNER_PRODUCT)
-    codes.nprobe = -(-lists * SEARCHED // LISTS)
-    sample = np.linspace(0, count - 1, SAMPLE_PER_LIST * lists).astype(np.int64)
-    codes.train(vectors[sample])
+    codes.nprobe = math.ceil(lists * SEARCHED / LISTS)
+    sample = np.linspace(0, count - 1, SAMPLE_PER_LIST * lists)
+    codes.train(vectors[sample.astype(np.int64)])
     for rows in blocks(count, ROWS_AT_ONCE):
         codes.add(vectors[rows])
     faiss.write_index(codes, str(file))
@@ -96,7 +98,8 @@ def nearest_by_codes(
 ) -> tuple[np.ndarray, np.ndarray]:
     """As :func:`nearest`, among vectors with similar codes; among all if the searched lists have fewer than ``k``."""
     k = min(k, len(vectors))
-    wanted = min(len(vectors), max(MIN_CANDIDATES, CANDIDATES_PER_RESULT * k))
+    wanted = max(MIN_CANDIDATES, CANDIDATES_PER_RESULT * k)
+    wanted = min(wanted, len(vectors))
     scores = np.empty((len(queries), k), np.float32)
     rows = np.empty((len(queries), k), np.int64)
     for number, query in enumerate(queries):
@@ -107,5 +110,6 @@ def nearest_by_codes(
             continue
         products = vectors[numbers] @ query
         best = largest(products, k)
-        scores[number], rows[number] = products[best], numbers[best]
+        scores[number] = products[best]
+        rows[number] = numbers[best]
     return scores, rows

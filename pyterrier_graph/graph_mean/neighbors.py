@@ -38,7 +38,8 @@ COMPARED_IDS = 256  # ids that tell whether an index and a query graph have the 
 
 def edge_type(relation: str) -> tuple[str, str, str]:
     """A relation's type in a batch: ``('query', 'relevant', 'passage')`` or ``('node', 'titles', 'passage')``."""
-    return QUERY if relation in QUERY_RELATIONS else NODE, relation, PASSAGE
+    source_type = QUERY if relation in QUERY_RELATIONS else NODE
+    return source_type, relation, PASSAGE
 
 
 def relations_of(batch: HeteroData) -> list[str]:
@@ -109,9 +110,11 @@ class NeighborSampler:
 
     def _check_passages(self, graph: QueryPassageGraph) -> None:
         """Raises ValueError if a sample shows that the query graph has other passages."""
-        sample = np.linspace(0, len(self) - 1, COMPARED_IDS).astype(np.int64)
         same = graph.num_passages == len(self)
-        if not same or ids_of(graph.docnos, sample) != ids_of(self.docnos, sample):
+        if same:
+            sample = np.linspace(0, len(self) - 1, COMPARED_IDS).astype(np.int64)
+            same = ids_of(graph.docnos, sample) == ids_of(self.docnos, sample)
+        if not same:
             raise ValueError(f"{graph!r} was built for other passages, or in another order")
 
     def __len__(self) -> int:
@@ -193,34 +196,34 @@ class NeighborSampler:
         query_graph: QueryPassageGraph | None = None,
     ) -> np.ndarray:
         """Adds the sources of each relation, and edges with the features that the network uses; returns the sources."""
-        numbers = [row.indices for row in rows.values()]  # of the sources, per relation
-        # the position of each edge's source among the distinct ones, shape (edges of all relations,)
-        sources, index = np.unique(np.concatenate(numbers), return_inverse=True)
-        ends = np.cumsum([*map(len, numbers)])
+        numbers = [csr.indices for csr in rows.values()]
+        sources = np.unique(np.concatenate(numbers))  # ascending
         batch[source_type].x = torch.as_tensor(vectors_of(sources))
         batch[source_type].n_id = torch.from_numpy(sources)
-        by_relation = np.split(index, ends[:-1])
-        for (name, row), source in zip(rows.items(), by_relation, strict=True):
+        for name, csr in rows.items():
             edges = batch[source_type, name, target_type]
-            edge_index = np.stack([source, row.row_index])  # (2, edges)
+            source = np.searchsorted(sources, csr.indices)  # row of each edge's source in x
+            edge_index = np.stack([source, csr.row_index])  # (2, edges)
             edges.edge_index = torch.from_numpy(edge_index)
             if self.edge_features and query_graph is not None:
-                features = query_graph.edge_features(name)[row.data["edges"]]
+                features = query_graph.edge_features(name)[csr.data["edges"]]
                 edges.edge_attr = torch.from_numpy(features.astype(np.float32))
         return sources
 
     def texts_of_sources(self, batch: HeteroData, relation: str) -> tuple[list[str], list[str]]:
         """Ids and texts of the sources of a relation, by edge."""
         kind = edge_type(relation)
+        source_type, _, _ = kind
         source, _ = batch[kind].edge_index
-        sources = batch[kind[0]].n_id[source].cpu().numpy()
-        if kind[0] == NODE:
+        sources = batch[source_type].n_id[source].cpu().numpy()
+        if source_type == NODE:
             return self.graph.ids_of(sources), self.graph.texts(sources)
         return self.query_graph.qids_of(sources), self.query_graph.texts(sources)
 
     def vectors_of(self, passages: np.ndarray) -> Tensor:
         """Vectors of passages, shape (passages, d)."""
-        return torch.from_numpy(np.asarray(self.vectors[passages], dtype=np.float32))
+        vectors = np.asarray(self.vectors[passages], dtype=np.float32)
+        return torch.from_numpy(vectors)
 
     def encode(self) -> None:
         """Encodes queries and titles now, so that processes that share a folder do not all do it."""
@@ -234,8 +237,10 @@ class NeighborSampler:
         """Beta of :func:`isolated_share` for the query graph; 0 if passages do not aggregate from relevant queries."""
         if RELEVANT not in self.query_relations:
             return 0.0
-        edges = self.query_graph.edges_of_queries(np.arange(self.query_graph.num_queries), RELEVANT)
-        return isolated_share(np.bincount(edges.indices, minlength=len(self)))
+        all_queries = np.arange(self.query_graph.num_queries)
+        edges = self.query_graph.edges_of_queries(all_queries, RELEVANT)
+        per_passage = np.bincount(edges.indices, minlength=len(self))
+        return isolated_share(per_passage)
 
     @cached_property
     def query_vectors(self) -> np.ndarray:
@@ -258,7 +263,8 @@ class NeighborSampler:
     def sections(self) -> np.ndarray:
         """Nodes of the sections that have a title."""
         sections = np.flatnonzero(self.graph.node_type == SECTION_TYPE)
-        titled = [bool(title.strip()) for title in self.graph.texts(sections)]
+        titles = self.graph.texts(sections)
+        titled = [bool(title.strip()) for title in titles]
         return sections[np.array(titled, dtype=bool)]
 
     @cached_property
@@ -273,13 +279,15 @@ class NeighborSampler:
         if not count:  # an empty file cannot be mapped
             return np.empty((0, self.vectors.shape[1]), np.float32)
         encoder = self.encoder
+        identity = {"encoder": encoder_name(encoder), "texts": digest}
+        encode = encoder.encode_queries if name == "queries" else encoder.encode_docs
         files = encode_once(
             self.folder,
             name,
-            {"encoder": encoder_name(encoder), "texts": digest},
+            identity,
             count,
             texts,
-            encoder.encode_queries if name == "queries" else encoder.encode_docs,
+            encode,
             workers=self.workers,
             verbose=self.verbose,
         )

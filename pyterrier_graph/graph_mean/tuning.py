@@ -45,20 +45,24 @@ class PassageValidation:
         judged = JudgedRun(checked_topics(topics, model), qrels, model)
         self._validation = Validation(judged, measure)
         texts = query_texts(judged.rows)
-        qrels = judged.qrels[judged.qrels["qid"].isin(texts.index)]
-        _warn_of_known_queries(self.sampler, [*texts.index])
+        qrels = judged.qrels
+        qrels = qrels[qrels["qid"].isin(texts.index)]
+        _warn_of_known_queries(self.sampler, texts.index.tolist())
         self.queries = texts.tolist()
         self.query_vectors = np.asarray(model.encoder.encode_queries(self.queries), np.float32)
         _, retrieved = nearest(self.query_vectors, self.sampler.vectors, CANDIDATES)
-        relevant = relevant_passages(self.sampler, qrels)[0]["docno"].tolist()
-        self.candidates = np.union1d(retrieved, numbers_of(self.sampler.docnos, relevant))
-        self._docnos = np.array(ids_of(self.sampler.docnos, self.candidates), dtype=object)
+        relevant, _ = relevant_passages(self.sampler, qrels)
+        passages = numbers_of(self.sampler.docnos, relevant["docno"].tolist())
+        self.candidates = np.union1d(retrieved, passages)
+        docnos = ids_of(self.sampler.docnos, self.candidates)
+        self._docnos = np.array(docnos, dtype=object)
         self._depth = min(CANDIDATES, len(self.candidates))
         self._qids = np.repeat(texts.index.to_numpy(), self._depth)
 
     def __call__(self) -> np.ndarray:
         """The measure of each query with the model in its present state, shape (queries,)."""
-        return self.measured(self.model.vectorizer()(self.candidates))
+        vectorizer = self.model.vectorizer()
+        return self.measured(vectorizer(self.candidates))
 
     def measured(self, passages: np.ndarray, queries: np.ndarray | None = None) -> np.ndarray:
         """The measure of each query, given vectors of the candidates, shape (candidates, d).
@@ -76,7 +80,8 @@ def _warn_of_known_queries(sampler: NeighborSampler, qids: list[str]) -> None:
     """Warns if passages aggregate from validation queries."""
     if sampler.query_graph is None or not sampler.query_relations:
         return
-    known = int((numbers_of(sampler.query_graph.qids, qids) >= 0).sum())
+    numbers = numbers_of(sampler.query_graph.qids, qids)
+    known = np.count_nonzero(numbers >= 0)
     if known:
         warnings.warn(
             f"{known} of {len(qids)} validation queries are in the graph: passages aggregate from them",

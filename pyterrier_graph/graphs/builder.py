@@ -75,20 +75,23 @@ class GraphBuilder:
         start = len(self._parent)  # the number of its first node
         for kind, text, parent in document.nodes:
             is_section = kind == SECTION
+            is_root = parent == NO_PARENT
             self._node_type.append(SECTION_TYPE if is_section else PASSAGE_TYPE)
-            self._parent.append(NO_PARENT if parent == NO_PARENT else start + parent)
+            self._parent.append(NO_PARENT if is_root else start + parent)
             self._titled.append(is_section and bool(text.strip()))
         for relation, source, target in document.links:
             self._links[relation].extend((start + source, start + target))
         for relation, source, identifier in document.references:
             docno, passage = split_passage_id(identifier)
             target = self._targets.setdefault(docno, len(self._targets))
-            passage = WHOLE_DOCUMENT if passage is None else passage
+            if passage is None:
+                passage = WHOLE_DOCUMENT
             self._references[relation].extend((start + source, target, passage))
 
     def nodes(self) -> dict[str, np.ndarray]:
         """The arrays of nodes, documents and passages, as :class:`HeteroGraph` describes them."""
-        node_type, parent = np.array(self._node_type), np.array(self._parent)
+        node_type = np.array(self._node_type)
+        parent = np.array(self._parent)
         node_counts = np.array(self._node_counts)
         document = np.repeat(np.arange(len(node_counts)), node_counts)
         passages = np.flatnonzero(node_type == PASSAGE_TYPE)
@@ -114,43 +117,49 @@ class GraphBuilder:
         for relation, links in self._links.items():
             edges[relation] = np.array(links).reshape(-1, 2).T
         for relation, references in sorted(self._references.items()):
-            pairs = self._resolved(np.array(references).reshape(-1, 3), nodes)
+            triples = np.array(references).reshape(-1, 3)
+            pairs = self._resolved(triples, nodes)  # (2, references)
             is_known = pairs[1] >= 0
             self.unresolved[relation] = int((~is_known).sum())
-            former = edges.get(relation, NO_EDGES)
-            edges[relation] = np.concatenate([former, pairs[:, is_known]], axis=1)
+            from_links = edges.get(relation, NO_EDGES)
+            from_references = pairs[:, is_known]
+            edges[relation] = np.concatenate([from_links, from_references], axis=1)
         return edges
 
     def _structure(self, nodes: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The edges that follow from the order and the tree of nodes."""
-        parent, passages = nodes["parent"], nodes["passage_nodes"]
+        parent = nodes["parent"]
+        passages = nodes["passage_nodes"]
         document = nodes["document"][passages]
+        # positions of passages that have a next one in their document
         followed = np.flatnonzero(document[1:] == document[:-1])
+        order = np.stack([passages[followed], passages[followed + 1]])
         inner = np.flatnonzero(parent != NO_PARENT)
-        title = nearest_titled(parent, np.array(self._titled, dtype=bool))
+        structural = np.stack([inner, parent[inner]])
+        is_titled = np.array(self._titled, dtype=bool)
+        title = nearest_titled(parent, is_titled)
         under_title = np.flatnonzero(title != NO_PARENT)
-        return {
-            ORDER: np.stack([passages[followed], passages[followed + 1]]),
-            STRUCTURAL: np.stack([inner, parent[inner]]),
-            TITLE: np.stack([under_title, title[under_title]]),
-        }
+        titles = np.stack([under_title, title[under_title]])
+        return {ORDER: order, STRUCTURAL: structural, TITLE: titles}
 
     def _resolved(self, references: np.ndarray, nodes: Mapping[str, np.ndarray]) -> np.ndarray:
         """The source and the target of each reference, -1 for a target that does not exist; shape (2, references)."""
         source, target, passage = references.T
-        numbers = np.array([self.documents.get(docno, -1) for docno in self._targets])
-        document = numbers[target]
+        numbers = [self.documents.get(docno, -1) for docno in self._targets]
+        document = np.array(numbers)[target]
         passages = CSR(nodes["passage_offsets"], nodes["passage_nodes"])
         node = passages.element(document, passage)
-        is_root = (document >= 0) & (passage == WHOLE_DOCUMENT)
-        node[is_root] = nodes["roots"][document[is_root]]
+        exists = document >= 0
+        to_root = exists & (passage == WHOLE_DOCUMENT)
+        node[to_root] = nodes["roots"][document[to_root]]
         return np.stack([source, node])
 
     def codes(self) -> tuple[list[str], CSR]:
         """The names of all codes in alphabetical order, and the codes of each document as positions in them."""
         counts = [len(codes) for codes in self._codes]
         document = np.repeat(np.arange(len(counts)), counts)
-        values = np.array([*chain(*self._codes)], dtype=object)
+        of_documents = list(chain.from_iterable(self._codes))
+        values = np.array(of_documents, dtype=object)
         code, names = pd.factorize(values, sort=True)
         return names.tolist(), CSR.distinct(document, code, len(counts))
 
@@ -159,7 +168,8 @@ def passage_ids_of(document: StructuredDocument) -> Sequence[str]:
     """The ids of a document's passages: its own, or ``docno%pN``."""
     if document.passage_ids:
         return document.passage_ids
-    return [passage_id(document.docno, number) for number in range(len(document.passages()))]
+    count = len(document.passages())
+    return [passage_id(document.docno, number) for number in range(count)]
 
 
 def sparse_rows(
@@ -183,14 +193,45 @@ def build(
     Memory holds the docnos, codes, nodes and edges of all documents.
     """
     builder = GraphBuilder()
+    with ArrayWriter(folder) as arrays:
+        nodes = _write_nodes(folder, documents, builder, arrays, verbose=verbose)
+        edges = builder.edges(nodes)
+        code_names, document_codes = builder.codes()
+        counts = {}
+        num_nodes = len(nodes["node_type"])
+        for name, rows in sparse_rows(edges, num_nodes, document_codes, len(code_names)):
+            arrays.append(f"{name}.indptr", rows.indptr)
+            arrays.append(f"{name}.indices", rows.indices)
+            counts[name] = len(rows.indices)
+    (folder / CODES).write_text(json.dumps(code_names), encoding="utf-8")
+    relations = relation_names(edges)
+    return {
+        "documents": len(builder.documents),
+        "nodes": num_nodes,
+        "passages": len(nodes["passage_nodes"]),
+        "codes": len(code_names),
+        "relations": relations,
+        "edges": {relation: counts[relation] for relation in relations},
+        "unresolved": builder.unresolved,
+    }
+
+
+def _write_nodes(
+    folder: Path,
+    documents: Iterable[StructuredDocument],
+    builder: GraphBuilder,
+    arrays: ArrayWriter,
+    *,
+    verbose: bool,
+) -> dict[str, np.ndarray]:
+    """Adds documents to the builder, writes their ids, texts and nodes, and returns the arrays of nodes."""
     has_own_ids = False
     texts: list[str] = []  # not written yet
+    progress = {"desc": "reading documents", "unit": "doc", "delay": 1}
     with (
-        ArrayWriter(folder) as arrays,
         writing_ids(folder / DOCNOS) as docnos,
         writing_ids(folder / PASSAGES) as passage_ids,
     ):
-        progress = {"desc": "reading documents", "unit": "doc", "delay": 1}
         for document in pt.tqdm(documents, disable=not verbose, **progress):
             builder.add(document)
             texts += [node.text for node in document.nodes]
@@ -205,26 +246,8 @@ def build(
         nodes = builder.nodes()
         if not len(nodes["passage_nodes"]):
             raise ValueError("a graph needs documents with passages, the corpus has none")
-        for name, values in nodes.items():
-            arrays.append(name, values)
-        edges = builder.edges(nodes)
-        code_names, document_codes = builder.codes()
-        counts = {}
-        num_nodes = len(nodes["node_type"])
-        for name, rows in sparse_rows(edges, num_nodes, document_codes, len(code_names)):
-            arrays.append(f"{name}.indptr", rows.indptr)
-            arrays.append(f"{name}.indices", rows.indices)
-            counts[name] = len(rows.indices)
+    for name, values in nodes.items():
+        arrays.append(name, values)
     if has_own_ids:
         check_unique(folder / PASSAGES)
-    (folder / CODES).write_text(json.dumps(code_names), encoding="utf-8")
-    relations = relation_names(edges)
-    return {
-        "documents": len(builder.documents),
-        "nodes": num_nodes,
-        "passages": len(nodes["passage_nodes"]),
-        "codes": len(code_names),
-        "relations": relations,
-        "edges": {relation: counts[relation] for relation in relations},
-        "unresolved": builder.unresolved,
-    }
+    return nodes

@@ -58,17 +58,20 @@ def _graph_of(candidates: pd.DataFrame) -> MemoryGraph:
     """The graph of one query's candidates; it does not depend on the order of the rows."""
     rows = candidates.drop_duplicates("docno")
     titles = rows["title"].fillna("") if "title" in rows else [""] * len(rows)
-    documents = defaultdict(list)
+    passages = defaultdict(list)  # by document
     for docno, title, text in zip(rows["docno"], titles, rows["text"], strict=True):
         document, number = split_passage_id(docno)
-        documents[document].append((-1 if number is None else number, docno, title, text))
-    return MemoryGraph([_document(docno, documents[docno]) for docno in sorted(documents)])
+        if number is None:
+            number = -1
+        passages[document].append((number, docno, title, text))
+    documents = [_document(docno, passages[docno]) for docno in sorted(passages)]
+    return MemoryGraph(documents)
 
 
 def _document(docno: str, passages: list[tuple[int, str, str, str]]) -> StructuredDocument:
     """A document with the number, the id, the title and the text of each passage."""
     _, ids, titles, texts = zip(*sorted(passages), strict=True)
-    root = Node(SECTION, next(filter(None, titles), ""), NO_PARENT)
-    return StructuredDocument(
-        docno, (root, *(Node(PASSAGE, text, 0) for text in texts)), passage_ids=ids
-    )
+    title = next(filter(None, titles), "")
+    root = Node(SECTION, title, NO_PARENT)
+    nodes = [Node(PASSAGE, text, 0) for text in texts]
+    return StructuredDocument(docno, (root, *nodes), passage_ids=ids)

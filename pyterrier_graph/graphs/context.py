@@ -59,15 +59,14 @@ def _documents(graph: HeteroGraph) -> Iterator[dict[str, str]]:
     """A record per document, with the title of its root section."""
     for numbers in blocks(len(graph), BLOCK):
         roots = graph.roots[numbers]
-        starts, ends = graph.node_offsets[numbers], graph.node_offsets[numbers + 1]
-        docnos, titles = graph.docnos_of(numbers), graph.texts(roots)
+        starts = graph.node_offsets[numbers]
+        ends = graph.node_offsets[numbers + 1]
+        docnos = graph.docnos_of(numbers)
+        titles = graph.texts(roots)
         for docno, title, root, start, end in zip(docnos, titles, roots, starts, ends, strict=True):
             nodes = np.arange(start, end)
-            yield {
-                "docno": docno,
-                "title": title,
-                "text": _joined(graph.texts(nodes[nodes != root])),
-            }
+            texts = graph.texts(nodes[nodes != root])
+            yield {"docno": docno, "title": title, "text": _joined(texts)}
 
 
 def _passages(
@@ -76,9 +75,11 @@ def _passages(
     """A record per passage, with its titles or its context."""
     for numbers in blocks(len(graph.passage_nodes), BLOCK):
         nodes = graph.passage_nodes[numbers]
-        docnos, texts = graph.ids_of(nodes), graph.texts(nodes)
+        docnos = graph.ids_of(nodes)
+        texts = graph.texts(nodes)
         if not relations:
-            for docno, title, text in zip(docnos, graph.titles(nodes), texts, strict=True):
+            titles = graph.titles(nodes)
+            for docno, title, text in zip(docnos, titles, texts, strict=True):
                 yield {"docno": docno, "title": title, "text": text}
             continue
         context = [_context(graph, query_graph, nodes, relation) for relation in relations]
@@ -95,11 +96,13 @@ def _context(
         passages = numbers_of(query_graph.docnos, graph.ids_of(nodes))
         known = np.flatnonzero(passages >= 0)
         edges = query_graph.edges_of_passages(passages[known], relation)
-        row, texts = known[edges.row_index], query_graph.texts(edges.indices)
+        row = known[edges.row_index]
+        texts = query_graph.texts(edges.indices)
     else:
         row, neighbor = graph.neighbors(nodes, relation)
         order = np.lexsort((neighbor, row))
-        row, texts = row[order], graph.texts(neighbor[order])
+        row = row[order]
+        texts = graph.texts(neighbor[order])
     related: list[list[str]] = [[] for _ in nodes]
     for number, text in zip(row.tolist(), texts, strict=True):
         related[number].append(text)

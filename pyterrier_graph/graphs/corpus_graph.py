@@ -26,13 +26,15 @@ def corpus_graph(
 
     def neighbors(batch: pd.DataFrame) -> pd.DataFrame:
         """Retrieves the neighbors of passages, whose ids are in ``qid``."""
-        nodes = graph.nodes_of(batch["qid"].tolist())
+        qids = batch["qid"].to_numpy()
+        nodes = graph.nodes_of(qids.tolist())
         frames = []
         for relation in relations:
             row, node = graph.neighbors(nodes, relation)
-            frames.append(pd.DataFrame({"qid": batch["qid"].to_numpy()[row], "node": node}))
+            frames.append(pd.DataFrame({"qid": qids[row], "node": node}))
         run = pd.concat(frames).drop_duplicates()  # the first relation decides the order
-        run = run[graph.node_type[run["node"]] == PASSAGE_TYPE]
+        is_passage = graph.node_type[run["node"]] == PASSAGE_TYPE
+        run = run[is_passage]
         return run.assign(docno=graph.ids_of(run["node"]), score=1.0)
 
     return CorpusGraph.from_retriever(neighbors, passages, path, k=k)

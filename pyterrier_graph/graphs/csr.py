@@ -48,9 +48,8 @@ class CSR:
 
         shape = count, int(indices.max(initial=-1)) + 1
         is_element = np.ones(len(rows), dtype=bool)
-        matrix = sparse.coo_array(
-            (is_element, (rows, indices)), shape
-        ).tocsr()  # sums repeated pairs
+        pairs = sparse.coo_array((is_element, (rows, indices)), shape)
+        matrix = pairs.tocsr()  # sums repeated pairs
         matrix.sort_indices()
         return cls(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64))
 
@@ -98,14 +97,18 @@ class CSR:
     def element(self, rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
         """Element ``positions[i]`` of row ``rows[i]`` (numpy arrays); -1 if there is none, and for row -1."""
         elements = np.full(len(rows), -1, dtype=np.int64)
-        starts, ends = self.indptr[rows], self.indptr[rows + 1]  # row -1 ends before it starts
+        starts = self.indptr[rows]
+        ends = self.indptr[rows + 1]  # row -1 ends before it starts
         exists = (positions >= 0) & (positions < ends - starts)
-        elements[exists] = self.indices[starts[exists] + positions[exists]]
+        offset = starts[exists] + positions[exists]
+        elements[exists] = self.indices[offset]
         return elements
 
     def draw(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
         """Draws an element of each row (numpy arrays); -1 for rows without elements, and for row -1."""
-        lengths = self.indptr[rows + 1] - self.indptr[rows]  # row -1 ends before it starts
+        starts = self.indptr[rows]
+        ends = self.indptr[rows + 1]  # row -1 ends before it starts
+        lengths = ends - starts
         exists = lengths > 0
         positions = np.full(len(rows), -1)
         positions[exists] = random.integers(lengths[exists])
@@ -115,7 +118,8 @@ class CSR:
 def offsets(lengths: Array) -> Array:
     """The offset of each row, and the end of the last one, from the lengths of the rows; shape (rows + 1,), int64."""
     if isinstance(lengths, np.ndarray):
-        return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths, dtype=np.int64)])
+        ends = np.cumsum(lengths, dtype=np.int64)
+        return np.concatenate([np.zeros(1, dtype=np.int64), ends])
     from torch.nn.functional import pad
 
     return pad(lengths.cumsum(0), (1, 0))
@@ -124,17 +128,19 @@ def offsets(lengths: Array) -> Array:
 def ranges(starts: Array, lengths: Array) -> tuple[Array, Array]:
     """Concatenates the ranges ``start, ..., start + length - 1``: returns their offsets and their numbers."""
     bounds = offsets(lengths)
+    shifts = starts - bounds[:-1]  # (ranges,)
     if isinstance(lengths, np.ndarray):
-        return bounds, np.arange(bounds[-1]) + np.repeat(starts - bounds[:-1], lengths)
+        return bounds, np.arange(bounds[-1]) + np.repeat(shifts, lengths)
     import torch
 
-    shift = torch.repeat_interleave(starts - bounds[:-1], lengths)
+    shift = torch.repeat_interleave(shifts, lengths)  # (numbers,)
     return bounds, torch.arange(len(shift), device=starts.device) + shift
 
 
 def adjacency(edges: np.ndarray, count: int) -> tuple[CSR, CSR]:
     """Rows of edges i -> j, shape (2, edges), and of their inverses, without self-loops and repeated edges."""
-    i, j = edges[:, edges[0] != edges[1]]
+    is_loop = edges[0] == edges[1]
+    i, j = edges[:, ~is_loop]
     return CSR.distinct(i, j, count), CSR.distinct(j, i, count)
 
 
@@ -144,6 +150,5 @@ def _repeated(lengths: Array, total: int) -> Array:
         return np.repeat(np.arange(len(lengths)), lengths)
     import torch
 
-    return torch.arange(len(lengths), device=lengths.device).repeat_interleave(
-        lengths, output_size=total
-    )
+    numbers = torch.arange(len(lengths), device=lengths.device)
+    return numbers.repeat_interleave(lengths, output_size=total)

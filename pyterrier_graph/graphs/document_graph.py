@@ -95,7 +95,8 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         documents = structured_documents(corpus_iter, document, passage_words)
         meta = kind_of(self)
         with atomic_folder(self.path, meta) as folder:
-            meta |= build(folder, (made for made, _ in documents), verbose=self.verbose)
+            structured = (made for made, _ in documents)
+            meta |= build(folder, structured, verbose=self.verbose)
             report = getattr(corpus_iter, "report", None)
             if report:
                 meta["source"] = report
@@ -198,4 +199,5 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         rows = records(self, kind, context, query_graph)
         total = len(self.passage_nodes) if kind == "passages" else len(self)
         progress = {"desc": kind, "unit": kind[:-1], "delay": 1}
-        return iter(pt.tqdm(rows, total=total, disable=not self.verbose, **progress))
+        bar = pt.tqdm(rows, total=total, disable=not self.verbose, **progress)
+        return iter(bar)

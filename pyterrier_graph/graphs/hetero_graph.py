@@ -118,7 +118,8 @@ class HeteroGraph(HtmlDisplay, ABC):
     def edges(self, relation: str) -> CSR:
         """Neighbors of every node along a relation: a row per node."""
         if relation not in self.relations:
-            raise KeyError(f"no relation {relation!r}: this graph has {', '.join(self.relations)}")
+            names = ", ".join(self.relations)
+            raise KeyError(f"no relation {relation!r}: this graph has {names}")
         return self._rows(relation)
 
     @property
@@ -137,7 +138,9 @@ class HeteroGraph(HtmlDisplay, ABC):
         return self._rows("code_documents")
 
     def _rows(self, name: str) -> CSR:
-        return CSR(self._array(f"{name}.indptr"), self._array(f"{name}.indices"))
+        indptr = self._array(f"{name}.indptr")
+        indices = self._array(f"{name}.indices")
+        return CSR(indptr, indices)
 
     def neighbors(self, nodes: np.ndarray, path: str) -> tuple[np.ndarray, np.ndarray]:
         """Neighbors of nodes along a relation or a path of relations.
@@ -158,26 +161,31 @@ class HeteroGraph(HtmlDisplay, ABC):
         """
         if path == TITLES:
             return self._all_titles(nodes)
-        first, *others = path.split(STEP)
-        rows, reached = self.edges(first).select(nodes)
-        if not others:
+        relations = path.split(STEP)
+        rows, reached = self.edges(relations[0]).select(nodes)
+        if len(relations) == 1:
             return rows, reached
-        for relation in others:
+        for relation in relations[1:]:
             position, reached = self.edges(relation).select(reached)
             rows = rows[position]
         elsewhere = reached != nodes[rows]
-        pairs = CSR.distinct(rows[elsewhere], reached[elsewhere], len(nodes))
+        rows = rows[elsewhere]
+        reached = reached[elsewhere]
+        pairs = CSR.distinct(rows, reached, len(nodes))
         return pairs.row_index, pairs.indices
 
     def _all_titles(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """All titles above nodes, level by level."""
-        titles, count = self.edges(TITLE), self.num_nodes
+        titles = self.edges(TITLE)
+        count = self.num_nodes
         pairs = np.arange(len(nodes)) * count + nodes  # a row and a node as one number
-        seen, levels = pairs, [pairs[:0]]
+        seen = pairs
+        levels = [pairs[:0]]
         while len(pairs):
             rows, reached = np.divmod(pairs, count)
             position, above = titles.select(reached)
-            pairs = np.setdiff1d(rows[position] * count + above, seen)  # edges may form a cycle
+            next_pairs = rows[position] * count + above
+            pairs = np.setdiff1d(next_pairs, seen)  # edges may form a cycle
             seen = np.concatenate([seen, pairs])
             levels.append(pairs)
         rows, reached = np.divmod(np.concatenate(levels), count)
@@ -193,15 +201,19 @@ class HeteroGraph(HtmlDisplay, ABC):
         if not titles:
             return texts
         is_passage = self.node_type[nodes] == PASSAGE_TYPE
-        rows = zip(is_passage, self.titles(nodes), texts, strict=True)
-        return [f"{title}: {text}" if passage and title else text for passage, title, text in rows]
+        for row, title in enumerate(self.titles(nodes)):
+            if is_passage[row] and title:
+                texts[row] = f"{title}: {texts[row]}"
+        return texts
 
     def titles(self, nodes: np.ndarray) -> list[str]:
         """Titles of the sections around each node, outermost first: ``"title - section"``."""
+        nodes = np.asarray(nodes, dtype=np.int64)
         titles: list[list[str]] = [[] for _ in nodes]  # the nearest first
-        row, sections = self.neighbors(np.asarray(nodes, dtype=np.int64), TITLES)
-        for number, title in zip(row.tolist(), self._texts(sections), strict=True):
-            titles[number].append(title)
+        rows, sections = self.neighbors(nodes, TITLES)
+        texts = self._texts(sections)
+        for row, title in zip(rows.tolist(), texts, strict=True):
+            titles[row].append(title)
         return [TITLE_SEPARATOR.join(reversed(path)) for path in titles]
 
     # --- ids
@@ -221,18 +233,24 @@ class HeteroGraph(HtmlDisplay, ABC):
         is_passage = position >= 0
         nodes[is_passage] = self.passage_nodes[position[is_passage]]
         sections = np.flatnonzero(~is_passage)
-        if len(sections):
-            split = [split_section_id(identifiers[row]) for row in sections.tolist()]
-            documents = self.find_documents([docno for docno, _ in split])
-            numbers = [-1 if number is None else number for _, number in split]
-            nodes[sections] = self._document_sections.element(documents, np.array(numbers))
+        if not len(sections):
+            return nodes
+        docnos = []
+        numbers = []
+        for row in sections.tolist():
+            docno, number = split_section_id(identifiers[row])
+            docnos.append(docno)
+            numbers.append(-1 if number is None else number)
+        documents = self.find_documents(docnos)
+        nodes[sections] = self._document_sections.element(documents, np.array(numbers))
         return nodes
 
     @cached_property
     def _document_sections(self) -> CSR:
         """The sections of every document, in order: a row per document."""
-        first_sections = self.node_offsets - self.passage_offsets
-        return CSR(first_sections, np.flatnonzero(self.node_type == SECTION_TYPE))
+        section_offsets = self.node_offsets - self.passage_offsets
+        sections = np.flatnonzero(self.node_type == SECTION_TYPE)
+        return CSR(section_offsets, sections)
 
     def ids_of(self, nodes: np.ndarray) -> list[str]:
         """Ids of nodes: ``docno%pN``, or own ids, for passages, and ``docno%sN`` for sections.
@@ -246,8 +264,9 @@ class HeteroGraph(HtmlDisplay, ABC):
         ids[is_passage] = ids_of(self.passage_ids, position[is_passage])
         sections = np.flatnonzero(~is_passage)
         document = self.document[nodes[sections]]
+        nodes_before = nodes[sections] - self.node_offsets[document]
         passages_before = position[sections] - self.passage_offsets[document]
-        number = nodes[sections] - self.node_offsets[document] - passages_before
+        number = nodes_before - passages_before
         docnos = self.docnos_of(document)
         for section, docno, n in zip(sections, docnos, number.tolist(), strict=True):
             ids[section] = f"{docno}{SECTION_SEPARATOR}{n}"
@@ -289,18 +308,21 @@ class HeteroGraph(HtmlDisplay, ABC):
         number = np.zeros(self.num_nodes, dtype=np.int64)  # of a node among the nodes of its type
         data = HeteroData()
         for kind, name in enumerate(NODE_TYPES):
-            of_kind = np.flatnonzero(types == kind)
-            number[of_kind] = np.arange(len(of_kind))
-            data[name].node = torch.from_numpy(of_kind)
-            data[name].num_nodes = len(of_kind)
+            nodes = np.flatnonzero(types == kind)
+            number[nodes] = np.arange(len(nodes))
+            data[name].node = torch.from_numpy(nodes)
+            data[name].num_nodes = len(nodes)
         for relation in self.relations:
             i, j = self.neighbors(np.arange(self.num_nodes), relation)  # both (edges,)
             for type_i, type_j in np.ndindex(len(NODE_TYPES), len(NODE_TYPES)):
-                chosen = (types[i] == type_i) & (types[j] == type_j)
-                if chosen.any():
-                    edges = np.stack([number[j[chosen]], number[i[chosen]]])  # (2, edges)
-                    edge_type = NODE_TYPES[type_j], relation, NODE_TYPES[type_i]
-                    data[edge_type].edge_index = torch.from_numpy(edges)
+                has_types = (types[i] == type_i) & (types[j] == type_j)
+                if not has_types.any():
+                    continue
+                source = number[j[has_types]]
+                target = number[i[has_types]]
+                edge_index = np.stack([source, target])  # (2, edges)
+                edge_type = NODE_TYPES[type_j], relation, NODE_TYPES[type_i]
+                data[edge_type].edge_index = torch.from_numpy(edge_index)
         return data
 
     def with_relations(self, data: HeteroData) -> GraphView:
@@ -317,15 +339,14 @@ class HeteroGraph(HtmlDisplay, ABC):
         """
         batches: dict[str, list[np.ndarray]] = {}
         for j_type, name, i_type in data.edge_types:
+            if name.endswith(INVERSE):
+                continue
             source, target = data[j_type, name, i_type].edge_index
-            i, j = data[i_type].node[target], data[j_type].node[source]
+            i = data[i_type].node[target]
+            j = data[j_type].node[source]
             pairs = np.stack([i.numpy(), j.numpy()])  # (2, edges)
             batches.setdefault(name, []).append(pairs)
-        edges = {
-            name: np.concatenate(arrays, axis=1)
-            for name, arrays in batches.items()
-            if not name.endswith(INVERSE)
-        }
+        edges = {name: np.concatenate(arrays, axis=1) for name, arrays in batches.items()}
         return GraphView(self, edges)
 
     def _view(self) -> HtmlCard:
@@ -339,10 +360,12 @@ class HeteroGraph(HtmlDisplay, ABC):
             facts["codes"] = len(self.code_names)
         for name in self.relations[::2]:  # each is followed by its inverse, which has as many edges
             fact = f"{len(self.edges(name).indices):,}"
-            if in_words(name) != name:
-                fact += f", to the {in_words(name)}"
-            if self.unresolved.get(name):
-                fact += f" ({self.unresolved[name]:,} unresolved)"
+            words = in_words(name)
+            if words != name:
+                fact += f", to the {words}"
+            unresolved = self.unresolved.get(name)
+            if unresolved:
+                fact += f" ({unresolved:,} unresolved)"
             facts[f"{name} edges"] = fact
         return HtmlCard(facts)
 
@@ -351,7 +374,7 @@ def checked_numbers(
     numbers: np.ndarray, names: Sequence[str], noun: str, advice: str
 ) -> np.ndarray:
     """Returns numbers; raises KeyError, which names unknown names, if some are -1."""
-    unknown = [names[row] for row in np.flatnonzero(numbers < 0).tolist()]
+    unknown = [names[row] for row in np.flatnonzero(numbers < 0)]
     if unknown:
         raise KeyError(f"{noun} {reprlib.repr(unknown)} not in the graph: {advice}")
     return numbers
@@ -359,7 +382,8 @@ def checked_numbers(
 
 def paper_relations(graph: HeteroGraph) -> tuple[str, ...]:
     """Relations of a graph except ``title`` and its inverse, which are not in the paper."""
-    return tuple(name for name in graph.relations if name not in (TITLE, inverse(TITLE)))
+    of_titles = {TITLE, inverse(TITLE)}
+    return tuple(name for name in graph.relations if name not in of_titles)
 
 
 def check_relations(graph: HeteroGraph, relations: Iterable[str] | str) -> list[str]:
@@ -399,13 +423,15 @@ class GraphView(HeteroGraph):
     def __init__(self, graph: HeteroGraph, edges: Mapping[str, np.ndarray]) -> None:
         self.graph = graph
         self.vectors_folder = graph.vectors_folder
-        self.code_names, self.unresolved = graph.code_names, graph.unresolved
+        self.code_names = graph.code_names
+        self.unresolved = graph.unresolved
         names = dict.fromkeys([*graph.relations[::2], *edges])
         self.relations = with_inverses(names)
         self._edges: dict[str, CSR] = {}
         for name in names:
             forward, back = adjacency(edges.get(name, NO_EDGES), self.num_nodes)
-            self._edges[name], self._edges[inverse(name)] = forward, back
+            self._edges[name] = forward
+            self._edges[inverse(name)] = back
 
     def __repr__(self) -> str:
         return f"{self.graph!r}.with_relations(...)"
@@ -424,11 +450,15 @@ class GraphView(HeteroGraph):
         """A digest of the graph and the edges."""
         digest = hashlib.sha256(self.graph.fingerprint().encode())
         for name, rows in self._edges.items():
-            digest.update(name.encode() + rows.indptr.tobytes() + rows.indices.tobytes())
+            digest.update(name.encode())
+            digest.update(rows.indptr.tobytes())
+            digest.update(rows.indices.tobytes())
         return digest.hexdigest()
 
     def _rows(self, name: str) -> CSR:
-        return self._edges[name] if name in self._edges else self.graph._rows(name)
+        if name in self._edges:
+            return self._edges[name]
+        return self.graph._rows(name)
 
     def _array(self, name: str) -> np.ndarray:
         return self.graph._array(name)

@@ -22,7 +22,9 @@ def documents_of(docnos: pd.Series, graph: HeteroGraph | None = None) -> pd.Seri
     documents = docnos.astype(object).str.replace(PASSAGE_NUMBER, "", regex=True)
     if graph is not None:
         nodes = graph.find(docnos.tolist())
-        documents[nodes >= 0] = graph.docnos_of(graph.document[nodes[nodes >= 0]])
+        is_node = nodes >= 0
+        numbers = graph.document[nodes[is_node]]
+        documents[is_node] = graph.docnos_of(numbers)
     return documents
 
 
@@ -40,7 +42,9 @@ def judged_ids(
     docnos: pd.Series, qrels: pd.DataFrame, graph: HeteroGraph | None = None
 ) -> pd.Series:
     """The id that judgments use for each passage: its own if passages are judged, else that of its document."""
-    return docnos if passages_are_judged(qrels, graph) else documents_of(docnos, graph)
+    if passages_are_judged(qrels, graph):
+        return docnos
+    return documents_of(docnos, graph)
 
 
 def passage_qrels(qrels: pd.DataFrame, passages: HeteroGraph | Lookup) -> pd.DataFrame:
@@ -58,13 +62,16 @@ def passage_qrels(qrels: pd.DataFrame, passages: HeteroGraph | Lookup) -> pd.Dat
     qrels = check_frame(qrels, "qrels")
     docnos = qrels["docno"].tolist()
     if isinstance(passages, Lookup):
-        return qrels[_known(numbers_of(passages, docnos), docnos)]
+        numbers = numbers_of(passages, docnos)
+        return qrels[_known(numbers, docnos)]
     if passages_are_judged(qrels, passages):
-        return qrels[_known(passages.find(docnos), docnos)]
+        nodes = passages.find(docnos)
+        return qrels[_known(nodes, docnos)]
     documents = passages.find_documents(docnos)
     known = _known(documents, docnos)
     row, nodes = passages.document_passages.select(documents[known])
-    return qrels[known].iloc[row].assign(docno=passages.ids_of(nodes))
+    judgments = qrels[known].iloc[row]  # a row per passage
+    return judgments.assign(docno=passages.ids_of(nodes))
 
 
 def _known(numbers: np.ndarray, docnos: list[str]) -> np.ndarray:

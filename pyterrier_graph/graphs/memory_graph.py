@@ -30,7 +30,8 @@ class MemoryGraph(HeteroGraph):
         for document in documents:
             builder.add(document)
         self.docnos = Ids([document.docno for document in documents])
-        self.passage_ids = Ids([*chain.from_iterable(map(passage_ids_of, documents))])
+        passage_ids = [passage_ids_of(document) for document in documents]
+        self.passage_ids = Ids(list(chain.from_iterable(passage_ids)))
         self._node_texts = [node.text for document in documents for node in document.nodes]
         self._arrays = builder.nodes()
         edges = builder.edges(self._arrays)
@@ -48,10 +49,12 @@ class MemoryGraph(HeteroGraph):
     def fingerprint(self) -> str:
         """A digest of all texts, ids and relations."""
         ids = self.ids_of(np.arange(self.num_nodes))
-        total = hashlib.sha256(json.dumps([self._node_texts, ids, self.code_names]).encode())
+        strings = json.dumps([self._node_texts, ids, self.code_names])
+        digest = hashlib.sha256(strings.encode())
         for name, array in sorted(self._arrays.items()):
-            total.update(name.encode() + np.ascontiguousarray(array, dtype=np.int64).tobytes())
-        return total.hexdigest()
+            digest.update(name.encode())
+            digest.update(array.astype(np.int64).tobytes())
+        return digest.hexdigest()
 
     def _array(self, name: str) -> np.ndarray:
         return self._arrays[name]

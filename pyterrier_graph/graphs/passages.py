@@ -55,10 +55,13 @@ class Passages(Step):
         rows, nodes = self.graph.document_passages.select(documents)
         inp = inp.drop(columns=["rank", "docid"], errors="ignore")
         out = inp.iloc[rows].reset_index(drop=True)
-        out["docno"] = pd.Series(self.graph.ids_of(nodes), dtype="str")
-        out["text"] = pd.Series(self.graph.texts(nodes), dtype="str")
-        ranked = "qid" in out.columns and "score" in out.columns
-        return pt.model.add_ranks(out) if ranked else out
+        docnos = self.graph.ids_of(nodes)
+        texts = self.graph.texts(nodes)
+        out["docno"] = pd.Series(docnos, dtype="str")
+        out["text"] = pd.Series(texts, dtype="str")
+        if "qid" in out.columns and "score" in out.columns:
+            return pt.model.add_ranks(out)
+        return out
 
 
 class GraphTextLoader(Step):
@@ -125,8 +128,9 @@ class Fold(Step):
         """Replaces passages with the nodes that they lead to."""
         inp = check_frame(inp, self, numbers=("score",))
         pt.validate.result_frame(inp, extra_columns=["score"], context=self)
-        query = inp["qid"].factorize()[0]
-        run = inp.iloc[np.lexsort((-inp["score"].to_numpy(), query))]
+        query, _ = inp["qid"].factorize()
+        scores = inp["score"].to_numpy()
+        run = inp.iloc[np.lexsort((-scores, query))]
         rows, ids = self._targets(run["docno"].tolist())
         out = run.drop(columns=["rank", "docid"], errors="ignore").iloc[rows]
         out = out.assign(passage=out["docno"], docno=pd.array(ids, dtype="str"))
@@ -135,13 +139,16 @@ class Fold(Step):
 
     def _targets(self, ids: list[str]) -> tuple[np.ndarray, list[str]]:
         """The position in ``ids``, ascending, and the id of each node that it leads to."""
-        graph, nodes = self.graph, self.graph.nodes_of(ids)
+        graph = self.graph
+        nodes = graph.nodes_of(ids)
         if self.relation == DOCUMENT:
-            return np.arange(len(ids)), graph.docnos_of(graph.document[nodes])
+            docnos = graph.docnos_of(graph.document[nodes])
+            return np.arange(len(ids)), docnos
         passages = np.flatnonzero(graph.node_type[nodes] == PASSAGE_TYPE)
         row, reached = graph.neighbors(nodes[passages], self.relation)
         rows = passages[row]
         unchanged = np.setdiff1d(np.arange(len(nodes)), rows)
-        rows, reached = np.append(rows, unchanged), np.append(reached, nodes[unchanged])
+        rows = np.append(rows, unchanged)
+        reached = np.append(reached, nodes[unchanged])
         order = np.argsort(rows, kind="stable")
         return rows[order], graph.ids_of(reached[order])

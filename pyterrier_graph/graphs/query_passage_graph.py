@@ -167,7 +167,8 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
 
         def encoded(edges: np.ndarray) -> dict[str, np.ndarray]:
             queries, passages = self._ends(edges, edge_type)
-            loaded = texts.transform(pd.DataFrame({"docno": self.docnos_of(passages)}))
+            docnos = self.docnos_of(passages)
+            loaded = texts.transform(pd.DataFrame({"docno": docnos}))
             vectors = encode(self.texts(queries), loaded["text"].tolist())  # (edges, d)
             return {name: np.asarray(vectors).astype("<f2")}
 
@@ -188,7 +189,8 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
             folder = self._features_folder(edge_type)
             if folder.is_dir():
                 features[edge_type] = content_sha256(read_meta(folder))
-        digest = sha256(json.dumps([content_sha256(self.meta), features]).encode())
+        stored = json.dumps([content_sha256(self.meta), features])
+        digest = sha256(stored.encode())
         for mask in (self._masked, self._dropped):
             digest.update(b"none" if mask is None else mask.tobytes())
         return digest.hexdigest()
@@ -245,7 +247,7 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
 
     def without_edges(self, queries: np.ndarray, passages: np.ndarray) -> Self:
         """A view of the graph without the edges, of all types, between ``queries[i]`` and ``passages[i]``."""
-        pairs = np.asarray(queries, np.int64) * self.num_passages + passages
+        pairs = self._pairs(np.asarray(queries, np.int64), passages)
         return self._view_with(_dropped=np.unique(pairs))
 
     def _view_with(self, **attributes: Any) -> Self:
@@ -260,8 +262,9 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
             A row per query: passage numbers, which ascend, with ``scores`` (float32) and ``edges``, the number of the
             edge among all of its type: the row of its features.
         """
-        row, edges = self._rows(edge_type).positions(queries)
-        passages = self._array(f"{edge_type}.indices")[edges].astype(np.int64)
+        rows = self._rows(edge_type)
+        row, edges = rows.positions(queries)
+        passages = rows.indices[edges].astype(np.int64)
         visible = self._visible(queries[row], passages)
         lengths = np.bincount(row[visible], minlength=len(queries))
         return self._with_scores(lengths, passages[visible], edges[visible], edge_type)
@@ -269,8 +272,9 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
     def edges_of_passages(self, passages: np.ndarray, edge_type: str = RETRIEVED) -> CSR:
         """The queries of passages, without masked ones: query numbers, with data as in :meth:`edges_of_queries`."""
         back = inverse(edge_type)
-        row, positions = self._rows(back).positions(passages)
-        queries = self._array(f"{back}.indices")[positions].astype(np.int64)
+        rows = self._rows(back)
+        row, positions = rows.positions(passages)
+        queries = rows.indices[positions].astype(np.int64)
         edges = self._array(f"{back}.edges")[positions].astype(np.int64)
         visible = self._visible(queries, passages[row])
         lengths = np.bincount(row[visible], minlength=len(passages))
@@ -298,8 +302,9 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
 
     def _ends(self, edges: np.ndarray, edge_type: str) -> tuple[np.ndarray, np.ndarray]:
         """The numbers of the queries and of the passages that edges join."""
-        queries = np.searchsorted(self._array(f"{edge_type}.indptr"), edges, side="right") - 1
-        return queries, self._array(f"{edge_type}.indices")[edges].astype(np.int64)
+        rows = self._rows(edge_type)
+        queries = np.searchsorted(rows.indptr, edges, side="right") - 1
+        return queries, rows.indices[edges].astype(np.int64)
 
     def _rows(self, direction: str) -> CSR:
         """The stored rows of queries (of an edge type), or of passages (of its inverse)."""
@@ -311,8 +316,13 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
         if self._masked is not None:
             visible &= ~self._masked[queries]
         if self._dropped is not None:
-            visible &= ~np.isin(queries * self.num_passages + passages, self._dropped)
+            pairs = self._pairs(queries, passages)
+            visible &= ~np.isin(pairs, self._dropped)
         return visible
+
+    def _pairs(self, queries: np.ndarray, passages: np.ndarray) -> np.ndarray:
+        """Each pair of a query and a passage as one number, shape (pairs,)."""
+        return queries * self.num_passages + passages
 
 
 def _checked_topics(topics: pd.DataFrame) -> pd.DataFrame:
@@ -326,9 +336,12 @@ def _judged(qids: pd.Series, qrels: pd.DataFrame, docnos: Lookup, passages: Any)
     """Relevant passages of each query, from judgments ``qid, docno, label`` with labels above 0."""
     qrels = check_frame(qrels, "qrels", numbers=("label",))
     qrels = qrels.astype({"qid": str, "docno": str})
-    relevant = qrels[(qrels["label"] > 0) & qrels["qid"].isin(qids)]
-    relevant = passage_qrels(relevant, passages if isinstance(passages, HeteroGraph) else docnos)
-    return _edges(qids, relevant.rename(columns={"label": "score"}), docnos)
+    is_relevant = qrels["label"] > 0
+    relevant = qrels[is_relevant & qrels["qid"].isin(qids)]
+    corpus = passages if isinstance(passages, HeteroGraph) else docnos
+    relevant = passage_qrels(relevant, corpus)
+    rows = relevant.rename(columns={"label": "score"})
+    return _edges(qids, rows, docnos)
 
 
 def _retrieved(
@@ -342,7 +355,8 @@ def _retrieved(
     pipeline = retriever.compile()
 
     def edges_of(queries: pd.DataFrame) -> dict[str, np.ndarray]:
-        results = check_frame(pipeline.transform(queries), pipeline, numbers=("score",))
+        results = pipeline.transform(queries)
+        results = check_frame(results, pipeline, numbers=("score",))
         with Lookup(docnos_file) as docnos:
             edges = _edges(queries["qid"], results, docnos)
         return {"lengths": edges.lengths, "indices": edges.indices, "scores": edges.data["scores"]}
@@ -351,7 +365,7 @@ def _retrieved(
         return topics.iloc[numbers].reset_index(drop=True)
 
     shards.compute(edges_of, read=read, desc="retrieving", unit="query", delay=1, **progress)
-    batches = [*shards.read()]
+    batches = list(shards.read())
     lengths = np.concatenate([batch["lengths"] for batch in batches])
     indices = np.concatenate([batch["indices"] for batch in batches])
     scores = np.concatenate([batch["scores"] for batch in batches])
@@ -361,13 +375,16 @@ def _retrieved(
 def _edges(qids: pd.Series, rows: pd.DataFrame, docnos: Lookup) -> CSR:
     """Passages of each query with their scores, from rows ``qid, docno, score``; other queries are left out."""
     types = {"qid": str, "docno": str, "score": np.float32}
-    rows = rows[[*types]].astype(types)
+    rows = rows[list(types)].astype(types)
     rows["query"] = pd.Index(qids).get_indexer(rows["qid"])
     rows["passage"] = known_numbers_of(docnos, rows["docno"].tolist())
-    rows = rows[rows["query"] >= 0].drop_duplicates(["query", "passage"])
+    rows = rows[rows["query"] >= 0]
+    rows = rows.drop_duplicates(["query", "passage"])
     rows = rows.sort_values(["query", "passage"])
-    query, passage = rows["query"].to_numpy(), rows["passage"].to_numpy()
-    return CSR.group(query, passage, len(qids), scores=rows["score"].to_numpy())
+    query = rows["query"].to_numpy()
+    passage = rows["passage"].to_numpy()
+    scores = rows["score"].to_numpy()
+    return CSR.group(query, passage, len(qids), scores=scores)
 
 
 def _write(folder: Path, topics: pd.DataFrame, edges: Mapping[str, CSR], num_passages: int) -> None:

@@ -23,12 +23,17 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 def inverse(relation: str) -> str:
     """Name of the inverse relation: ``order`` to ``order_i``, and back."""
-    return relation.removesuffix(INVERSE) if relation.endswith(INVERSE) else relation + INVERSE
+    if relation.endswith(INVERSE):
+        return relation.removesuffix(INVERSE)
+    return relation + INVERSE
 
 
 def with_inverses(names: Iterable[str]) -> tuple[str, ...]:
     """Each name, followed by the name of its inverse."""
-    return tuple(name for relation in names for name in (relation, inverse(relation)))
+    relations: list[str] = []
+    for name in names:
+        relations += [name, inverse(name)]
+    return tuple(relations)
 
 
 PAPER_RELATIONS = with_inverses((ORDER, STRUCTURAL, "internal", "external"))
@@ -37,7 +42,7 @@ PAPER_RELATIONS = with_inverses((ORDER, STRUCTURAL, "internal", "external"))
 
 def relation_names(named: Iterable[str]) -> tuple[str, ...]:
     """All relations of a graph whose documents name some: the paper's eight, ``title``, ``title_i``, others by name."""
-    own = sorted({*named} - {*PAPER_RELATIONS, TITLE})
+    own = sorted(set(named).difference(PAPER_RELATIONS, [TITLE]))
     return PAPER_RELATIONS + with_inverses([TITLE, *own])
 
 
@@ -59,6 +64,8 @@ def inverse_path(path: str) -> str:
 def nearest_titled(parent: np.ndarray, titled: np.ndarray) -> np.ndarray:
     """The nearest ``titled`` section above each node, or -1; ``parent`` is the section that contains it, or -1."""
     above = parent.copy()
-    while len(further := np.flatnonzero((above >= 0) & ~titled[above])):
-        above[further] = parent[above[further]]
-    return above
+    while True:
+        untitled = np.flatnonzero((above >= 0) & ~titled[above])
+        if not len(untitled):
+            return above
+        above[untitled] = parent[above[untitled]]
