@@ -112,12 +112,8 @@ class GNNEncoderNetwork(RelationNetwork):
 
     def about(self) -> dict[str, Any]:
         """The weights, and the number of heads or the layer."""
-        about = super().about()
-        if self.layer_meta is None:
-            about["heads"] = self.heads
-        else:
-            about["layer"] = self.layer_meta
-        return about
+        network = {"heads": self.heads} if self.layer_meta is None else {"layer": self.layer_meta}
+        return super().about() | network
 
     def own_states(self, passages: Tensor) -> Tensor:
         """``y``, shape (passages, d)."""

@@ -197,12 +197,14 @@ class NeighborSampler:
     ) -> np.ndarray:
         """Adds the sources of each relation, and edges with the features that the network uses; returns the sources."""
         numbers = [csr.indices for csr in rows.values()]
-        sources = np.unique(np.concatenate(numbers))  # ascending
+        # the row of each edge's source in x, shape (edges of all relations,)
+        sources, source_rows = np.unique(np.concatenate(numbers), return_inverse=True)
         batch[source_type].x = torch.as_tensor(vectors_of(sources))
         batch[source_type].n_id = torch.from_numpy(sources)
-        for name, csr in rows.items():
+        ends = np.cumsum([len(indices) for indices in numbers])
+        by_relation = np.split(source_rows, ends[:-1])
+        for (name, csr), source in zip(rows.items(), by_relation, strict=True):
             edges = batch[source_type, name, target_type]
-            source = np.searchsorted(sources, csr.indices)  # row of each edge's source in x
             edge_index = np.stack([source, csr.row_index])  # (2, edges)
             edges.edge_index = torch.from_numpy(edge_index)
             if self.edge_features and query_graph is not None:
@@ -263,8 +265,7 @@ class NeighborSampler:
     def sections(self) -> np.ndarray:
         """Nodes of the sections that have a title."""
         sections = np.flatnonzero(self.graph.node_type == SECTION_TYPE)
-        titles = self.graph.texts(sections)
-        titled = [bool(title.strip()) for title in titles]
+        titled = [bool(title.strip()) for title in self.graph.texts(sections)]
         return sections[np.array(titled, dtype=bool)]
 
     @cached_property

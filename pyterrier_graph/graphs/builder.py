@@ -168,8 +168,7 @@ def passage_ids_of(document: StructuredDocument) -> Sequence[str]:
     """The ids of a document's passages: its own, or ``docno%pN``."""
     if document.passage_ids:
         return document.passage_ids
-    count = len(document.passages())
-    return [passage_id(document.docno, number) for number in range(count)]
+    return [passage_id(document.docno, number) for number in range(len(document.passages()))]
 
 
 def sparse_rows(

@@ -118,8 +118,7 @@ class CSR:
 def offsets(lengths: Array) -> Array:
     """The offset of each row, and the end of the last one, from the lengths of the rows; shape (rows + 1,), int64."""
     if isinstance(lengths, np.ndarray):
-        ends = np.cumsum(lengths, dtype=np.int64)
-        return np.concatenate([np.zeros(1, dtype=np.int64), ends])
+        return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths, dtype=np.int64)])
     from torch.nn.functional import pad
 
     return pad(lengths.cumsum(0), (1, 0))

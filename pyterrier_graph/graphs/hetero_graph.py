@@ -374,7 +374,7 @@ def checked_numbers(
     numbers: np.ndarray, names: Sequence[str], noun: str, advice: str
 ) -> np.ndarray:
     """Returns numbers; raises KeyError, which names unknown names, if some are -1."""
-    unknown = [names[row] for row in np.flatnonzero(numbers < 0)]
+    unknown = [names[row] for row in np.flatnonzero(numbers < 0).tolist()]
     if unknown:
         raise KeyError(f"{noun} {reprlib.repr(unknown)} not in the graph: {advice}")
     return numbers

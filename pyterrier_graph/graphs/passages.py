@@ -142,8 +142,7 @@ class Fold(Step):
         graph = self.graph
         nodes = graph.nodes_of(ids)
         if self.relation == DOCUMENT:
-            docnos = graph.docnos_of(graph.document[nodes])
-            return np.arange(len(ids)), docnos
+            return np.arange(len(ids)), graph.docnos_of(graph.document[nodes])
         passages = np.flatnonzero(graph.node_type[nodes] == PASSAGE_TYPE)
         row, reached = graph.neighbors(nodes[passages], self.relation)
         rows = passages[row]
