@@ -173,8 +173,7 @@ class RelationNetwork(PassageNetwork):
 def inputs_of(batch: HeteroData, relation: str) -> tuple[Pair, Tensor]:
     """The vectors of a relation's sources and of the passages, and the edges: the input of a bipartite layer."""
     kind = edge_type(relation)
-    source_type, _, target_type = kind
-    x = batch[source_type].x, batch[target_type].x
+    x = batch[kind[0]].x, batch[PASSAGE].x
     return x, batch[kind].edge_index
 
 

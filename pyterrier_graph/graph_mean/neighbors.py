@@ -215,10 +215,9 @@ class NeighborSampler:
     def texts_of_sources(self, batch: HeteroData, relation: str) -> tuple[list[str], list[str]]:
         """Ids and texts of the sources of a relation, by edge."""
         kind = edge_type(relation)
-        source_type, _, _ = kind
         source, _ = batch[kind].edge_index
-        sources = batch[source_type].n_id[source].cpu().numpy()
-        if source_type == NODE:
+        sources = batch[kind[0]].n_id[source].cpu().numpy()
+        if kind[0] == NODE:
             return self.graph.ids_of(sources), self.graph.texts(sources)
         return self.query_graph.qids_of(sources), self.query_graph.texts(sources)
 

@@ -266,8 +266,8 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
         row, edges = rows.positions(queries)
         passages = rows.indices[edges].astype(np.int64)
         visible = self._visible(queries[row], passages)
-        lengths = np.bincount(row[visible], minlength=len(queries))
-        return self._with_scores(lengths, passages[visible], edges[visible], edge_type)
+        lengths = np.bincount(row, minlength=len(queries))
+        return self._with_scores(lengths, passages, edges, edge_type).filter(visible)
 
     def edges_of_passages(self, passages: np.ndarray, edge_type: str = RETRIEVED) -> CSR:
         """The queries of passages, without masked ones: query numbers, with data as in :meth:`edges_of_queries`."""
@@ -277,8 +277,8 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
         queries = rows.indices[positions].astype(np.int64)
         edges = self._array(f"{back}.edges")[positions].astype(np.int64)
         visible = self._visible(queries, passages[row])
-        lengths = np.bincount(row[visible], minlength=len(passages))
-        return self._with_scores(lengths, queries[visible], edges[visible], edge_type)
+        lengths = np.bincount(row, minlength=len(passages))
+        return self._with_scores(lengths, queries, edges, edge_type).filter(visible)
 
     def _with_scores(
         self, lengths: np.ndarray, elements: np.ndarray, edges: np.ndarray, edge_type: str
