@@ -133,6 +133,13 @@ def test_hybrid_is_that_of_its_parts(shared: ptg.GraphIndex) -> None:
     assert "d1%p0" in str(ptg.explain(shared.hybrid(), "alpha mu", "d1%p0"))
 
 
+def test_hybrid_with_a_pipeline_and_integer_qids(shared: ptg.GraphIndex) -> None:
+    index = ptg.GraphIndex(shared.path, lexical=shared.bm25(), verbose=False)
+    found = index.hybrid()(TOPICS.astype({"qid": int}))
+    expected = shared.hybrid()(TOPICS)
+    pd.testing.assert_frame_equal(found, expected)
+
+
 def test_dense_is_a_graph_mean(shared: ptg.GraphIndex, tmp_path: Path) -> None:
     mean = ptg.GraphMean(shared.graph, tiny.checkpoint(), folder=tmp_path, verbose=False)
     expected = mean.index(tmp_path / "flex").retriever()(TOPICS)

@@ -22,7 +22,7 @@ from pyterrier_graph.storage.arrays import known_numbers_of
 
 
 class IndexHybrid(WithSignature, pt.Transformer):
-    """Ranks the passages of an index as ``Hybrid(lexical, dense) >> DocumentEvidence`` does, in half of the time.
+    """Ranks the passages of an index as ``Hybrid(lexical, dense) >> DocumentEvidence`` does, and takes half of the time.
 
     Columns in: ``qid, query``. Columns out: ``qid, query, docno, score, rank``.
 
@@ -65,7 +65,8 @@ class IndexHybrid(WithSignature, pt.Transformer):
         return self._ranked(topics, parts=True)
 
     def _ranked(self, topics: pd.DataFrame, *, parts: bool) -> pd.DataFrame:
-        topics = QueriesWithWords().transform(topics).drop_duplicates("qid")
+        topics = QueriesWithWords().transform(topics)
+        topics = topics.assign(qid=topics["qid"].astype("str")).drop_duplicates("qid")
         query, passage, summands = self._scored(topics)
         scores = summands.sum(axis=1)
         best = best_of_each(query, scores, self.num_results)
@@ -102,7 +103,7 @@ def lexical_hits(retriever: pt.Transformer, docnos: Lookup, topics: pd.DataFrame
         return retriever.hits(topics)
     run = check_frame(retriever.transform(topics), retriever, numbers=("score",))
     pt.validate.result_frame(run, extra_columns=["score"], context=retriever)
-    query = pd.Index(topics["qid"]).get_indexer(run["qid"])
+    query = pd.Index(topics["qid"]).get_indexer(run["qid"].astype("str"))
     passage = known_numbers_of(docnos, run["docno"].tolist())
     return Hits(query, passage, run["score"].to_numpy(float))
 
