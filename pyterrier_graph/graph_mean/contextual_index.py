@@ -160,7 +160,19 @@ class ContextualIndex(WithSignature):
         return pd.DataFrame([row], columns=EXPLANATION)
 
 
-class ContextualRetriever(WithSignature, pt.Transformer):
+class Retriever(WithSignature, pt.Transformer):
+    """Base of transformers that find at most ``num_results`` results per query."""
+
+    num_results: int
+
+    def fuse_rank_cutoff(self, k: int) -> Self:
+        """Finds no more results than a cutoff behind it keeps; what they are does not change."""
+        retriever = copy.copy(self)
+        retriever.num_results = min(k, self.num_results)
+        return retriever
+
+
+class ContextualRetriever(Retriever):
     """The retriever of a :class:`ContextualIndex`.
 
     Columns in: ``qid, query``; with a column ``query_vec``, queries are not encoded again. Columns out: ``qid, query,
@@ -225,12 +237,6 @@ class ContextualRetriever(WithSignature, pt.Transformer):
         query = np.repeat(np.arange(len(topics)), scores.shape[1])
         return Hits(query, passages.ravel(), scores.ravel())
 
-    def fuse_rank_cutoff(self, k: int) -> Self:
-        """Finds no more passages than a cutoff behind it keeps."""
-        other = copy.copy(self)
-        other.num_results = min(k, self.num_results)
-        return other
-
 
 class Hits(NamedTuple):
     """Passages that were found for queries, the best of each query first; arrays of shape (results,)."""
@@ -287,8 +293,10 @@ def write_index(
 
 
 def own_row(docno: str, graph: Any, score: float) -> tuple[Any, ...]:
-    """The row of an explanation that has the passage itself."""
-    (text,) = graph.texts(graph.nodes_of([docno]))
+    """The row of an explanation that has the passage itself; its text is in a graph, if there is one."""
+    text = ""
+    if graph is not None:
+        (text,) = graph.texts(graph.nodes_of([docno]))
     return OWN, docno, text, np.nan, score
 
 

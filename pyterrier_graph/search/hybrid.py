@@ -10,15 +10,15 @@ did not retrieve counts as its last result (Bruch et al., TOIS 2023, Sect. 3 and
     n(q, d) = \frac{s(q, d) - \min_{d'} s(q, d')}{\operatorname{std}_{d'} s(q, d')}
 """
 
-import copy
 from typing import Self
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_graph.checks import WithSignature, check_frame
+from pyterrier_graph.checks import check_frame
 from pyterrier_graph.documents.document import split_passage_id
+from pyterrier_graph.graph_mean.contextual_index import Retriever
 from pyterrier_graph.search.scores import normalized_scores, ranked, weighted
 from pyterrier_graph.training.grid_search import Numbers, Tuning, coordinate_search
 from pyterrier_graph.training.validation import JudgedRun, Validation, tuning_set
@@ -48,7 +48,7 @@ class Frozen(pt.Transformer):
         return self.pipeline.transform(inp)
 
 
-class Hybrid(WithSignature, pt.Estimator):
+class Hybrid(Retriever, pt.Estimator):
     """Runs a lexical and a dense pipeline and ranks by a convex combination of their normalized scores.
 
     .. cite:: bruch2023fusion
@@ -167,12 +167,6 @@ class Hybrid(WithSignature, pt.Estimator):
         query = run["qid"].factorize()[0]
         scores = run["score"].to_numpy(float)
         return run.assign(score=normalized_scores(scores, query))
-
-    def fuse_rank_cutoff(self, k: int) -> Self:
-        """Returns at most ``k`` documents per query; the combination stays the same."""
-        hybrid = copy.copy(self)
-        hybrid.num_results = min(k, self.num_results)
-        return hybrid
 
     def fit(
         self,

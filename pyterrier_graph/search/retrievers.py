@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import copy
-from typing import Self
-
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 from npids.lookup import Lookup
 
-from pyterrier_graph.checks import WithSignature, check_frame
-from pyterrier_graph.graph_mean.contextual_index import Hits, ranking
+from pyterrier_graph.checks import check_frame
+from pyterrier_graph.graph_mean.contextual_index import Hits, Retriever, ranking
 from pyterrier_graph.graphs.memory_graph import Ids
 from pyterrier_graph.graphs.passages import Step
 from pyterrier_graph.search.bm25 import BM25Index, words
@@ -32,7 +29,7 @@ class QueriesWithWords(Step):
         return inp[np.array(has_words, dtype=bool)]
 
 
-class BM25Retriever(WithSignature, pt.Transformer):
+class BM25Retriever(Retriever):
     """Finds passages by BM25: ``qid, query`` to ``qid, query, docno, score, rank``.
 
     Args:
@@ -74,9 +71,3 @@ class BM25Retriever(WithSignature, pt.Transformer):
             counts.append(len(numbers))
         query = np.repeat(np.arange(len(topics)), counts)
         return Hits(query, np.concatenate(passages), np.concatenate(scores))
-
-    def fuse_rank_cutoff(self, k: int) -> Self:
-        """Finds at most ``k`` passages per query."""
-        retriever = copy.copy(self)
-        retriever.num_results = min(k, self.num_results)
-        return retriever
