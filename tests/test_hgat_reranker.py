@@ -169,6 +169,16 @@ def test_stored_representations_score_as_computed_ones(variant: Variant, tmp_pat
     ).tolist()
 
 
+def test_representations_of_tokens_with_titles(tmp_path: Path) -> None:
+    encoder = tiny.fresh_encoder()
+    with_titles = TokenStore(tmp_path / "with").build(tiny.graph(), encoder, titles=True)
+    without = TokenStore(tmp_path / "without").build(tiny.graph(), encoder, titles=False)
+    store = hgat(tokens=with_titles).contextualize(tmp_path / "in_context")
+    hgat(tokens=with_titles, contextualized=store)
+    with pytest.raises(ValueError, match="titles"):
+        hgat(tokens=without, contextualized=store)
+
+
 def test_representations_of_other_weights_or_another_graph(tmp_path: Path) -> None:
     reranker = hgat()
     store = reranker.contextualize(tmp_path / "in_context")
@@ -176,7 +186,7 @@ def test_representations_of_other_weights_or_another_graph(tmp_path: Path) -> No
     reranker.fit(RUN, QRELS)
     assert reranker.contextualized is None
     with pytest.raises(
-        ValueError, match="computed with other weights or passages: contextualize again"
+        ValueError, match="computed with other weights, titles or passages: contextualize again"
     ):
         reranker.apply_attributes(contextualized=store)
     for options in ({"seed": 5}, {"variant": "BASE"}, {"titles": True}):

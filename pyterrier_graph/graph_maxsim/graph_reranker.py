@@ -228,6 +228,11 @@ class GraphReranker(Reranker):
             )
         self.tokens.check(self.encoder, self.graph)
 
+    @property
+    def _with_titles(self) -> bool:
+        """Whether titles are encoded in front of passages: as in the stored tokens, if there are any."""
+        return self.titles if self.tokens is None else self.tokens.meta["titles"]
+
     def _tokens_of(self, graph: HeteroGraph) -> TokenStore | GraphTokens:
         if self.tokens is not None:
             return self.tokens

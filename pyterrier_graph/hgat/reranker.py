@@ -148,7 +148,7 @@ class HGATReranker(GraphReranker):
         is_current = self._origin().items() <= store.meta.items()
         if not is_current:
             raise ValueError(
-                f"{store!r} was computed with other weights or passages: contextualize again"
+                f"{store!r} was computed with other weights, titles or passages: contextualize again"
             )
 
     def _origin(self) -> dict[str, Any]:
@@ -157,6 +157,7 @@ class HGATReranker(GraphReranker):
         return {
             "model_sha256": self._digest(),
             "graph_sha256": self.graph.fingerprint(),
+            "titles": self._with_titles,
         }
 
     def _matches_of(self, work: QueryPassages) -> Iterator[QueryMatches]:
@@ -193,9 +194,11 @@ class HGATReranker(GraphReranker):
                 number = work.query[rows[0]]
                 query = queries[number]  # (query tokens, d)
                 index = torch.from_numpy(position[members]).to(self._device)
-                matches = self.network.own_matches(
-                    query, content.select(index), in_context.select(index)
-                )
+                of_rows = in_context.select(index)
+                content_of_rows = of_rows
+                if content is not in_context:
+                    content_of_rows = content.select(index)
+                matches = self.network.own_matches(query, content_of_rows, of_rows)
                 own[rows, : len(query)] = matches
         return own
 
@@ -297,8 +300,7 @@ class HGATReranker(GraphReranker):
             model.encoder = copy_to_train(self.encoder, options.frozen_encoder_layers)
             model.tokens = None
             model._keep_tokens = False
-            if self.tokens is not None:
-                model.titles = self.tokens.meta["titles"]
+            model.titles = self._with_titles
         validate = None
         if measure is not None:
             matches = partial(model._matches, measure.run)
