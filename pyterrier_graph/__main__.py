@@ -24,7 +24,8 @@ def main() -> None:
     """Runs the command that is named first."""
     parser = argparse.ArgumentParser(prog="python -m pyterrier_graph")
     parser.add_argument("command", choices=["demo", "search"], help="add --help for its options")
-    command, arguments = parser.parse_args(sys.argv[1:2]).command, sys.argv[2:]
+    command = parser.parse_args(sys.argv[1:2]).command
+    arguments = sys.argv[2:]
     for library in ("httpx", "sentence_transformers", "transformers", "datasets"):
         logging.getLogger(library).setLevel(logging.ERROR)
     if command == "demo":
@@ -75,10 +76,9 @@ def results_text(results: pd.DataFrame, question: str, folder: str) -> str:
         snippet = textwrap.fill(row.snippet, WIDTH)
         for start, end in reversed(matching_words(snippet, terms)):
             snippet = f"{snippet[:start]}**{snippet[start:end]}**{snippet[end:]}"
-        below = textwrap.indent(
-            f"{folder}/{row.file}:{row.line}\n{snippet}\nwhy: {row.why}", "    "
-        )
-        texts.append(f"{rank:>2}. {row.title}\n{below}\n")
+        details = f"{folder}/{row.file}:{row.line}\n{snippet}\nwhy: {row.why}"
+        details = textwrap.indent(details, "    ")
+        texts.append(f"{rank:>2}. {row.title}\n{details}\n")
     return "\n".join(texts)
 
 

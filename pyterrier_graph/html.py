@@ -79,7 +79,9 @@ def _formatted(fact: Any) -> str:
         return ", ".join(weights) or "none"
     if isinstance(fact, tuple):  # relations
         return ", ".join(map(in_words, fact)) or "none"
-    return f"{fact:,}" if type(fact) is int else str(fact)
+    if type(fact) is int:  # no bool
+        return f"{fact:,}"
+    return str(fact)
 
 
 def in_words(path: str) -> str:
@@ -90,5 +92,8 @@ def in_words(path: str) -> str:
     if path in LABELS:
         return LABELS[path]
     if "/" in path:
-        return " of ".join(in_words(step) for step in reversed(path.split("/")))
-    return f"{path.removesuffix('_i')}, inverse" if path.endswith("_i") else path
+        steps = reversed(path.split("/"))
+        return " of ".join(in_words(step) for step in steps)
+    if path.endswith("_i"):
+        return f"{path.removesuffix('_i')}, inverse"
+    return path

@@ -102,6 +102,8 @@ def test_document_frequencies(frequencies: DocumentFrequencies) -> None:
             DocumentFrequencies(frequencies.path).idf([*counts], language), expected
         )
     assert frequencies.idf(["absent"], "EN") == np.inf and not len(frequencies.idf([], "EN"))
+    with pytest.raises(KeyError):
+        frequencies.idf(["word"], "FR")
 
 
 def test_abstract_terms(frequencies: DocumentFrequencies) -> None:

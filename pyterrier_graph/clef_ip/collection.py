@@ -127,15 +127,18 @@ def _topics(split: str, language: str) -> list[Topic]:
 
 
 def _judgments(split: str, language: str) -> Iterator[Judgment]:
-    return read_qrels(find(TASK_FILES[split].qrels.format(language.upper())))
+    file = TASK_FILES[split].qrels.format(language.upper())
+    return read_qrels(find(file))
 
 
 def _application(split: str, topic: Topic) -> Patent:
-    return read_patent(find(f"{TASK_FILES[split].applications}/{topic.document}.xml"))
+    folder = TASK_FILES[split].applications
+    return read_patent(find(f"{folder}/{topic.document}.xml"))
 
 
 def _claims_text(topic: Topic, application: Patent) -> str:
     """The claims of a topic, or the title of its application if it has none of them."""
     passages = dict(zip(application.xpaths, application.passages, strict=True))
-    claims = dict.fromkeys(map(normalize_xpath, topic.claims))
-    return " ".join(passages[claim] for claim in claims if claim in passages) or application.title
+    claims = dict.fromkeys(normalize_xpath(claim) for claim in topic.claims)  # each once
+    texts = [passages[claim] for claim in claims if claim in passages]
+    return " ".join(texts) or application.title

@@ -48,8 +48,8 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
             language = record["language"]
             if language not in counts:
                 counts[language] = np.zeros(BUCKETS, dtype=np.uint32)
-            numbers = self._vectorizer.transform([record["text"]]).indices  # of each word once
-            counts[language][numbers] += 1
+            buckets = self._vectorizer.transform([record["text"]]).indices  # each once
+            counts[language][buckets] += 1
             documents[language] += 1
         if not counts:
             raise ValueError("corpus_iter has no documents, so no words can be counted")
@@ -80,13 +80,12 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
         """
         if not words:
             return np.zeros(0)
-        # shape (languages, buckets)
-        counts = np.load(self.folder / "counts.npy", mmap_mode="r")
-        frequencies = counts[[*self.documents].index(language)][
-            self._vectorizer.transform(words).indices
-        ]
+        documents = self.documents[language]
+        row = [*self.documents].index(language)
+        counts = np.load(self.folder / "counts.npy", mmap_mode="r")  # (languages, buckets)
+        buckets = self._vectorizer.transform(words).indices  # (words,)
         with np.errstate(divide="ignore"):
-            return np.log(self.documents[language] / frequencies)
+            return np.log(documents / counts[row, buckets])
 
     @cached_property
     def _vectorizer(self) -> Any:

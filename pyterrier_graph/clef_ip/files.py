@@ -103,10 +103,10 @@ def find(path: str) -> Path:
     Raises:
         FileNotFoundError: If it does not exist. The message says where to get the collection.
     """
-    found = home_path() / DATASET_ID / path
-    if not found.exists():
-        raise FileNotFoundError(f"{found} is not there. {INSTRUCTIONS}")
-    return found
+    full_path = home_path() / DATASET_ID / path
+    if not full_path.exists():
+        raise FileNotFoundError(f"{full_path} is not there. {INSTRUCTIONS}")
+    return full_path
 
 
 class Topic(NamedTuple):
@@ -126,14 +126,17 @@ def read_topics(path: Path) -> list[Topic]:
     breaks and closing tags are ignored.
     """
     topics = []
-    for block in re.split("<(?=t?id)", _read_text(path), flags=re.IGNORECASE)[1:]:
-        fields = {
-            name.lower(): content.replace(",", " ").replace(".xml", "").split()
-            for name, content in _TAG.findall(f"<{block}")
-        }
-        [query_id], [document] = fields["id"], fields["file"]
-        claims = tuple(dict.fromkeys(fields["claims"]))
-        topics.append(Topic(query_id, document, claims, tuple(fields.get("fam-docs", ()))))
+    _, *blocks = re.split("<(?=t?id)", _read_text(path), flags=re.IGNORECASE)
+    for block in blocks:
+        fields: dict[str, list[str]] = {}
+        for name, content in _TAG.findall(f"<{block}"):
+            values = content.replace(",", " ").replace(".xml", "")
+            fields[name.lower()] = values.split()
+        [query_id] = fields["id"]
+        [document] = fields["file"]
+        claims = tuple(dict.fromkeys(fields["claims"]))  # each once
+        family = tuple(fields.get("fam-docs", ()))
+        topics.append(Topic(query_id, document, claims, family))
     return topics
 
 

@@ -106,26 +106,29 @@ def parse_patent(data: bytes, docno: str) -> Patent:
     parser = etree.XMLParser(resolve_entities=False, remove_comments=True, remove_pis=True)
     root = etree.fromstring(data, parser)
     for block in root.iter(*_BLOCKS):  # displayed on lines of their own
-        block.text, block.tail = f" {block.text or ''}", f" {block.tail or ''}"
+        block.text = f" {block.text or ''}"
+        block.tail = f" {block.tail or ''}"
     language = _language(root)
     title = _choose(list(root.iter("invention-title")), language)
     nodes = [Node(SECTION, "" if title is None else _plain_text(title), NO_PARENT)]
     xpaths: list[str] = []
-    claims: dict[int, int] = {}
+    claims: dict[int, int] = {}  # node of each claim, by its number
     titles = _TITLES.get(language, _TITLES["EN"])
     for tag in PARAGRAPHS:
         element = _choose(root.findall(tag), language)
         if element is not None:
             _add_passages(element, titles[tag], nodes, xpaths, claims)
+    passages = [node.text for node in nodes if node.kind == PASSAGE]
     cited = dict.fromkeys(citation.get("ucid", "") for citation in root.iter("patcit"))
+    cited.pop(docno, None)
     return Patent(
         docno,
         nodes[0].text,
-        "\n\n".join(node.text for node in nodes if node.kind == PASSAGE),
+        "\n\n".join(passages),
         language,
         tuple(nodes),
         tuple(_links(nodes, claims)),
-        tuple(Reference("external", 0, name) for name in cited if is_docno(name) and name != docno),
+        tuple(Reference("external", 0, name) for name in cited if is_docno(name)),
         tuple(_codes(root)),
         tuple(xpaths),
     )
@@ -133,7 +136,8 @@ def parse_patent(data: bytes, docno: str) -> Patent:
 
 def _plain_text(element: Element) -> str:
     """Returns all text of an element with normalized white space. Entities of a DTD are read as their names."""
-    return " ".join("".join(map(unescape, element.itertext())).split())
+    text = "".join(unescape(part) for part in element.itertext())
+    return " ".join(text.split())
 
 
 def is_docno(text: str) -> bool:
@@ -148,7 +152,10 @@ def normalize_xpath(xpath: str) -> str:
     XPaths of other elements stay as they are.
     """
     match = _XPATH.match(xpath)
-    return f"{match[1]}/{match[2]}[{match[3] or 1}]" if match else xpath
+    if match is None:
+        return xpath
+    parent, tag, index = match.groups()
+    return f"{parent}/{tag}[{index or 1}]"
 
 
 def _language(element: Element) -> str:
@@ -184,8 +191,9 @@ def _add_passages(
         position += 1
         if text:
             if tag == "claims":
-                number = child.get("num", "")
-                claims.setdefault(int(number) if number.isdecimal() else position, len(nodes))
+                attribute = child.get("num", "")
+                number = int(attribute) if attribute.isdecimal() else position
+                claims.setdefault(number, len(nodes))
             nodes.append(Node(PASSAGE, text, current))
             xpaths.append(f"/patent-document/{tag}/{child.tag}[{position}]")
 
@@ -212,10 +220,10 @@ def _codes(root: Element) -> dict[str, None]:
 
 def _links(nodes: list[Node], claims: dict[int, int]) -> Iterator[Link]:
     numbers = {node: number for number, node in claims.items()}
-    for position, node in enumerate(nodes):
+    for source, node in enumerate(nodes):
         if node.kind == PASSAGE:
-            for number in claim_references(node.text, claims, numbers.get(position)):
-                yield Link("internal", position, claims[number])
+            for number in claim_references(node.text, claims, numbers.get(source)):
+                yield Link("internal", source, claims[number])
 
 
 # --- references to claims, in English, German and French

@@ -66,7 +66,8 @@ class AbstractTerms(Step):
 
     def _best_words(self, text: str, language: str) -> str:
         counts = Counter(self.frequencies.words(text))
-        weights = pd.Series(counts, dtype=float) * self.frequencies.idf([*counts], language)
+        idf = self.frequencies.idf([*counts], language)
+        weights = pd.Series(counts, dtype=float) * idf
         best = weights[np.isfinite(weights)].nlargest(self.terms)
         return " ".join(best.index)
 
@@ -95,17 +96,19 @@ class SharedCodes(Step):
         """Removes the documents that share no code."""
         pt.validate.result_frame(inp, extra_columns=["rank", "codes"], context=self)
         topics = inp.drop_duplicates("qid")
-        wanted = {
-            qid: {code for code in codes if ("/" in code) == (self.level == "group")}
-            for qid, codes in zip(topics["qid"], topics["codes"], strict=True)
-        }
+        wanted = {}  # codes of each application
+        for topic in topics.itertuples():
+            wanted[topic.qid] = {code for code in topic.codes if _level(code) == self.level}
         documents = self.graph.document_of(inp["docno"].tolist())
         rows, codes = self.graph.document_codes.select(documents)
         names = self.graph.code_names
         qids = inp["qid"].tolist()
-        pairs = zip(rows.tolist(), codes.tolist(), strict=True)
-        shared = {row for row, code in pairs if names[code] in wanted[qids[row]]}
-        return _select(inp, [not wanted[qid] or row in shared for row, qid in enumerate(qids)])
+        shared = set()  # rows whose document has a wanted code
+        for row, code in zip(rows.tolist(), codes.tolist(), strict=True):
+            if names[code] in wanted[qids[row]]:
+                shared.add(row)
+        mask = [not wanted[qid] or row in shared for row, qid in enumerate(qids)]
+        return _select(inp, mask)
 
 
 class NotOwnFamily(Step):
@@ -124,12 +127,13 @@ class NotOwnFamily(Step):
         """Removes the documents of the family."""
         columns = ["rank", "document", "family"]
         pt.validate.result_frame(inp, extra_columns=columns, context=self)
-        families = {
-            topic.qid: {*map(_patent, (topic.document, *topic.family))}
-            for topic in inp.drop_duplicates("qid").itertuples()
-        }
+        families = {}  # patents of each application's family
+        for topic in inp.drop_duplicates("qid").itertuples():
+            publications = [topic.document, *topic.family]
+            families[topic.qid] = {_patent(docno) for docno in publications}
         rows = zip(inp["qid"], inp["docno"], strict=True)
-        return _select(inp, [_patent(docno) not in families[qid] for qid, docno in rows])
+        mask = [_patent(docno) not in families[qid] for qid, docno in rows]
+        return _select(inp, mask)
 
 
 class DocumentCutoff(Step):
@@ -162,6 +166,10 @@ class DocumentCutoff(Step):
         return _select(ranked, mask)
 
 
+def _level(code: str) -> Level:
+    return "group" if "/" in code else "subclass"
+
+
 def _patent(docno: str) -> str:
     """The docno without the kind code."""
     return docno.rpartition("-")[0]
@@ -170,4 +178,5 @@ def _patent(docno: str) -> str:
 def _select(results: pd.DataFrame, mask: Sequence[bool] | pd.Series) -> pd.DataFrame:
     """Rows of ``mask``, with new ranks."""
     out = results[np.array(mask, dtype=bool)]
-    return out.assign(rank=out.groupby("qid")["rank"].rank(method="first").astype("int64") - 1)
+    rank = out.groupby("qid")["rank"].rank(method="first")  # from 1
+    return out.assign(rank=rank.astype("int64") - 1)

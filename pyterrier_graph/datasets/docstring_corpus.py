@@ -6,7 +6,7 @@ import functools
 import hashlib
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple, TypeAlias
 
@@ -133,16 +133,18 @@ class _Names:
                 self._docnos[name] = described.name
                 package, *parts = name.split(".")
                 for start in range(len(parts)):
-                    self._by_ending[package, ".".join(parts[start:])].add(described.name)
+                    ending = ".".join(parts[start:])
+                    self._by_ending[package, ending].add(described.name)
 
     def resolve(self, name: str, docno: str) -> str | None:
         """Returns the docno of a name in the object, its class or its modules, or of the only object with this name."""
         parts = docno.split(".")
         for end in range(len(parts), -1, -1):
-            if target := self._docnos.get(".".join([*parts[:end], name])):
-                return target
-        candidates = self._by_ending.get((parts[0], name), ())
-        return next(iter(candidates)) if len(candidates) == 1 else None
+            qualified = ".".join([*parts[:end], name])
+            if qualified in self._docnos:
+                return self._docnos[qualified]
+        candidates = [*self._by_ending.get((parts[0], name), ())]
+        return candidates[0] if len(candidates) == 1 else None
 
 
 def _add_line(lines: _Lines, text: str, docno: str) -> None:
@@ -186,8 +188,10 @@ def _phrases(lines: Iterable[Words], drafts: Mapping[str, _Draft]) -> set[Words]
     copies = VerbatimCopies(lines)
     documents: Counter[Words] = Counter()
     for draft in drafts.values():
-        texts = (passage.text for passage in draft.docstring.passages)
-        documents.update({line for text in texts for line in copies.find(text)})
+        copied: set[Words] = set()  # each line once per document
+        for passage in draft.docstring.passages:
+            copied.update(copies.find(passage.text))
+        documents.update(copied)
     return {line for line, count in documents.items() if count > MAX_COPIES}
 
 
@@ -206,9 +210,9 @@ def _document(
 ) -> StructuredDocument:
     docno = described.name
     nodes = [Node(SECTION, docno, NO_PARENT)]
-    sections = {"": 0}
-    named: dict[str, int] = {}
-    mentions: dict[int, frozenset[str]] = {}
+    sections = {"": 0}  # node of each title
+    named: dict[str, int] = {}  # passage that describes each parameter or bibliographic reference
+    mentions: dict[int, frozenset[str]] = {}  # names that each passage mentions
     for passage in docstring.passages:
         if passage.section not in sections:
             sections[passage.section] = len(nodes)
@@ -217,31 +221,41 @@ def _document(
             named.setdefault(name, len(nodes))
         mentions[len(nodes)] = passage.mentions
         nodes.append(Node(PASSAGE, passage.text, sections[passage.section]))
-    named = sections | named
-    links = []
-    for source, mentioned in mentions.items():
-        targets = {named[name] for name in mentioned & named.keys()} - {source}
-        links += [Link("internal", source, target) for target in sorted(targets)]
-    related = dict.fromkeys(
-        names.resolve(name, docno) or name for entry in docstring.see_also for name in entry.names
-    )
-    references = [Reference("external", 0, target) for target in related if target != docno]
-    return StructuredDocument(
-        docno, tuple(nodes), tuple(links), tuple(references), (described.module,)
-    )
+    links = tuple(_links(mentions, sections | named))
+    references = tuple(_references(docno, docstring, names))
+    return StructuredDocument(docno, tuple(nodes), links, references, (described.module,))
+
+
+def _links(mentions: Mapping[int, frozenset[str]], named: Mapping[str, int]) -> Iterator[Link]:
+    """Yields links from passages to the sections and passages that they mention."""
+    for source, names in mentions.items():
+        targets = {named[name] for name in names if name in named}
+        for target in sorted(targets - {source}):
+            yield Link("internal", source, target)
+
+
+def _references(docno: str, docstring: Docstring, names: _Names) -> Iterator[Reference]:
+    """Yields references to the objects of "See Also", each once."""
+    seen = {docno}
+    for entry in docstring.see_also:
+        for name in entry.names:
+            target = names.resolve(name, docno) or name
+            if target not in seen:
+                seen.add(target)
+                yield Reference("external", 0, target)
 
 
 def _queries(
     lines: _Lines, queries: set[Words], documents: Mapping[str, StructuredDocument], query_id: str
 ) -> list[DocstringQuery]:
-    made = []
+    kept = []
     for line, (text, docnos) in lines.items():
         relevant = tuple(sorted(docnos & documents.keys()))
         if relevant and line in queries:
             digest = hashlib.sha256(" ".join(line).encode()).hexdigest()
             name = query_id.format(target=relevant[0], digest=digest)
-            made.append(DocstringQuery(name, text, relevant))
-    return sorted(made)
+            kept.append(DocstringQuery(name, text, relevant))
+    return sorted(kept)
 
 
 def words(text: str) -> Words:
@@ -263,12 +277,13 @@ class VerbatimCopies:
     def find(self, text: str) -> list[Words]:
         """Returns the lines that a text has copies of, longest first."""
         tokens = words(text)
-        copied = {
-            line
-            for start in range(len(tokens))
-            for line in self._by_start.get(tokens[start : start + MIN_WORDS], ())
-            if tokens[start : start + len(line)] == line and _pattern(line).search(text)
-        }
+        copied = set()
+        for start in range(len(tokens)):
+            first_words = tokens[start : start + MIN_WORDS]
+            for line in self._by_start.get(first_words, ()):
+                is_equal = tokens[start : start + len(line)] == line
+                if is_equal and _pattern(line).search(text):
+                    copied.add(line)
         return sorted(copied, key=lambda line: (-len(line), line))
 
     def remove(self, text: str) -> str:
@@ -276,8 +291,10 @@ class VerbatimCopies:
         lines = self.find(text)
         for line in lines:
             text = _pattern(line).sub(" ", text)
+        if not lines:
+            return text
         # words that were apart may now be another copy
-        return self.remove(" ".join(text.split())) if lines else text
+        return self.remove(" ".join(text.split()))
 
 
 @functools.cache

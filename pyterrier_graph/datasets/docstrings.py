@@ -66,9 +66,11 @@ def parse_docstring(text: str) -> Docstring:
     """
     from numpydoc.docscrape import NumpyDocString, Parameter
 
+    text = _SIGNATURE.sub("", text, count=1)
+    text = _TEMPLATE.sub("", text)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about unknown sections and underlines of another length
-        parsed = NumpyDocString(_TEMPLATE.sub("", _SIGNATURE.sub("", text, count=1)))
+        parsed = NumpyDocString(text)
     summary, rest = _split_summary(parsed["Summary"])
     passages = [*_paragraphs("", [*rest, "", *parsed["Extended Summary"]])]
     for title, content in parsed.items():
@@ -81,7 +83,8 @@ def parse_docstring(text: str) -> Docstring:
     see_also = []
     for objects, description in parsed["See Also"]:
         names = tuple(name.removeprefix("~") for name, _ in objects)
-        see_also.append(SeeAlso(names, plain_text(" ".join(description))))
+        text = plain_text(" ".join(description))
+        see_also.append(SeeAlso(names, text))
     return Docstring(summary, tuple(passages), tuple(see_also))
 
 
@@ -154,12 +157,14 @@ def _entries(section: str, parameters: Iterable[Any]) -> Iterator[Passage]:
                 markup = "\n".join([_header(entry), "", *entry.desc])
                 yield from _passages(section, markup, _names(entry))
         else:
-            markup = ", ".join(map(_header, entries))
-            yield from _passages(section, markup, frozenset().union(*map(_names, entries)))
+            headers = ", ".join(_header(entry) for entry in entries)
+            names = frozenset(name for entry in entries for name in _names(entry))
+            yield from _passages(section, headers, names)
 
 
 def _header(entry: Any) -> str:
-    return " : ".join(filter(None, (entry.name, entry.type)))
+    parts = [part for part in (entry.name, entry.type) if part]
+    return " : ".join(parts)
 
 
 def _names(entry: Any) -> frozenset[str]:
@@ -168,7 +173,8 @@ def _names(entry: Any) -> frozenset[str]:
 
 def _paragraphs(section: str, lines: Iterable[str]) -> Iterator[Passage]:
     paragraph = ""
-    for block in re.split(r"\n\s*\n|\n(?=\.\. \[)", "\n".join(lines)):
+    blocks = re.split(r"\n\s*\n|\n(?=\.\. \[)", "\n".join(lines))
+    for block in blocks:
         if not block.strip():
             continue
         ends = len(paragraph.split()) >= 5 and not paragraph.rstrip().endswith(":")
@@ -181,8 +187,10 @@ def _paragraphs(section: str, lines: Iterable[str]) -> Iterator[Passage]:
 
 def _passages(section: str, markup: str, names: frozenset[str] = frozenset()) -> Iterator[Passage]:
     names |= frozenset(_REFERENCE.findall(markup))
-    found = {name for pattern in _MENTIONS for name in re.findall(pattern, markup)}
-    mentions = frozenset(found - names)
+    mentions: frozenset[str] = frozenset()
+    for pattern in _MENTIONS:
+        mentions |= frozenset(re.findall(pattern, markup))
+    mentions -= names
     for text in split_text(plain_text(markup), MAX_PASSAGE_WORDS):
         yield Passage(section, text, names, mentions)
         names = mentions = frozenset()  # the first part has them all

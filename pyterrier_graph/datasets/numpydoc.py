@@ -79,7 +79,8 @@ def datasets() -> dict[str, Dataset]:
         # one object for all splits: so ir_datasets knows that they share their documents
         docs = _docs(corpus)
         made[f"{DATASET_ID}/{corpus}"] = Dataset(docs)
-        for split in (*SPLITS, *(f"see-also/{split}" for split in SEE_ALSO_SPLITS)):
+        see_also = [f"see-also/{split}" for split in SEE_ALSO_SPLITS]
+        for split in [*SPLITS, *see_also]:
             queries = Queries(functools.partial(_queries, corpus, split), "en")
             qrels = Qrels(functools.partial(_qrels, corpus, split), GRADES)
             made[f"{DATASET_ID}/{corpus}/{split}"] = Dataset(docs, queries, qrels)
@@ -104,9 +105,10 @@ def split_of(name: str, splits: Mapping[str, float], salt: str = "") -> str:
 
 @functools.cache
 def _records(name: str) -> dict[str, NumpydocDoc]:
-    return {
-        document.docno: NumpydocDoc(
-            document.docno,
+    records = {}
+    for docno, document in load_corpus(name).documents.items():
+        records[docno] = NumpydocDoc(
+            docno,
             document.title,
             "\n\n".join(document.passages()),
             document.nodes,
@@ -114,21 +116,27 @@ def _records(name: str) -> dict[str, NumpydocDoc]:
             document.references,
             document.codes,
         )
-        for document in load_corpus(name).documents.values()
-    }
+    return records
 
 
 def _docs(corpus: str) -> Docs:
     records = functools.partial(_records, corpus)
-    documents, lookup = lambda: iter(records().values()), lambda: records().__getitem__
-    return Docs(NumpydocDoc, documents, lookup, lambda: len(records()), "en")
+    return Docs(
+        NumpydocDoc,
+        documents=lambda: iter(records().values()),
+        lookup=lambda: records().__getitem__,
+        count=lambda: len(records()),
+        language="en",
+    )
 
 
 def _split(corpus: str, split: str) -> Iterator[DocstringQuery]:
     """Yields the queries of a split with their relevant documents."""
-    made = load_corpus(corpus)
+    docstrings = load_corpus(corpus)
     salt, _, name = split.rpartition("/")
-    queries, splits = (made.see_also, SEE_ALSO_SPLITS) if salt else (made.summaries, SPLITS)
+    queries, splits = docstrings.summaries, SPLITS
+    if salt:
+        queries, splits = docstrings.see_also, SEE_ALSO_SPLITS
     for query in queries:
         if split_of(query.relevant[0], splits, salt) == name:
             yield query

@@ -84,13 +84,16 @@ class _Package:
         self._resolved: dict[tuple[str, str], _Definition | str | None] = {}
         added: list[tuple[str, str, str, str]] = []
         for path in sorted(root.rglob("*.py")):
-            parts = (name, *path.relative_to(root).with_suffix("").parts)
+            parts = [name, *path.relative_to(root).with_suffix("").parts]
             if not SKIPPED_MODULES.isdisjoint(parts):
                 continue
             is_package = parts[-1] == "__init__"
-            module = _Module(".".join(parts[:-1] if is_package else parts), is_package)
+            if is_package:
+                parts.pop()
+            module = _Module(".".join(parts), is_package)
             self.modules[module.name] = module
-            statements = [*_statements(ast.parse(path.read_bytes()).body)]
+            tree = ast.parse(path.read_bytes())
+            statements = [*_statements(tree.body)]
             _read_module(module, statements)
             added += _added_docstrings(module.name, statements)
         for module_name, local, member, docstring in added:
@@ -109,9 +112,10 @@ class _Package:
             for local in self._public_names(module):
                 definition = self._resolve(module, local)
                 if isinstance(definition, _Definition):
-                    named[definition][f"{module}.{local}"] = 0, module
+                    name = f"{module}.{local}"
+                    named[definition][name] = 0, module
                     for member, (described, depth) in self._members(definition).items():
-                        named[described][f"{module}.{local}.{member}"] = depth, module
+                        named[described][f"{name}.{member}"] = depth, module
         objects = []
         for definition, names in named.items():
             if definition.docstring:
@@ -151,7 +155,9 @@ class _Package:
         for name, (source, _) in module.aliases.items():
             if module.is_package or source == module.name:
                 names.add(name)
-        return names.union(*map(self._public_names, module.star_imports))
+        for source in module.star_imports:
+            names |= self._public_names(source)
+        return names
 
     def _resolve(self, module_name: str, dotted: str) -> _Definition | str | None:
         """Resolves a name in a module to a definition, the name of a module, or None if it is defined elsewhere."""
@@ -192,7 +198,8 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     for node in body:
         yield node
         if not isinstance(node, ast.FunctionDef | ast.ClassDef):
-            yield from _statements([*getattr(node, "body", ()), *getattr(node, "orelse", ())])
+            branches = [*getattr(node, "body", ()), *getattr(node, "orelse", ())]
+            yield from _statements(branches)
 
 
 def _read_module(module: _Module, statements: list[ast.stmt]) -> None:
@@ -203,16 +210,21 @@ def _read_module(module: _Module, statements: list[ast.stmt]) -> None:
                 _define(module.definitions, module.name, node)
             case ast.Import(names=names):
                 for alias in names:
-                    local = alias.asname or alias.name.partition(".")[0]
-                    module.aliases[local] = (alias.name if alias.asname else local, "")
+                    root = alias.name.partition(".")[0]
+                    if alias.asname:
+                        module.aliases[alias.asname] = (alias.name, "")
+                    else:  # "import a.b" defines a
+                        module.aliases[root] = (root, "")
             case ast.ImportFrom(names=names):
                 parent = module.name if module.is_package else module.name.rpartition(".")[0]
-                source = importlib.util.resolve_name("." * node.level + (node.module or ""), parent)
+                relative = "." * node.level + (node.module or "")
+                source = importlib.util.resolve_name(relative, parent)
                 for alias in names:
-                    if alias.name == "*":
+                    local = alias.asname or alias.name
+                    if local == "*":
                         module.star_imports.append(source)
                     else:
-                        module.aliases[alias.asname or alias.name] = (source, alias.name)
+                        module.aliases[local] = (source, alias.name)
             case (
                 ast.Assign(targets=[ast.Name(id="__all__")], value=value)
                 | ast.AugAssign(target=ast.Name(id="__all__"), value=value)

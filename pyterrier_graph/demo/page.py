@@ -131,7 +131,8 @@ def corpus(data: Data) -> str:
 def best_passage(data: Data) -> str:
     """The most relevant passage of the first test query."""
     qrels = data.test.qrels
-    relevant = qrels[qrels["qid"] == data.test.topics["qid"].iloc[0]]
+    first = data.test.topics["qid"].iloc[0]
+    relevant = qrels[qrels["qid"] == first]
     return relevant.loc[relevant["label"].idxmax(), "docno"]
 
 
@@ -140,8 +141,10 @@ def comparisons(values: pd.DataFrame) -> pd.DataFrame:
     by_query = values_of(values, MEASURE)  # (systems, queries)
     rows = []
     for name, rival in COMPARED:
-        own, other = by_query.loc[name], by_query.loc[rival]
-        rows.append((name, rival, own.mean() - other.mean(), ttest_rel(own, other).pvalue))
+        own = by_query.loc[name]
+        other = by_query.loc[rival]
+        difference = own.mean() - other.mean()
+        rows.append((name, rival, difference, ttest_rel(own, other).pvalue))
     return pd.DataFrame(rows, columns=["system", "rival", f"difference of {MEASURE}", "p"])
 
 
@@ -149,11 +152,15 @@ def example(data: Data, model: Any, before: pd.DataFrame, after: pd.DataFrame) -
     """The explanation of the relevant passage that a model moves up most."""
     qrels = data.test.qrels
     relevant = qrels[qrels["label"] == qrels["label"].max()]
-    both = before.merge(after, on=["qid", "query", "docno"]).merge(relevant, on=["qid", "docno"])
-    gain = 1 / (both["rank_y"] + 1) - 1 / (both["rank_x"] + 1)
-    moved = both.loc[gain.idxmax()]
+    keys = ["qid", "query", "docno"]
+    both = before.merge(after, on=keys, suffixes=("_before", "_after"))
+    both = both.merge(relevant, on=["qid", "docno"])
+    first, second = both["rank_before"] + 1, both["rank_after"] + 1
+    gain = 1 / second - 1 / first  # of the reciprocal rank
+    row = gain.idxmax()
+    moved = both.loc[row]
     explanation = explain(model, moved["query"], moved["docno"])
-    ranks = f"at rank {moved['rank_x'] + 1} before, at rank {moved['rank_y'] + 1} after"
+    ranks = f"at rank {first[row]} before, at rank {second[row]} after"
     return f"<p>The relevant passage is {ranks}.</p>{explanation.html}"
 
 

@@ -95,17 +95,20 @@ def prepare(output: Path) -> Data:
     corpus = pt.get_dataset(CORPUS).get_corpus_iter(verbose=False)
     docs = [beginning(doc) for doc in corpus if not doc["docno"].startswith(LEFT_OUT)]
     train, dev, test = (queries(split, docs) for split in ("train", "dev", "test"))
-    index = GraphIndex(
-        output / INDEXES / "index", encoder=DualEncoder(max_passage_tokens=PASSAGE_TOKENS)
-    )
-    return Data(docs, index.index(docs, answered=train), train, dev, test)
+    encoder = DualEncoder(max_passage_tokens=PASSAGE_TOKENS)
+    index = GraphIndex(output / INDEXES / "index", encoder=encoder)
+    index = index.index(docs, answered=train)
+    return Data(docs, index, train, dev, test)
 
 
 def beginning(doc: Mapping[str, Any]) -> dict[str, Any]:
     """A document that ends with its second passage."""
-    passages = [number for number, node in enumerate(doc["nodes"]) if node.kind == PASSAGE]
-    end = passages[:PASSAGES][-1] + 1 if passages else len(doc["nodes"])
-    nodes = doc["nodes"][:end]
+    nodes = doc["nodes"]
+    passages = [number for number, node in enumerate(nodes) if node.kind == PASSAGE]
+    if passages:
+        last = passages[:PASSAGES][-1]
+        nodes = nodes[: last + 1]
+    end = len(nodes)
     links = [link for link in doc["links"] if link.source < end and link.target < end]
     references = [reference for reference in doc["references"] if reference.source < end]
     text = "\n\n".join(node.text for node in nodes if node.kind == PASSAGE)
@@ -189,11 +192,12 @@ def drawn(data: Data, queries: Queries) -> pd.DataFrame:
     random = np.random.default_rng(0)
     best = queries.qrels.sort_values("label", kind="stable").drop_duplicates("qid", keep="last")
     count = min(DRAWN, len(graph.passage_nodes)) - 1
-    others = [
-        graph.ids_of(random.choice(graph.passage_nodes, count, replace=False)) for _ in best["qid"]
-    ]
-    others = best[["qid"]].assign(docno=others).explode("docno")
-    rows = pd.concat([best[["qid", "docno"]], others]).drop_duplicates()
+    samples = []  # ids of passages, for each query
+    for _ in best["qid"]:
+        nodes = random.choice(graph.passage_nodes, count, replace=False)
+        samples.append(graph.ids_of(nodes))
+    sampled = best[["qid"]].assign(docno=samples).explode("docno")
+    rows = pd.concat([best[["qid", "docno"]], sampled]).drop_duplicates()
     return rows.merge(queries.topics, on="qid")
 
 
@@ -242,7 +246,9 @@ def trained_pair(data: Data, bm25: Any, encoder: DualEncoder, vectors: Any) -> D
 def titled(graph: DocumentGraph) -> dict[str, str]:
     """The text of each passage by its id, with its titles in front."""
     nodes = graph.passage_nodes
-    return dict(zip(graph.ids_of(nodes), graph.texts(nodes, titles=True), strict=True))
+    ids = graph.ids_of(nodes)
+    texts = graph.texts(nodes, titles=True)
+    return dict(zip(ids, texts, strict=True))
 
 
 def report(step: str) -> None:
@@ -265,5 +271,6 @@ def shallow_encoder(path: Path) -> str:
 
 def reduced_encoder(graph: DocumentGraph) -> TokenEncoder:
     """The token vectors of all-MiniLM-L6-v2, reduced to the length that late-interaction models have."""
-    encoder = TokenEncoder(max_passage_tokens=PASSAGE_TOKENS, dtype="auto")
-    return encoder.reduced(graph.texts(graph.passage_nodes[::16]), DIMENSIONS)
+    encoder = TokenEncoder(max_passage_tokens=PASSAGE_TOKENS)
+    sample = graph.texts(graph.passage_nodes[::16])
+    return encoder.reduced(sample, DIMENSIONS)

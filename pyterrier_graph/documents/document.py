@@ -67,7 +67,9 @@ def split_section_id(identifier: str) -> tuple[str, int | None]:
 
 def _split(pattern: re.Pattern[str], identifier: str) -> tuple[str, int | None]:
     match = pattern.fullmatch(identifier) if isinstance(identifier, str) else None
-    return (match[1], int(match[2])) if match else (identifier, None)
+    if match is None:
+        return identifier, None
+    return match[1], int(match[2])
 
 
 def split_text(text: str, words: int = 120) -> Iterator[str]:
@@ -148,6 +150,7 @@ def _problems(document: StructuredDocument) -> Iterator[str]:
     for position in positions:
         if not 0 <= position < len(nodes):
             yield f"a link or reference is at node {position}, but there are {len(nodes)} nodes"
-    passages, ids = len(document.passages()), len(document.passage_ids)
+    passages = len(document.passages())
+    ids = len(document.passage_ids)
     if ids not in (0, passages):
         yield f"has {passages} passages, but {ids} passage_ids"

@@ -40,7 +40,9 @@ class Docs(BaseDocs):
         count: Callable[[], int | None] = lambda: None,
         language: str | None = None,
     ) -> None:
-        self._kind, self._documents, self._lookup = kind, documents, lookup
+        self._kind = kind
+        self._documents = documents
+        self._lookup = lookup
         self.docs_count = count
         self.docs_cls = lambda: kind
         self.docs_lang = lambda: language

@@ -34,8 +34,8 @@ def structured_documents(
     if isinstance(corpus_iter, pd.DataFrame):
         corpus_iter = corpus_iter.to_dict("records")
     if document is not None:
-        for made in documents_of_rows(corpus_iter, document):
-            yield made, None
+        for structured in documents_of_rows(corpus_iter, document):
+            yield structured, None
         return
     for record in corpus_iter:
         if isinstance(record, StructuredDocument):
@@ -133,12 +133,13 @@ def documents_of_rows(
     for docno, group in groupby(rows, key=document_of):
         passages = [*group]
         ids = tuple(row["docno"] for row in passages)
-        docno = str(docno) if isinstance(docno, Integral) else docno
+        if isinstance(docno, Integral):
+            docno = str(docno)
         yield StructuredDocument(docno, _nodes_of_rows(passages), passage_ids=ids)
 
 
 def _nodes_of_rows(rows: list[Record]) -> tuple[Node, ...]:
-    titles = [*map(_title, rows)]
+    titles = [_title(row) for row in rows]
     common = titles[0] if len(set(titles)) == 1 else ""
     nodes = [Node(SECTION, common, NO_PARENT)]
     parent = 0  # the section of a row

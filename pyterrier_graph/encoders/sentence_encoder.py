@@ -184,15 +184,19 @@ def is_normalized(network: SentenceTransformer) -> bool:
 
 def scale_of(scale: float | None, normalized: bool) -> float:
     """The factor of dot products in a loss: the given one, or else 1, or 20 for vectors of length 1."""
-    return scale if scale is not None else NORMALIZED_SCALE if normalized else 1.0
+    if scale is not None:
+        return scale
+    return NORMALIZED_SCALE if normalized else 1.0
 
 
 def encoded(
     network: SentenceTransformer, texts: list[str], task: Literal["query", "document"]
 ) -> Tensor:
     """Vectors that gradients go through, shape (texts, d)."""
-    prompt = prompts_of(network)[task == "document"] or None
-    features = batch_to_device(network.preprocess(texts, prompt=prompt, task=task), network.device)
+    query_prompt, document_prompt = prompts_of(network)
+    prompt = query_prompt if task == "query" else document_prompt
+    features = network.preprocess(texts, prompt=prompt or None, task=task)
+    features = batch_to_device(features, network.device)
     return network(features, task=task)["sentence_embedding"]
 
 

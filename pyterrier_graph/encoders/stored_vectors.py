@@ -92,19 +92,21 @@ def encode_once(
     path = folder / f"{name}-{json_sha256(about)[:16]}"
     if os.path.isfile(path / META):
         return Flex(path)
-    dimension = checked_vectors(encode(texts(np.arange(1))), 1).shape[1]
+    first_text = texts(np.arange(1))
+    dimension = checked_vectors(encode(first_text), 1).shape[1]
     meta = about | {"vec_size": dimension}
     with atomic_folder(path, meta) as new_folder:
         if write_ids is not None:
             write_ids(new_folder / DOCNOS)
         digests = _write_digests(new_folder / DIGESTS, texts, count)
         vectors = np.memmap(new_folder / VECTORS, FLOAT, "w+", shape=(count, dimension))
-        new = np.arange(count)
+        new = np.arange(count)  # numbers of texts without a stored vector
         for other in _similar_folders(path, identity):
+            stored_digests = np.memmap(other / DIGESTS, DIGEST, "r")
             stored = np.memmap(other / VECTORS, FLOAT, "r").reshape(-1, dimension)
-            new = _copy(vectors, digests, new, np.memmap(other / DIGESTS, DIGEST, "r"), stored)
-        first = np.unique(digests[new], return_index=True)[1]
-        first = new[np.sort(first)]  # texts that are encoded: each once
+            new = _copy(vectors, digests, new, stored_digests, stored)
+        _, rows = np.unique(digests[new], return_index=True)
+        first = new[np.sort(rows)]  # texts that are encoded: each once
         inputs = meta | {"new texts": sha256(digests[first].tobytes()).hexdigest()}
         shards = ShardWriter(new_folder.parent, len(first), TEXTS_PER_SHARD, inputs)
         shards.compute(
@@ -167,7 +169,8 @@ def _write_digests(file: Path, texts: Texts, count: int) -> np.ndarray:
     with open(file, "wb") as out:
         for numbers in blocks(count, TEXTS_AT_ONCE):
             for text in texts(numbers):
-                out.write(blake2b(text.encode(), digest_size=DIGEST.itemsize).digest())
+                digest = blake2b(text.encode(), digest_size=DIGEST.itemsize)
+                out.write(digest.digest())
     return np.memmap(file, DIGEST, "r")
 
 

@@ -55,17 +55,18 @@ class TokenStates:
     @classmethod
     def pack(cls, matrices: Sequence[Tensor], empty: Tensor) -> TokenStates:
         """Packs matrices of shape (tokens_i, d). The result for no matrices is ``empty``, of shape (0, d)."""
-        lengths = torch.tensor(
-            [len(matrix) for matrix in matrices], dtype=torch.long, device=empty.device
-        )
-        return cls(torch.cat([empty, *matrices]), offsets(lengths))
+        lengths = [len(matrix) for matrix in matrices]
+        bounds = offsets(torch.tensor(lengths, dtype=torch.long, device=empty.device))
+        return cls(torch.cat([empty, *matrices]), bounds)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     def __getitem__(self, node: int) -> Tensor:
         """The matrix of one node, shape (tokens_i, d)."""
-        return self.values[int(self.offsets[node]) : int(self.offsets[node + 1])]
+        start = int(self.offsets[node])
+        end = int(self.offsets[node + 1])
+        return self.values[start:end]
 
     @property
     def lengths(self) -> Tensor:
@@ -191,7 +192,8 @@ class TokenEncoder:
             return []
         with torch.inference_mode():
             output, mask = self._output([text], "query" if query else "document")
-        return self.network.tokenizer.convert_ids_to_tokens(output["input_ids"][mask].tolist())
+        ids = output["input_ids"][mask]  # (tokens,)
+        return self.network.tokenizer.convert_ids_to_tokens(ids.tolist())
 
     def _encode(self, texts: Sequence[str], task: str) -> TokenStates:
         distinct = [text for text in dict.fromkeys(texts) if text.strip()]
@@ -201,8 +203,9 @@ class TokenEncoder:
             self.network.eval()
         with torch.inference_mode(), precision(self.dtype, self.network.device):
             for start in range(0, len(order), self.batch_size):
-                batch = [distinct[number] for number in order[start : start + self.batch_size]]
-                matrices |= zip(batch, self._matrices(batch, task), strict=True)
+                numbers = order[start : start + self.batch_size]
+                batch = [distinct[number] for number in numbers]
+                matrices.update(zip(batch, self._matrices(batch, task), strict=True))
         return self._pack([matrices.get(text, self.empty) for text in texts])
 
     def _forward(self, texts: Sequence[str], task: str) -> TokenStates:
@@ -218,8 +221,10 @@ class TokenEncoder:
 
     def _output(self, texts: list[str], task: str) -> tuple[dict[str, Tensor], Tensor]:
         """The network's output for texts, and a mask of the tokens that have vectors, shape (texts, tokens)."""
-        features = self.network.preprocess(texts, prompt=self.network.prompts.get(task), task=task)
-        output = self.network(batch_to_device(features, self.empty.device), task=task)
+        prompt = self.network.prompts.get(task)
+        features = self.network.preprocess(texts, prompt=prompt, task=task)
+        features = batch_to_device(features, self.empty.device)
+        output = self.network(features, task=task)
         return output, output["attention_mask"].bool()
 
     def _pack(self, matrices: list[Tensor]) -> TokenStates:
@@ -260,12 +265,13 @@ class TokenEncoder:
 
     def fingerprint(self) -> str:
         """SHA-256 over the weights and lengths: stored vectors have that of their encoder."""
-        lengths = (getattr(self, name) for name in LENGTHS)
-        return weights_sha256(self.network, after=" ".join(map(str, filter(None, lengths))))
+        lengths = [getattr(self, name) for name in LENGTHS]
+        after = " ".join(str(length) for length in lengths if length)
+        return weights_sha256(self.network, after=after)
 
 
 def open_encoder(encoder: Any, device: str | None = None, dtype: DType = "auto") -> TokenEncoder:
-    """Returns a :class:`TokenEncoder`, or makes one of what else a class may be given as ``encoder``."""
+    """Returns a :class:`TokenEncoder` as it is, and loads a checkpoint by its name or folder."""
     if isinstance(encoder, TokenEncoder):
         return encoder
     return TokenEncoder(encoder, device=device, dtype=dtype)
@@ -277,11 +283,10 @@ def principal_directions(vectors: Tensor, dimension: int) -> Tensor:
     Vectors are not centered, so that cosines change as little as possible. A direction's largest entry is positive.
     """
     vectors = vectors.double()
-    eigenvectors = torch.linalg.eigh(
-        vectors.T @ vectors
-    ).eigenvectors  # in columns, the longest last
+    _, eigenvectors = torch.linalg.eigh(vectors.T @ vectors)  # in columns, the longest last
     directions = eigenvectors.T.flip(0)[:dimension]  # (dimension, d)
-    largest = directions.gather(1, directions.abs().argmax(1, keepdim=True))
+    column = directions.abs().argmax(1, keepdim=True)  # (dimension, 1)
+    largest = directions.gather(1, column)
     return (directions * largest.sign()).float()
 
 

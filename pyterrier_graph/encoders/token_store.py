@@ -185,8 +185,10 @@ class GraphTokens:
         shared: bool = True,
         verbose: bool = True,
     ) -> None:
-        self.graph, self.encoder = graph, encoder
-        self.titles, self.verbose = titles, verbose
+        self.graph = graph
+        self.encoder = encoder
+        self.titles = titles
+        self.verbose = verbose
         self._matrices: dict[str, np.ndarray] = {}  # by text, shape (tokens, d)
         if shared:
             dtype = dtype_name(encoder.dtype, encoder.network.device)
@@ -203,10 +205,13 @@ class GraphTokens:
     ) -> TokenStates:
         """Token vectors of some nodes."""
         texts = self.texts(nodes)
-        self._encode([text for text in dict.fromkeys(texts) if text not in self._matrices])
+        new = [text for text in dict.fromkeys(texts) if text not in self._matrices]
+        self._encode(new)
         matrices = [self._matrices[text] for text in texts]
-        values = np.concatenate([np.empty((0, self.encoder.dimension), np.float16), *matrices])
-        bounds = offsets(np.array([len(matrix) for matrix in matrices], dtype=np.int64))
+        empty = np.empty((0, self.encoder.dimension), np.float16)  # without nodes
+        values = np.concatenate([empty, *matrices])
+        lengths = [len(matrix) for matrix in matrices]
+        bounds = offsets(np.array(lengths, dtype=np.int64))
         states = TokenStates(torch.from_numpy(values), torch.from_numpy(bounds))
         return states.to(device).to(dtype)  # moved before they become larger
 

@@ -59,6 +59,7 @@ def cross_validate(
     trained: list[pt.Transformer] = []
     progress = pt.tqdm(folds, desc="cross_validate", unit="fold", disable=not verbose)
     for number, test in enumerate(progress, start=1):
+        # the folds after the test fold, then those before it; the last of them is for validation
         *train, validation = [*folds[number:], *folds[: number - 1]]
         file = None if output_dir is None else Path(output_dir, f"fold{number}.parquet")
         if file is not None and file.exists():
@@ -72,11 +73,16 @@ def cross_validate(
             run = pipeline.transform(_rows(topics, test))
             run = run[["qid", "docno", "score"]].astype({"qid": str, "docno": str})
             if file is not None:
-                file.parent.mkdir(parents=True, exist_ok=True)
-                with pt.io.finalized_open(str(file), "b") as out:
-                    run.to_parquet(out)
+                _write_run(run, file)
         runs.append(pt.model.add_ranks(run).assign(fold=number))
     return pd.concat(runs, ignore_index=True)
+
+
+def _write_run(run: pd.DataFrame, file: Path) -> None:
+    """Writes the run of a fold; a call that is interrupted leaves no file."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with pt.io.finalized_open(str(file), "b") as out:
+        run.to_parquet(out)
 
 
 def _check_new(pipeline: pt.Transformer, trained: list[pt.Transformer]) -> None:
@@ -85,7 +91,7 @@ def _check_new(pipeline: pt.Transformer, trained: list[pt.Transformer]) -> None:
     if isinstance(pipeline, pt.Compose):
         stages = pt.inspect.subtransformers(pipeline)["transformers"]
     for stage in stages:
-        if any(stage is other for other in trained):
+        if any(stage is estimator for estimator in trained):
             raise ValueError(f"make_pipeline must make a new {stage!r} for each fold")
     trained += [stage for stage in stages if isinstance(stage, pt.Estimator)]
 

@@ -34,7 +34,8 @@ IDS = ["query_id", "doc_id"]
 
 def compute(measure: Measure, qrels: pd.DataFrame, run: pd.DataFrame) -> pd.Series:
     """Computes a measure of :mod:`~pyterrier_graph.evaluation.measures` for each topic with relevant documents."""
-    qrels, ranking = _judgments(qrels), _ranking(run)
+    qrels = _judgments(qrels)
+    ranking = _ranking(run)
     if measure.NAME == "on_documents":
         return _on_documents(measure["measure"], qrels, ranking)
     _check_level(ranking, qrels)
@@ -69,7 +70,8 @@ def within_documents(
     qrels = qrels[qrels["relevance"] >= minimum]
     qrels = qrels.assign(document=documents_of(qrels["doc_id"]))
     passages = qrels.groupby(pair).size()  # n_D of each topic and D
-    ranking = ranking.assign(document=documents_of(ranking["doc_id"])).set_index(pair)
+    ranking = ranking.assign(document=documents_of(ranking["doc_id"]))
+    ranking = ranking.set_index(pair)
     relevant = ranking["relevance"] >= minimum  # of each result, by topic and D
     by_document = relevant.groupby(level=pair)
     if name == "PRECD":
@@ -82,9 +84,11 @@ def within_documents(
 
 
 def _on_documents(measure: Measure, qrels: pd.DataFrame, ranking: pd.DataFrame) -> pd.Series:
-    """The measure of documents, each of which has the place of its first result, without ties."""
-    qrels = _judgments(qrels.assign(doc_id=documents_of(qrels["doc_id"])))
-    ranking = ranking.assign(doc_id=documents_of(ranking["doc_id"])).drop_duplicates(IDS)
+    """The measure of documents, each of which has the rank of its first result, without ties."""
+    qrels = qrels.assign(doc_id=documents_of(qrels["doc_id"]))
+    qrels = _judgments(qrels)
+    ranking = ranking.assign(doc_id=documents_of(ranking["doc_id"]))
+    ranking = ranking.drop_duplicates(IDS)  # the first result of each document
     _check_level(ranking, qrels)
     run = ranking.assign(score=-ranking["rank"].astype(float))
     metrics = ir_measures.iter_calc([measure], qrels, run)

@@ -45,7 +45,8 @@ class _PythonMeasure(Measure):
         """Computes the measure of the topics with relevant documents; other judged topics have the value 0."""
         from pyterrier_graph.evaluation.equations import compute
 
-        return (Metric(topic, self, value) for topic, value in compute(self, qrels, run).items())
+        values = compute(self, qrels, run)
+        return (Metric(topic, self, value) for topic, value in values.items())
 
 
 class PRESMeasure(_PythonMeasure):
@@ -123,10 +124,13 @@ class OnDocumentsMeasure(_PythonMeasure):
         self, measure: Measure | str | None = None, *, cutoff: int | None = None
     ) -> Self:
         """Returns this measure with another inner measure, or with another cutoff of the inner measure."""
-        measure = self["measure"] if measure is None else measure
+        if measure is None:
+            measure = self["measure"]
         if isinstance(measure, str):
             measure = ir_measures.parse_measure(measure)
-        return type(self)(measure=measure if cutoff is None else measure @ cutoff)
+        if cutoff is not None:
+            measure = measure @ cutoff
+        return type(self)(measure=measure)
 
     def _param_repr(self, v: Any) -> str:
         return repr(str(v))

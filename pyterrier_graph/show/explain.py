@@ -48,10 +48,11 @@ def explain(pipeline: pt.Transformer, query: str, docno: str) -> Explanation:
             "index or its retriever, GraphMaxSim, HGATReranker, or a pipeline with one of them"
         )
     model = models[-1]
-    frames = {passage: model.explain(query, passage) for passage in _passages(docno, model.graph)}
-    passage = max(frames, key=lambda passage: frames[passage]["score"].sum())
-    frame = frames[passage].sort_values("score", key=abs, ascending=False, ignore_index=True)
-    return Explanation(query, passage, type(model).__name__, frame)
+    passages = _passages(docno, model.graph)
+    frames = {passage: model.explain(query, passage) for passage in passages}
+    best = max(passages, key=lambda passage: frames[passage]["score"].sum())
+    frame = frames[best].sort_values("score", key=abs, ascending=False, ignore_index=True)
+    return Explanation(query, best, type(model).__name__, frame)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -112,7 +113,8 @@ def _models(pipeline: Any) -> Iterator[Any]:
         yield pipeline
     elif isinstance(pipeline, pt.Transformer):
         for inner in pt.inspect.subtransformers(pipeline).values():
-            for stage in inner if isinstance(inner, list) else [inner]:
+            stages = inner if isinstance(inner, list) else [inner]
+            for stage in stages:
                 yield from _models(stage)
 
 
@@ -120,5 +122,6 @@ def _passages(docno: str, graph: HeteroGraph | None) -> list[str]:
     """The passage, or the passages of the document."""
     if graph is None or graph.find([docno])[0] >= 0:
         return [docno]
-    _, nodes = graph.document_passages.select(graph.document_of([docno]))
+    documents = graph.document_of([docno])
+    _, nodes = graph.document_passages.select(documents)
     return graph.ids_of(nodes)

@@ -53,13 +53,9 @@ def document_graph(graph: HeteroGraph, docno: str, *, most: int = 30) -> Axes:
     document = graph.document_of([docno])[0]
     start, end = graph.node_offsets[document : document + 2].tolist()
     nodes = np.arange(start, min(end, start + most))
-    edges = {}  # pairs of source and target
-    for relation in graph.relations[::2]:  # each is followed by its inverse
-        if relation != TITLE:  # which repeats structural where sections have titles
-            rows, targets = graph.neighbors(nodes, relation)
-            edges[relation] = [*zip(nodes[rows], targets, strict=True)]
-    reached = {target for pairs in edges.values() for _, target in pairs}
-    outside = sorted(node for node in reached if not start <= node < end)[:most]
+    edges = _edges_by_relation(graph, nodes)
+    targets = {target for pairs in edges.values() for _, target in pairs}
+    outside = sorted(target for target in targets if not start <= target < end)[:most]
     names = [textwrap.shorten(text, 60, placeholder=" …") for text in graph.texts(nodes)]
     names += graph.ids_of(np.array(outside, dtype=np.int64))
 
@@ -71,20 +67,31 @@ def document_graph(graph: HeteroGraph, docno: str, *, most: int = 30) -> Axes:
     for row, (node, name) in enumerate(zip([*nodes, *outside], names, strict=True)):
         x, y = depth.get(node, 0), -row
         points[node] = x, y
-        is_passage = graph.node_type[node] == PASSAGE_TYPE
-        ax.plot(x, y, "s" if is_passage else "o", color="gray")
+        marker = "s" if graph.node_type[node] == PASSAGE_TYPE else "o"
+        ax.plot(x, y, marker, color="gray")
         ax.text(x + 0.15, y, name, va="center", fontsize=9)
     for number, (relation, pairs) in enumerate(edges.items()):
+        color = f"C{number}"
         if pairs:
-            ax.plot([], [], color=f"C{number}", label=in_words(relation))
+            ax.plot([], [], color=color, label=in_words(relation))  # the legend's line
         for source, target in pairs:
             if target in points:
-                _draw_edge(ax, points[source], points[target], f"C{number}")
+                _draw_edge(ax, points[source], points[target], color)
     ax.set_xlim(-1, max(depth.values()) + 5)  # with space for the texts
     ax.axis("off")
     ax.set_title(docno)
     ax.legend(**RIGHT)
     return ax
+
+
+def _edges_by_relation(graph: HeteroGraph, nodes: np.ndarray) -> dict[str, list[tuple[int, int]]]:
+    """The edges of some nodes as pairs of source and target; a relation and its inverse count once."""
+    edges = {}
+    for relation in graph.relations[::2]:  # each is followed by its inverse
+        if relation != TITLE:  # which repeats structural where sections have titles
+            rows, targets = graph.neighbors(nodes, relation)
+            edges[relation] = [*zip(nodes[rows], targets, strict=True)]
+    return edges
 
 
 def _draw_edge(
@@ -177,7 +184,8 @@ def results(
     means.invert_yaxis()
     means.set_xlabel(f"mean {measure}, 95% interval; +/-: p < 0.05")
     means.set_title(title)
-    for row, gains in zip(rows, (values - values.loc[baseline]).to_numpy(), strict=True):
+    gains_of_systems = (values - values.loc[baseline]).to_numpy()  # (systems, queries)
+    for row, gains in zip(rows, gains_of_systems, strict=True):
         height = np.linspace(0.3, -0.3, len(gains))
         differences.plot(np.sort(gains), row + height, ".", markersize=4)
     differences.axvline(0, color="gray", linewidth=1)
@@ -215,9 +223,11 @@ def similarity_shift(before: pd.DataFrame, after: pd.DataFrame) -> list[Axes]:
     """
     _, axes = plt.subplots(2, 1, sharex=True, sharey=True, figsize=(8, 5))
     for ax, name, frame in zip(axes, ("before", "after"), (before, after), strict=True):
-        query, negative = frame["positive_query"], frame["positive_negative"]
+        query = frame["positive_query"]
+        negative = frame["positive_negative"]
         ax.hist([query, negative], bins=30, label=["s(p+, q)", "s(p+, p-)"])
-        ax.set_title(f"{name}: s(p+, q) is larger for {(query > negative).mean():.0%}")
+        share = (query > negative).mean()
+        ax.set_title(f"{name}: s(p+, q) is larger for {share:.0%}")
         ax.set_ylabel("pairs")
     axes[0].legend(**RIGHT)
     axes[1].set_xlabel("similarity")

@@ -64,7 +64,8 @@ class DocumentFiles:
         self.root = Path(folder)
         if not self.root.is_dir():
             raise FileNotFoundError(f"there is no folder {str(folder)!r}")
-        self.formats, self.options = formats, (min_words, max_words)
+        self.formats = formats
+        self.options = (min_words, max_words)
         self.verbose = verbose
         self.skipped: Counter[str] = Counter()
         self.paths = [*self._find()]
@@ -102,7 +103,9 @@ class DocumentFiles:
         endings = tuple(ending for name in self.formats for ending in FORMATS[name])
         for folder, folders, names in os.walk(self.root):
             folders[:] = sorted(name for name in folders if not name.startswith("."))
-            for name in sorted(name for name in names if not name.startswith(".")):
+            for name in sorted(names):
+                if name.startswith("."):
+                    continue
                 path = Path(folder, name)
                 if not name.lower().endswith(endings):
                     self.skipped[path.suffix.lower() or "no suffix"] += 1
@@ -115,9 +118,8 @@ class DocumentFiles:
         from joblib import Parallel, delayed
 
         workers = -1 if len(self.paths) >= FEW else 1
-        calls = (
-            delayed(read_file)(self.root, path, self.formats, *self.options) for path in self.paths
-        )
+        read = delayed(read_file)
+        calls = (read(self.root, path, self.formats, *self.options) for path in self.paths)
         yield from pt.tqdm(
             Parallel(workers, return_as="generator")(calls),
             desc="reading files",
@@ -169,7 +171,8 @@ def read_file(
     try:
         path.encode()  # a name that is not UTF-8 cannot be a docno
         page = to_html((root / path).read_bytes(), path)
-        return assemble(path, *read_page(page), min_words, max_words)
+        title, blocks = read_page(page)
+        return assemble(path, title, blocks, min_words, max_words)
     except Exception as error:  # libraries raise errors of many kinds
         return f"{type(error).__name__}: {error}"
 

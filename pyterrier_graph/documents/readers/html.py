@@ -134,5 +134,6 @@ class _Walk:
         if tag in ("header", "footer"):
             return not self.is_main
         if tag == "a" and element.get("href") is not None and not element.get("id"):
-            return len(element) == 0 and not any(map(str.isalnum, element.text or ""))
+            has_words = any(character.isalnum() for character in element.text or "")
+            return len(element) == 0 and not has_words
         return False

@@ -90,14 +90,17 @@ class Block:
         words = [match.span() for match in _WORD.finditer(text)]
         marks = self.marks  # of this piece and the next ones
         line = self.line
-        start, left = 0, 0
+        counted = 0  # characters whose line breaks are counted
+        start = 0
         while start < len(words):
             end = _cut(text, words, start, max_words)
             is_last = end == len(words)
-            before, left, right = left, words[start][0], words[end - 1][1]
-            line += text.count("\n", before, left)
+            left, right = words[start][0], words[end - 1][1]
+            line += text.count("\n", counted, left)
+            counted = left
             inside = [mark for mark in marks if is_last or mark.offset < right]
-            yield Piece(" ".join(text[left:right].split()), end - start, line, inside)
+            content = " ".join(text[left:right].split())
+            yield Piece(content, end - start, line, inside)
             marks = marks[len(inside) :]
             start = end
 
@@ -122,7 +125,8 @@ def merge(pieces: Iterable[Piece], min_words: int, max_words: int) -> list[Piece
     """Merges each piece of fewer than ``min_words`` words with the next, or the last with the one before it."""
     merged: list[Piece] = []
     for piece in pieces:
-        if merged and merged[-1].words < min_words and merged[-1].words + piece.words <= max_words:
+        is_short = merged and merged[-1].words < min_words
+        if is_short and merged[-1].words + piece.words <= max_words:
             piece = merged.pop().join(piece)
         merged.append(piece)
     if len(merged) > 1 and merged[-1].words < min_words:
@@ -170,7 +174,7 @@ def assemble(
     """
     draft = Draft(docno)
     draft.add(SECTION, title.title, NO_PARENT, title.line, title.marks)
-    sections = [(0, 0)]  # levels and nodes of the open sections
+    sections = [(0, 0)]  # level and node of each open section
     for is_heading, group in groupby(blocks, key=lambda block: block.level > 0):
         if is_heading:
             for block in group:
@@ -207,7 +211,8 @@ def _connect(draft: Draft) -> None:
             elif names and file != docno:
                 draft.references.append((node, file, names))
     first = _first_passages(draft)
-    draft.names = {name: first[node] for name, node in anchors.items()} | {docno: docno}
+    draft.names = {name: first[node] for name, node in anchors.items()}
+    draft.names[docno] = docno
 
 
 def _targets(address: str, docno: str) -> tuple[str, list[str]]:
