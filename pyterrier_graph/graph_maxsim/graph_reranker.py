@@ -49,15 +49,17 @@ def token_maxima(query: Tensor, passages: TokenStates) -> Tensor:
         )
     else:
         maxima = similarities.new_full((len(query), len(passages)), -torch.inf)
-        maxima = maxima.scatter_reduce(
-            1, passages.row_index.expand_as(similarities), similarities, "amax"
-        )
-    return torch.where(passages.lengths > 0, maxima, 0.0).T
+        passage = passages.row_index.expand_as(similarities)  # of each token
+        maxima = maxima.scatter_reduce(1, passage, similarities, "amax")
+    has_tokens = passages.lengths > 0
+    maxima = torch.where(has_tokens, maxima, 0.0)  # (query tokens, passages)
+    return maxima.T
 
 
 def normalized(states: TokenStates) -> TokenStates:
     """Token vectors scaled to unit length, so that the dot product of Eq. 6 is a cosine; 0 stays 0."""
-    return states.with_values(functional.normalize(states.values, dim=-1))
+    values = functional.normalize(states.values, dim=-1)
+    return states.with_values(values)
 
 
 def neighbor_maxima(
@@ -151,7 +153,8 @@ def best_matches(
     edges = [work.graph.neighbors(passages, relation) for relation in relations]
     neighbors = [neighbor for _, neighbor in edges]
     own_passages = passages if own else passages[:0]
-    nodes = np.unique(np.concatenate([own_passages, *neighbors]))
+    nodes = np.concatenate([own_passages, *neighbors])
+    nodes = np.unique(nodes)
     states = work.tokens.states(nodes, query.device, torch.float16)
     maxima = token_maxima(query, states)  # (nodes, query tokens)
 
@@ -164,13 +167,15 @@ def best_matches(
         targets = torch.from_numpy(target).to(query.device)
         pairs.append((targets, rows_of(neighbor)))
     context = neighbor_maxima(maxima, states.lengths, pairs, len(passages))
-    return maxima[rows_of(own_passages)], context
+    own_maxima = maxima[rows_of(own_passages)]
+    return own_maxima, context
 
 
 def rows_of_each(values: np.ndarray) -> list[np.ndarray]:
     """The rows of each value of an array, by ascending values."""
     order = np.argsort(values, kind="stable")
-    last = np.flatnonzero(np.diff(values[order]))  # row of each value but the largest
+    steps = np.diff(values[order])
+    last = np.flatnonzero(steps)  # row of each value but the largest
     return np.split(order, last + 1)
 
 
@@ -251,7 +256,8 @@ class GraphReranker(Reranker):
         return run
 
     def _scores(self, run: pd.DataFrame) -> np.ndarray:
-        return self._scores_of(self._matches(run), len(run))
+        matches = self._matches(run)
+        return self._scores_of(matches, len(run))
 
     def _scores_of(self, matches: Iterable[QueryMatches], rows: int) -> np.ndarray:
         """The scores of all rows of a run, shape (rows,)."""
@@ -312,31 +318,28 @@ class GraphReranker(Reranker):
             _, neighbors = graph.neighbors(passage, relation)
             sources.append(neighbors)
         counts = [len(group) for group in sources]
-        nodes = np.concatenate(sources)
-        device = matches.query.device
-        states = tokens.states(nodes[1:], device, torch.float16)
-        maxima = token_maxima(matches.query, states)  # (neighbors, query tokens)
-        is_empty = states.lengths == 0
-        maxima = maxima.masked_fill(is_empty[:, None], -torch.inf)
+        nodes = np.concatenate(sources)  # the passage, then its neighbors; (sources,)
+        maxima = _neighbor_matches(tokens, nodes[1:], matches.query)  # (neighbors, query tokens)
         own_weight = torch.ones_like(importance)
         weights = torch.cat([own_weight[None], weights])
-        repeats = torch.tensor(counts, device=device)
+        repeats = torch.tensor(counts, device=weights.device)
         weights = weights.repeat_interleave(repeats, dim=0)  # (sources, query tokens)
         terms = weighted_matches(matches.own[0], maxima, weights[1:])  # (sources, query tokens)
-        score, best = (terms * importance).max(0)  # (query tokens,)
+        score, best = (terms * importance).max(0)  # (query tokens,) each
         best_weight = weights.gather(0, best[None])[0]  # (query tokens,)
         source = best.cpu().numpy()
         source_nodes = nodes[source]
-        frame = pd.DataFrame(
+        source_relations = np.repeat([OWN, *relations], counts)
+        by_token = pd.DataFrame(
             {
-                "relation": np.repeat([OWN, *relations], counts)[source],
+                "relation": source_relations[source],
                 "source": graph.ids_of(source_nodes),
                 "text": graph.texts(source_nodes),
                 "weight": best_weight.cpu().numpy(),
                 "score": score.cpu().numpy(),
             }
         )
-        by_source = frame.groupby(["relation", "source", "text"], sort=False, as_index=False)
+        by_source = by_token.groupby(["relation", "source", "text"], sort=False, as_index=False)
         return by_source.agg({"weight": "mean", "score": "sum"})
 
     def _write(self, folder: Path) -> dict[str, Any]:
@@ -356,7 +359,18 @@ class GraphReranker(Reranker):
             lengths = {name: saved[name] for name in LENGTHS}
             encoder = TokenEncoder(str(folder / "encoder"), **hardware, **lengths)
             encoder.name = saved["name"]
-        return cls(**options | {"encoder": encoder})
+        options["encoder"] = encoder
+        return cls(**options)
 
     def _digest(self) -> str:
         return self.encoder.fingerprint()
+
+
+def _neighbor_matches(
+    tokens: TokenStore | GraphTokens, neighbors: np.ndarray, query: Tensor
+) -> Tensor:
+    """Best matches of a query's tokens in each neighbor, shape (neighbors, query tokens); minus infinity if empty."""
+    states = tokens.states(neighbors, query.device, torch.float16)
+    maxima = token_maxima(query, states)
+    is_empty = states.lengths == 0
+    return maxima.masked_fill(is_empty[:, None], -torch.inf)

@@ -118,14 +118,16 @@ class GraphMaxSim(GraphReranker):
         for rows in progress(groups, len(groups), "query", verbose=self.verbose):
             number = work.query[rows[0]]
             query = work.queries[number]  # (query tokens, d)
-            own, context = best_matches(work, query, work.node[rows], self.weights)
+            passages = work.node[rows]
+            own, context = best_matches(work, query, passages, self.weights)
             yield QueryMatches(work.rows[rows], query, own, context)
 
     def _match_weights(self, query: Tensor) -> tuple[Sequence[str], Tensor, Tensor]:
         tokens = len(query)
         weights = torch.tensor(list(self.weights.values()), device=query.device)
+        by_token = weights[:, None].expand(-1, tokens)  # (relations, query tokens)
         importance = weights.new_ones(tokens)
-        return list(self.weights), weights[:, None].expand(-1, tokens), importance
+        return list(self.weights), by_token, importance
 
     def _score(self, matches: QueryMatches) -> Tensor:
         _, weights, _ = self._match_weights(matches.query)
@@ -140,9 +142,12 @@ class GraphMaxSim(GraphReranker):
 
         def measured(weights: dict[str, float]) -> np.ndarray:
             trial.weights = weights
-            return measure.per_query(trial._scores_of(matches, len(measure.run)))
+            scores = trial._scores_of(matches, len(measure.run))
+            return measure.per_query(scores)
 
-        grid = [{relation: weight} for relation in self.weights for weight in GRID]
+        grid = []
+        for relation in self.weights:
+            grid.extend({relation: weight} for weight in GRID)
         self.weights = coordinate_search(
             self.weights, grid, measured, desc="GraphMaxSim.fit", verbose=self.verbose
         )

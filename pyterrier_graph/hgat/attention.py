@@ -55,7 +55,8 @@ class Edges(NamedTuple):
         node, neighbor = self.pairs
         node_has_tokens = targets.lengths[node] > 0
         neighbor_has_tokens = sources.lengths[neighbor] > 0
-        return self.pairs[:, node_has_tokens & neighbor_has_tokens]
+        both_have_tokens = node_has_tokens & neighbor_has_tokens  # (edges,)
+        return self.pairs[:, both_have_tokens]
 
 
 def attend_along_edges(
@@ -73,7 +74,9 @@ def attend_along_edges(
     ``edges.neighbors``. The result has the shape of ``queries.values``: (tokens of all nodes, d).
     """
     node, neighbor = edges.with_tokens(queries, keys)
-    longest = torch.maximum(queries.lengths[node], keys.lengths[neighbor])
+    query_lengths = queries.lengths[node]  # (edges,)
+    key_lengths = keys.lengths[neighbor]
+    longest = torch.maximum(query_lengths, key_lengths)
     total = torch.zeros_like(queries.values, dtype=torch.float32)
     for batch in _batches(longest, PADDED_TOKENS_AT_ONCE):
         query_rows, query_mask = _padded_rows(queries, node[batch])  # (edges, query tokens)
@@ -82,23 +85,33 @@ def attend_along_edges(
         k = keys.values[key_rows]  # (edges, key tokens, d)
         v = values.values[key_rows]
         attended = _attend(q, k, v, key_mask, heads, dropout)  # (edges, query tokens, d)
-        rows = query_rows[query_mask]
-        total.index_add_(0, rows, attended[query_mask].float())
+        rows = query_rows[query_mask]  # (tokens of these nodes,)
+        messages = attended[query_mask].float()  # (tokens of these nodes, d)
+        total.index_add_(0, rows, messages)
     return total
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, heads: int, dropout: float) -> Tensor:
     """Attention between matrices of shape (batch, tokens, d); ``mask`` marks real keys, shape (batch, key tokens)."""
-    # (batch, heads, tokens, d / heads)
-    q, k, v = (x.unflatten(2, (heads, -1)).transpose(1, 2) for x in (q, k, v))
-    q = q * q.shape[-1] ** -0.5
+    q = _split_heads(q, heads)  # (batch, heads, query tokens, d / heads)
+    k = _split_heads(k, heads)  # (batch, heads, key tokens, d / heads)
+    v = _split_heads(v, heads)
+    scale = q.shape[-1] ** -0.5
+    q = q * scale
     scores = k @ q.transpose(2, 3)  # (batch, heads, key tokens, query tokens)
     padding = ~mask[:, None, :, None]
     scores = scores.masked_fill_(padding, -torch.inf)
     weights = scores.softmax(-2)  # over the keys
     weights = functional.dropout(weights, dropout)
     attended = v.transpose(2, 3) @ weights  # (batch, heads, d / heads, query tokens)
-    return attended.permute(0, 3, 1, 2).flatten(2)
+    attended = attended.permute(0, 3, 1, 2)
+    return attended.flatten(2)  # (batch, query tokens, d)
+
+
+def _split_heads(x: Tensor, heads: int) -> Tensor:
+    """(batch, tokens, d) to (batch, heads, tokens, d / heads)."""
+    x = x.unflatten(2, (heads, -1))
+    return x.transpose(1, 2)
 
 
 def layer_along_edges(
@@ -110,18 +123,21 @@ def layer_along_edges(
     tokens of this neighbor. ``targets`` are states of ``edges.nodes``, ``sources`` of ``edges.neighbors``.
     """
     node, neighbor = edges.with_tokens(targets, sources)
-    pairs = targets.lengths[node] * sources.lengths[neighbor]
+    pairs = targets.lengths[node] * sources.lengths[neighbor]  # of tokens, (edges,)
     total = torch.zeros_like(targets.values, dtype=torch.float32)
     for batch in _batches(pairs, PAIRS_AT_ONCE):
         nodes = node[batch]
-        bounds, rows = ranges(targets.offsets[nodes], targets.lengths[nodes])
+        first_row = targets.offsets[nodes]
+        lengths = targets.lengths[nodes]
+        _, rows = ranges(first_row, lengths)  # (target tokens,)
+        edge = torch.repeat_interleave(lengths)  # of each target token
         keys = sources.select(neighbor[batch])
-        edge = torch.repeat_interleave(bounds.diff())  # of each target token
         key_rows = torch.arange(len(keys.values), device=rows.device)
         keys_of_edge = CSR(keys.offsets, key_rows)
         target, source = keys_of_edge.select(edge)  # (token pairs,) each
         edge_index = torch.stack([source, target])
-        out = layer((keys.values, targets.values[rows]), edge_index)
+        target_values = targets.values[rows]  # (target tokens, d)
+        out = layer((keys.values, target_values), edge_index)
         total.index_add_(0, rows, out.float())
     return total
 
@@ -129,7 +145,8 @@ def layer_along_edges(
 def _batches(lengths: Tensor, at_once: int) -> tuple[Tensor, ...]:
     """Groups positions by length, to keep padding short; about ``at_once`` per group."""
     order = torch.argsort(lengths, stable=True)
-    group = lengths[order].cumsum(0) // at_once
+    total = lengths[order].cumsum(0)
+    group = total // at_once  # (positions,)
     _, sizes = torch.unique_consecutive(group, return_counts=True)
     return order.split(sizes.tolist())
 
@@ -208,7 +225,7 @@ def plan_propagation(
     for layer in reversed(range(layers)):
         hop, node, target = states.hop(node, target, layer)
         hops.insert(0, hop)
-    inputs = torch.from_numpy(np.searchsorted(node, targets))
+    target_position = np.searchsorted(node, targets)
     edges = [graph.neighbors(targets, relation) for relation in matches]
     neighbors = [neighbor for _, neighbor in edges]
     # the neighbors come after the texts that the layers read
@@ -216,9 +233,15 @@ def plan_propagation(
     nodes = pd.Index(nodes).unique()
     matched = []
     for row, neighbor in edges:
-        position = nodes.get_indexer(neighbor)
-        matched.append((torch.from_numpy(row), torch.from_numpy(position)))
-    return Propagation(np.array(nodes), tuple(hops), inputs, tuple(matched))
+        neighbor_position = nodes.get_indexer(neighbor)
+        pairs = torch.from_numpy(row), torch.from_numpy(neighbor_position)
+        matched.append(pairs)
+    return Propagation(
+        nodes=np.array(nodes),
+        hops=tuple(hops),
+        targets=torch.from_numpy(target_position),
+        matches=tuple(matched),
+    )
 
 
 @dataclass
@@ -241,20 +264,27 @@ class _States:
         # the message of the target is missing (No out), or its state differs (No self), one hop further in each layer.
         self.dependent = [np.empty(0, dtype=np.int64)] * self.layers
         if self.no_out or self.no_self:
-            keys = np.arange(len(self.targets)) * self.num_nodes + self.targets
+            target = np.arange(len(self.targets))
+            keys = self._key(target, self.targets)
             for layer in range(1, self.layers):
                 if self.no_out or layer > 1:
                     keys = self._one_hop_further(keys)
                 self.dependent[layer] = keys
 
+    def _key(self, target: np.ndarray, node: np.ndarray) -> np.ndarray:
+        """One number for a target and a node; ``np.divmod`` by the number of nodes takes it apart."""
+        return target * self.num_nodes + node
+
     def _one_hop_further(self, keys: np.ndarray) -> np.ndarray:
+        """Adds the keys of the nodes that aggregate from the nodes of ``keys``, for the same targets."""
         target, node = np.divmod(keys, self.num_nodes)
         reached = [keys]
         for relation in self.relations:
             # the nodes that aggregate from a node are its neighbors by the inverse relation
             row, neighbor = self.graph.neighbors(node, inverse_path(relation))
-            reached.append(target[row] * self.num_nodes + neighbor)
-        return np.unique(np.concatenate(reached))
+            reached.append(self._key(target[row], neighbor))
+        keys = np.concatenate(reached)
+        return np.unique(keys)
 
     def hop(
         self, node: np.ndarray, target: np.ndarray, layer: int
@@ -268,13 +298,7 @@ class _States:
         row = np.flatnonzero(~without_self)
         edges = {SELF: (row, node[row])}
         for relation in self.relations:
-            row, neighbor = self.graph.neighbors(node, relation)
-            if self.no_out:  # Eq. 2: j != tgt
-                own_target = target[row]
-                allowed = (own_target < 0) | (neighbor != self.targets[own_target])
-                row = row[allowed]
-                neighbor = neighbor[allowed]
-            edges[relation] = row, neighbor
+            edges[relation] = self._neighbors(node, target, relation)
         own = self._number(node, target, layer)  # (states,)
         read = {}
         for relation, (row, neighbor) in edges.items():
@@ -290,8 +314,21 @@ class _States:
         target_number, node = np.divmod(numbers, self.num_nodes)
         return hop, node, target_number - 1
 
+    def _neighbors(
+        self, node: np.ndarray, target: np.ndarray, relation: str
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Edges along a relation: rows of the states, and the neighbors that they aggregate from; (edges,) each."""
+        row, neighbor = self.graph.neighbors(node, relation)
+        if not self.no_out:
+            return row, neighbor
+        own_target = target[row]
+        is_shared = own_target < 0
+        is_other = neighbor != self.targets[own_target]  # Eq. 2: j != tgt
+        allowed = is_shared | is_other
+        return row[allowed], neighbor[allowed]
+
     def _number(self, node: np.ndarray, target: np.ndarray, layer: int) -> np.ndarray:
         """The number of each node's state in ``layer`` for its target."""
-        key = target * self.num_nodes + node
+        key = self._key(target, node)
         depends_on_target = np.isin(key, self.dependent[layer])
         return np.where(depends_on_target, key + self.num_nodes, node)

@@ -128,10 +128,12 @@ class HGATConfig:
     def __post_init__(self) -> None:
         if self.framework is None:
             late = self.variant in ("NO_NS", "NO_LB_NS")
-            object.__setattr__(self, "framework", "late" if late else "standard")
+            framework = "late" if late else "standard"
+            object.__setattr__(self, "framework", framework)
         late = self.framework == "late"
         if self.matches is None:
-            matches = {} if late or self.init == "random" else TITLES_AND_NEIGHBORS
+            no_matches = late or self.init == "random"
+            matches = {} if no_matches else TITLES_AND_NEIGHBORS
             object.__setattr__(self, "matches", dict(matches))
         if late and self.matches:
             raise ValueError("matches= needs framework='standard'")
@@ -166,7 +168,8 @@ class HGATConfig:
     @property
     def name(self) -> str:
         """The model's name in Table 2, such as ``std_NO_LB``."""
-        return ("late_" if self.framework == "late" else "std_") + self.variant
+        framework = "late" if self.framework == "late" else "std"
+        return f"{framework}_{self.variant}"
 
 
 class NarrowAttention(nn.Module):
@@ -174,7 +177,8 @@ class NarrowAttention(nn.Module):
 
     def __init__(self, dimension: int, inner: int) -> None:
         super().__init__()
-        weight = nn.init.xavier_uniform_(torch.empty(3 * inner, dimension))
+        weight = torch.empty(3 * inner, dimension)
+        nn.init.xavier_uniform_(weight)
         self.in_proj_weight = nn.Parameter(weight)
         self.in_proj_bias = nn.Parameter(torch.zeros(3 * inner))
         self.out_proj = nn.Linear(inner, dimension)
@@ -191,7 +195,8 @@ class LayerAttention(nn.Module):
 
     def forward(self, targets: TokenStates, sources: TokenStates, edges: Edges) -> Tensor:
         """The sum over the neighbors of each node, shape (tokens of all nodes, d)."""
-        return self.gate * layer_along_edges(self.layer, targets, sources, edges)
+        messages = layer_along_edges(self.layer, targets, sources, edges)
+        return self.gate * messages
 
 
 class HGATLayer(nn.Module):
@@ -217,6 +222,7 @@ class HGATLayer(nn.Module):
             self._start_as_identity()
 
     def _start_as_identity(self) -> None:
+        """Makes the untrained layer the identity, or as close to it as the variant allows."""
         gated = self.config.lambda_ or self.config.no_self
         for relation, attention in self.attention.items():
             if isinstance(attention, LayerAttention):
@@ -226,9 +232,10 @@ class HGATLayer(nn.Module):
             nn.init.zeros_(attention.out_proj.weight)
             if relation != SELF:
                 _pass_values_on(attention, gated)
+        # each position aggregates along one relation, instead of the mean of all
+        focus = POSITION_FOCUS if gated else 0.0
         for weight in self.weight.values():
-            # each position aggregates along one relation, instead of the mean of all
-            nn.init.normal_(weight, std=POSITION_FOCUS if gated else 0.0)
+            nn.init.normal_(weight, std=focus)
         if self.lambda_ is not None:
             nn.init.zeros_(self.lambda_)
 
@@ -240,7 +247,8 @@ class HGATLayer(nn.Module):
         if isinstance(attention, LayerAttention):
             return not attention.gate.any()
         output = attention.out_proj
-        return not (output.weight.any() or output.bias.any())
+        adds_something = output.weight.any() or output.bias.any()
+        return not adds_something
 
     def relation_weights(self, *, mean: bool = False) -> dict[str, Tensor]:
         """Softmax over the relations of W at each position, shape (positions,) per relation, or of its mean, shape ().
@@ -252,7 +260,8 @@ class HGATLayer(nn.Module):
         weights = torch.stack([self.weight[r] for r in relations])  # (relations, positions)
         if mean:
             weights = weights.mean(1)
-        return dict(zip(relations, weights.softmax(0), strict=True))
+        shares = weights.softmax(0)
+        return dict(zip(relations, shares, strict=True))
 
     def importance(self) -> dict[str, float]:
         """Importance of each relation (Table 6): the softmax of the mean of W over positions.
@@ -272,14 +281,16 @@ class HGATLayer(nn.Module):
         content, context = self._content_and_context(states, own, hop, weights)
         without_self = hop.without_self[own.row_index, None]  # (tokens, 1)
         if self.residual:
-            content = content + own.values * ~without_self
+            has_self = ~without_self
+            content = content + own.values * has_self
         if self.lambda_ is None:  # Eq. 1, 2
-            content_weight: Any = weights[SELF][own.position, None]
+            content_weight: Any = weights[SELF][own.position, None]  # (tokens, 1)
             context_weight: Any = 1.0
         else:  # Eq. 3, 7; Eq. 8 has no lambda, and no content
             content_weight = 1 - self.lambda_
             context_weight = torch.where(without_self, 1.0, self.lambda_)
-        return own.with_values(content_weight * content + context_weight * context)
+        values = content_weight * content + context_weight * context
+        return own.with_values(values)
 
     def _content_and_context(
         self, states: TokenStates, own: TokenStates, hop: Hop, weights: Mapping[str, Tensor]
@@ -294,7 +305,8 @@ class HGATLayer(nn.Module):
                 content.index_add_(0, rows, message)
             else:
                 weight = weights[relation][position[rows]]  # (tokens of nodes with neighbors,)
-                context.index_add_(0, rows, weight[:, None] * message)
+                weighted = weight[:, None] * message
+                context.index_add_(0, rows, weighted)
         return content, context
 
     def _messages(
@@ -315,7 +327,8 @@ class HGATLayer(nn.Module):
         if self.config.aggregation == "mean":
             message = message / neighbors.clamp(min=1)
         first_row = own.offsets[edges.nodes]
-        _, rows = ranges(first_row, own.lengths[edges.nodes])
+        lengths = own.lengths[edges.nodes]
+        _, rows = ranges(first_row, lengths)  # (tokens of nodes with neighbors,)
         return rows, message
 
     def _multi_head(
@@ -330,21 +343,24 @@ class HGATLayer(nn.Module):
         queries = functional.linear(targets.values, query_weight, query_bias)
         keys = functional.linear(sources.values, key_weight, key_bias)
         values = functional.linear(sources.values, value_weight, value_bias)
+        dropout = self.config.dropout if self.training else 0.0
         attended = attend_along_edges(
             targets.with_values(queries),
             sources.with_values(keys),
             sources.with_values(values),
             edges,
             heads=self.config.heads,
-            dropout=self.config.dropout if self.training else 0.0,
+            dropout=dropout,
         )
-        return functional.linear(attended, attention.out_proj.weight).float()
+        output = functional.linear(attended, attention.out_proj.weight)
+        return output.float()
 
 
 def _attention(config: HGATConfig, dimension: int) -> nn.Module:
     """The attention of one relation: MultiHead, or the layer that ``config.attention`` makes."""
     if config.attention is not None:
-        return LayerAttention(make_layer(config.attention, dimension), dimension)
+        layer = make_layer(config.attention, dimension)
+        return LayerAttention(layer, dimension)
     inner = min(config.dimension or dimension, dimension)
     if inner < dimension:
         return NarrowAttention(dimension, inner)
@@ -361,10 +377,12 @@ def _pass_values_on(attention: Any, gated: bool) -> None:
     inner = rows // 3  # length of query, key and value vectors
     values = torch.eye(dimension)
     if inner != dimension:
-        values = nn.init.orthogonal_(torch.empty(inner, dimension))
+        values = torch.empty(inner, dimension)
+        nn.init.orthogonal_(values)
     queries_and_keys = torch.randn(2 * inner, dimension)
+    projections = torch.cat([queries_and_keys, values])  # (3 inner, d)
     with torch.no_grad():
-        attention.in_proj_weight.copy_(torch.cat([queries_and_keys, values]))
+        attention.in_proj_weight.copy_(projections)
         if gated:
             attention.out_proj.weight.copy_(values.T)
 
@@ -390,7 +408,8 @@ class NeighborMatches(nn.Module):
     def __init__(self, weights: Mapping[str, float], dimension: int) -> None:
         super().__init__()
         self.relations = tuple(weights)
-        self.weights = nn.Parameter(torch.tensor(list(weights.values())))  # w_r
+        initial = torch.tensor(list(weights.values()))
+        self.weights = nn.Parameter(initial)  # w_r
         self.by_token = nn.Parameter(torch.zeros(len(weights), dimension))  # b_r
         self.importance = nn.Parameter(torch.zeros(dimension))  # a
 
@@ -405,7 +424,8 @@ class NeighborMatches(nn.Module):
 
     def token_weights(self, query: Tensor) -> tuple[Tensor, Tensor]:
         """Weights w_r(q_t), shape (relations, query tokens), and the importance of each query token."""
-        weights = self.weights[:, None] + self.by_token @ query.T
+        by_token = self.by_token @ query.T  # (relations, query tokens)
+        weights = self.weights[:, None] + by_token
         log_importance = query @ self.importance  # (query tokens,)
         log_importance = log_importance.clamp(-MAX_LOG_IMPORTANCE, MAX_LOG_IMPORTANCE)
         return weights.clamp(min=0), log_importance.exp()
@@ -461,6 +481,7 @@ class HGAT(nn.Module):
 
     def plan(self, graph: HeteroGraph, targets: np.ndarray) -> Propagation:
         """Plans the states that represent ``targets``, which are distinct and ascending nodes of the graph."""
+        matched = () if self.matches is None else self.matches.relations
         return plan_propagation(
             graph,
             targets,
@@ -468,7 +489,7 @@ class HGAT(nn.Module):
             self.config.layers,
             no_out=self.config.no_out,
             no_self=self.config.no_self,
-            matches=() if self.matches is None else self.matches.relations,
+            matches=matched,
         )
 
     def forward(self, inputs: TokenStates, propagation: Propagation) -> TokenStates:

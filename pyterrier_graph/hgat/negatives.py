@@ -46,32 +46,36 @@ class NegativeSampler:
         codes: Mapping[str, Collection[str]] | None = None,
         seed: int = 0,
     ) -> None:
-        if not (qrels["label"] > 0).any():
+        is_relevant = qrels["label"] > 0
+        if not is_relevant.any():
             raise ValueError("no training query has a relevant passage (label > 0)")
         self.graph = graph
         self.strategy = strategy
         self.random = np.random.default_rng(seed)
+        self._read_judgments(qrels)
+        if strategy == "candidates":
+            assert candidates is not None
+            self._candidates = self._candidates_by_query(candidates)
+        if strategy in ("shared_codes", "mixed"):
+            self._sharing = self._documents_sharing_codes(codes)
+
+    def _read_judgments(self, qrels: pd.DataFrame) -> None:
+        """Numbers the queries, and indexes labels by pair: the number of the query times the nodes, plus the node."""
+        num_nodes = self.graph.num_nodes
         qrels = qrels.drop_duplicates(["qid", "docno"])
-        self.qids = np.unique(qrels["qid"].astype(str))
-        query = np.searchsorted(self.qids, qrels["qid"].astype(str))
-        passage = graph.nodes_of(qrels["docno"].tolist())
-        pair = query * graph.num_nodes + passage
+        qid = qrels["qid"].astype(str)
+        self.qids = np.unique(qid)
+        query = np.searchsorted(self.qids, qid)
+        passage = self.graph.nodes_of(qrels["docno"].tolist())
+        pair = query * num_nodes + passage
         labels = qrels["label"].to_numpy()
         self._labels = pd.Series(labels, index=pair).sort_index()
         relevant = self._labels[self._labels > 0]
         relevant_pair = relevant.index.to_numpy()
-        self._query, self._positive = np.divmod(relevant_pair, graph.num_nodes)
+        self._query, self._positive = np.divmod(relevant_pair, num_nodes)  # (pairs,) each
         self._positive_label = relevant.to_numpy()
-        documents = graph.document[self._positive]
+        documents = self.graph.document[self._positive]
         self._relevant_documents = CSR.distinct(self._query, documents, len(self.qids))
-        if strategy == "candidates":
-            assert candidates is not None
-            candidates = candidates[candidates["qid"].isin(self.qids)]
-            row = np.searchsorted(self.qids, candidates["qid"].astype(str))
-            nodes = graph.nodes_of(candidates["docno"].tolist())
-            self._candidates = CSR.group(row, nodes, len(self.qids))
-        if strategy in ("shared_codes", "mixed"):
-            self._sharing = self._documents_sharing_codes(codes)
 
     def sample(self) -> np.ndarray:
         """Draws one negative for every pair of a query and a relevant passage.
@@ -91,7 +95,8 @@ class NegativeSampler:
             raise ValueError(
                 f"negatives={self.strategy!r} finds no passage that is judged lower than a relevant one"
             )
-        return np.column_stack([self._query, self._positive, negative])[drawn]
+        triples = np.column_stack([self._query, self._positive, negative])
+        return triples[drawn]
 
     def _fill_mixed(self, negative: np.ndarray) -> None:
         # Each pair keeps its strategy when a draw is rejected. Otherwise, pairs would drift to the larger pool.
@@ -99,10 +104,12 @@ class NegativeSampler:
         has_codes = len(self._sharing.indices) > 0
         # In the second round, pairs without a negative try the other strategy.
         for relevant_docs in (by_relevant_docs, ~by_relevant_docs):
-            missing = np.flatnonzero(relevant_docs & (negative < 0))
-            self._fill(negative, missing, "relevant_docs", MIXED_ATTEMPTS)
-            missing = np.flatnonzero(~relevant_docs & has_codes & (negative < 0))
-            self._fill(negative, missing, "shared_codes", MIXED_ATTEMPTS)
+            missing = negative < 0
+            pairs = np.flatnonzero(missing & relevant_docs)
+            self._fill(negative, pairs, "relevant_docs", MIXED_ATTEMPTS)
+            if has_codes:
+                pairs = np.flatnonzero(missing & ~relevant_docs)
+                self._fill(negative, pairs, "shared_codes", MIXED_ATTEMPTS)
 
     def _fill(self, negative: np.ndarray, pairs: np.ndarray, strategy: str, attempts: int) -> None:
         """Draws up to ``attempts`` times for each pair, and writes accepted passages into ``negative``."""
@@ -112,8 +119,11 @@ class NegativeSampler:
             passages = self._draw(strategy, pairs)  # (pairs,)
             judged = self._query[pairs] * self.graph.num_nodes + passages
             labels = self._labels.reindex(judged, fill_value=0).to_numpy()
-            accepted = (passages >= 0) & (labels < self._positive_label[pairs])
-            negative[pairs[accepted]] = passages[accepted]
+            is_drawn = passages >= 0
+            is_lower = labels < self._positive_label[pairs]
+            accepted = is_drawn & is_lower
+            filled = pairs[accepted]
+            negative[filled] = passages[accepted]
             pairs = pairs[~accepted]
 
     def _draw(self, strategy: str, pairs: np.ndarray) -> np.ndarray:
@@ -131,18 +141,30 @@ class NegativeSampler:
             document = self._sharing.draw(query, self.random)
         return self.graph.document_passages.draw(document, self.random)
 
+    def _candidates_by_query(self, run: pd.DataFrame) -> CSR:
+        """The passages that a run has for each query."""
+        run = run[run["qid"].isin(self.qids)]
+        query = np.searchsorted(self.qids, run["qid"].astype(str))
+        passage = self.graph.nodes_of(run["docno"].tolist())
+        return CSR.group(query, passage, len(self.qids))
+
     def _documents_sharing_codes(self, codes: Mapping[str, Collection[str]] | None) -> CSR:
         """The documents that share a code with each query or, without ``codes``, with its relevant documents."""
         if codes is None:
-            position, number = self.graph.document_codes.select(self._relevant_documents.indices)
-            row = self._relevant_documents.row_index[position]
+            relevant = self._relevant_documents
+            position, code = self.graph.document_codes.select(relevant.indices)
+            query = relevant.row_index[position]
         else:
-            numbers = {name: number for number, name in enumerate(self.graph.code_names)}
-            pairs = []
-            for query, qid in enumerate(self.qids):
-                for code in codes.get(qid, ()):
-                    if code in numbers:
-                        pairs.append((query, numbers[code]))
-            row, number = np.array(pairs, dtype=np.int64).reshape(-1, 2).T  # (pairs,) each
-        position, documents = self.graph.code_documents.select(number)
-        return CSR.distinct(row[position], documents, len(self.qids))
+            query, code = self._codes_of_queries(codes)
+        position, documents = self.graph.code_documents.select(code)
+        return CSR.distinct(query[position], documents, len(self.qids))
+
+    def _codes_of_queries(self, codes: Mapping[str, Collection[str]]) -> np.ndarray:
+        """Numbers of queries and of their codes, shape (2, pairs), without codes that the graph lacks."""
+        numbers = {name: number for number, name in enumerate(self.graph.code_names)}
+        pairs = []
+        for query, qid in enumerate(self.qids):
+            for name in codes.get(qid, ()):
+                if name in numbers:
+                    pairs.append((query, numbers[name]))
+        return np.array(pairs, dtype=np.int64).reshape(-1, 2).T

@@ -128,9 +128,10 @@ class HGATReranker(GraphReranker):
         self.batch_size = batch_size
         self.contextualized = contextualized
         self.random_start = config.init == "random"
+        positions = self.encoder.max_passage_tokens
         with torch.random.fork_rng():
             torch.manual_seed(config.seed)
-            network = HGAT(config, self.encoder.dimension, self.encoder.max_passage_tokens)
+            network = HGAT(config, self.encoder.dimension, positions)
         self.network = network.eval().to(self._device)
         self._check()
 
@@ -167,7 +168,8 @@ class HGATReranker(GraphReranker):
         for rows in rows_of_each(work.query):
             number = work.query[rows[0]]
             query = queries[number]  # (query tokens, d)
-            _, context = best_matches(work, query, work.node[rows], relations, own=False)
+            passages = work.node[rows]
+            _, context = best_matches(work, query, passages, relations, own=False)
             own_of_query = own[rows, : len(query)]  # (passages, query tokens)
             yield QueryMatches(work.rows[rows], query, own_of_query, context)
 
@@ -182,25 +184,32 @@ class HGATReranker(GraphReranker):
         longest = int(queries.lengths.max())
         own = torch.zeros(len(work.rows), longest, device=self._device)
         for group in progress(groups, len(groups), "batch", verbose=self.verbose):
-            order = np.argsort(work.node[group], kind="stable")
-            group = group[order]  # ascending nodes, for which select copies nothing
-            nodes, position = np.unique(work.node[group], return_inverse=True)
-            in_context = self._in_context(work.graph, work.tokens, nodes)
-            content = in_context
-            if self.config.framework == "late":
-                content = work.tokens.states(nodes, self._device)
-            for members in rows_of_each(work.query[group]):
-                rows = group[members]
-                number = work.query[rows[0]]
-                query = queries[number]  # (query tokens, d)
-                index = torch.from_numpy(position[members]).to(self._device)
-                of_rows = in_context.select(index)
-                content_of_rows = of_rows
-                if content is not in_context:
-                    content_of_rows = content.select(index)
-                matches = self.network.own_matches(query, content_of_rows, of_rows)
-                own[rows, : len(query)] = matches
+            for rows, matches in self._own_matches_of_batch(work, queries, group):
+                query_tokens = matches.shape[1]
+                own[rows, :query_tokens] = matches
         return own
+
+    def _own_matches_of_batch(
+        self, work: QueryPassages, queries: TokenStates, rows: np.ndarray
+    ) -> Iterator[tuple[np.ndarray, Tensor]]:
+        """The rows of each query among ``rows``, and its best matches in them, shape (passages, query tokens)."""
+        order = np.argsort(work.node[rows], kind="stable")
+        rows = rows[order]  # ascending nodes, for which select copies nothing
+        nodes, position = np.unique(work.node[rows], return_inverse=True)
+        in_context = self._in_context(work.graph, work.tokens, nodes)
+        content = in_context
+        if self.config.framework == "late":
+            content = work.tokens.states(nodes, self._device)
+        for members in rows_of_each(work.query[rows]):
+            number = work.query[rows[members[0]]]
+            query = queries[number]  # (query tokens, d)
+            index = torch.from_numpy(position[members]).to(self._device)
+            member_context = in_context.select(index)
+            member_content = member_context
+            if content is not in_context:
+                member_content = content.select(index)
+            matches = self.network.own_matches(query, member_content, member_context)
+            yield rows[members], matches
 
     def _match_weights(self, query: Tensor) -> tuple[Sequence[str], Tensor, Tensor]:
         matches = self.network.matches
@@ -222,7 +231,8 @@ class HGATReranker(GraphReranker):
             return self.contextualized.states(nodes, self._device)
         if self.network.unchanged():
             return normalized(tokens.states(nodes, self._device))
-        propagation = send_to_device(self.network.plan(graph, nodes), self._device)
+        plan = self.network.plan(graph, nodes)
+        propagation = send_to_device(plan, self._device)
         inputs = tokens.states(propagation.nodes, self._device)
         with precision(self.dtype, self._device):
             return self.network(inputs, propagation)
@@ -232,8 +242,10 @@ class HGATReranker(GraphReranker):
     def _learn(self, training: JudgedRun, validation: JudgedRun | None) -> None:
         options = self.training
         if options.epochs is None:
-            train_layers = self.network.matches is None or options.encoder_learning_rate is not None
-            options = replace(options, epochs=EPOCHS if train_layers else 0)
+            encoder_learns = options.encoder_learning_rate is not None
+            train_layers = self.network.matches is None or encoder_learns
+            epochs = EPOCHS if train_layers else 0
+            options = replace(options, epochs=epochs)
         measure = None if validation is None else Validation(validation, options.measure)
         with restored_on_error(self.network):
             log = self._learn_matches(training, measure, options)
@@ -261,12 +273,14 @@ class HGATReranker(GraphReranker):
             qids = random.choice(qids, options.max_triples, replace=False)
             is_drawn = candidates["qid"].isin(qids)
             candidates = candidates[is_drawn].reset_index(drop=True)
-        is_relevant = torch.from_numpy(candidates["label"].to_numpy() > 0)  # (rows,)
+        labels = candidates["label"].to_numpy()
+        is_relevant = torch.from_numpy(labels > 0)  # (rows,)
         lists = []
         for rows, query, own, context in self._matches(candidates):
-            relevant = is_relevant[rows]
+            relevant = is_relevant[rows]  # (passages,)
             if relevant.any() and not relevant.all():
-                lists.append((query.cpu(), own.cpu(), context.cpu(), relevant))
+                matched = query.cpu(), own.cpu(), context.cpu(), relevant
+                lists.append(matched)
         if not lists:
             return []
         validate = None
@@ -274,7 +288,8 @@ class HGATReranker(GraphReranker):
             fixed = [*self._matches(measure.run)]  # the weights do not change the matches
             validate = self._validate(measure, lambda: fixed)
         examples = candidates[["qid", "query", "docno", "label"]]
-        run = self._run(validate, {"training candidates": frame_sha256(examples)})
+        identity = {"training candidates": frame_sha256(examples)}
+        run = self._run(validate, identity)
         return train_matches(matches, lists, options, run)
 
     def _validate(
@@ -293,14 +308,8 @@ class HGATReranker(GraphReranker):
     ) -> list[dict[str, float]]:
         """Trains the layers, and the encoder if it learns, on triples, and returns the log."""
         queries, triples = draw_triples(training, options)
-        model = copy.copy(self)  # with the same network
-        model.contextualized = None  # of the weights that now change
         learns = options.encoder_learning_rate is not None
-        if learns:  # stored tokens are the original encoder's
-            model.encoder = copy_to_train(self.encoder, options.frozen_encoder_layers)
-            model.tokens = None
-            model._keep_tokens = False
-            model.titles = self._with_titles
+        model = self._copy_to_train(options)
         validate = None
         if measure is not None:
             matches = partial(model._matches, measure.run)
@@ -310,11 +319,14 @@ class HGATReranker(GraphReranker):
             validate = model._validate(measure, matches)
         assert self.graph is not None
         tokens = model._tokens_of(self.graph)
-        encoded = queries if learns else model.encoder.encode_queries(queries).to("cpu")
-        collate = partial(collate_triples, self.network, self.graph, tokens, encoded)
+        inputs: TokenStates | list[str] = queries
+        if not learns:
+            inputs = model.encoder.encode_queries(queries).to("cpu")
+        collate = partial(collate_triples, self.network, self.graph, tokens, inputs)
         digest = hashlib.sha256(json.dumps(queries).encode())
         digest.update(triples.tobytes())
-        run = self._run(validate, {"training triples": digest.hexdigest()})
+        identity = {"training triples": digest.hexdigest()}
+        run = self._run(validate, identity)
         encoder = model.encoder if learns else None
         log = train_on_triples(self.network, encoder, collate, triples, options, run)
         if learns:
@@ -323,6 +335,17 @@ class HGATReranker(GraphReranker):
             self.tokens = None
             self.config = replace(self.config, titles=self.titles)
         return log
+
+    def _copy_to_train(self, options: HGATTraining) -> Self:
+        """A copy with the same network and, if the encoder learns, with its own encoder and without stored tokens."""
+        model = copy.copy(self)
+        model.contextualized = None  # of the weights that now change
+        if options.encoder_learning_rate is not None:
+            model.encoder = copy_to_train(self.encoder, options.frozen_encoder_layers)
+            model.tokens = None  # of the original encoder
+            model._keep_tokens = False
+            model.titles = self._with_titles
+        return model
 
     # --- representations and explanations
 
@@ -342,8 +365,10 @@ class HGATReranker(GraphReranker):
         assert self.graph is not None
         meta = self._origin()
         meta["dtype"] = dtype_name(self.dtype, self._device)
-        return TokenStore(path, verbose=self.verbose).write(
-            partial(self._states_of, self.graph, self._tokens_of(self.graph)),
+        tokens = self._tokens_of(self.graph)
+        store = TokenStore(path, verbose=self.verbose)
+        return store.write(
+            partial(self._states_of, self.graph, tokens),
             self.graph.num_nodes,
             self.encoder.dimension,
             meta,
@@ -359,8 +384,10 @@ class HGATReranker(GraphReranker):
         is_passage = graph.node_type[nodes] == PASSAGE_TYPE
         passages = nodes[is_passage]
         count = max(1, math.ceil(len(passages) / self.batch_size))
-        batches = np.array_split(passages, count)
-        states = [self._in_context(graph, tokens, batch).to("cpu") for batch in batches]
+        states = []
+        for batch in np.array_split(passages, count):
+            in_context = self._in_context(graph, tokens, batch)
+            states.append(in_context.to("cpu"))
         values = torch.cat([batch.values for batch in states])  # (tokens, d)
         passage_lengths = torch.cat([batch.lengths for batch in states])
         lengths = torch.zeros(len(nodes), dtype=torch.long)
@@ -373,11 +400,14 @@ class HGATReranker(GraphReranker):
         for number, layer in enumerate(self.network.layers, start=1):
             layers[f"layer {number}"] = layer.importance()
         relations = [*self.network.relations, SELF]
-        return pd.DataFrame(layers, index=relations).rename_axis("relation")
+        table = pd.DataFrame(layers, index=relations)
+        return table.rename_axis("relation")
 
     def _write(self, folder: Path) -> dict[str, Any]:
         save_file(self.network.state_dict(), folder / WEIGHTS)
-        return super()._write(folder) | {"config": self._config_meta()}
+        meta = super()._write(folder)
+        meta["config"] = self._config_meta()
+        return meta
 
     @classmethod
     def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
@@ -387,14 +417,16 @@ class HGATReranker(GraphReranker):
             attention = None if layer is None else saved_layers(layer, "config")
             options["config"] = HGATConfig(**about["config"], attention=attention)
         reranker = super()._read(folder, about, options)
-        reranker.network.load_state_dict(load_file(folder / WEIGHTS))
+        weights = load_file(folder / WEIGHTS)
+        reranker.network.load_state_dict(weights)
         reranker.contextualized = contextualized
         reranker._check()
         return reranker
 
     def _config_meta(self) -> dict[str, Any]:
         """The configuration as JSON, with class and arguments of the layers."""
-        meta = asdict(replace(self.config, attention=None))
+        without_layers = replace(self.config, attention=None)
+        meta = asdict(without_layers)
         if self.config.attention is not None:
             attention = self.network.layers[0].attention[SELF]
             meta["attention"] = layer_meta(attention.layer, self.encoder.dimension)

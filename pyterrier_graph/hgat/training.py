@@ -164,13 +164,14 @@ def collate_triples(
     passages, passage = np.unique(rows[:, 1:], return_inverse=True)
     plan = hgat.plan(graph, passages)
     pairs = passage.reshape(-1, 2)  # p+ and p-
-    numbers = torch.from_numpy(np.column_stack([query, pairs]))  # (triples, 3)
+    numbers = np.column_stack([query, pairs])  # (triples, 3)
     if isinstance(queries, TokenStates):
-        encoded = queries.select(torch.from_numpy(used))
-        batch = TripleBatch(encoded, tokens.states(plan.nodes), plan, numbers)
+        batch_queries: Any = queries.select(torch.from_numpy(used))
+        inputs = tokens.states(plan.nodes)
     else:
-        texts = [queries[number] for number in used]
-        batch = TripleBatch(texts, tokens.texts(plan.nodes), plan, numbers)
+        batch_queries = [queries[number] for number in used]
+        inputs = tokens.texts(plan.nodes)
+    batch = TripleBatch(batch_queries, inputs, plan, torch.from_numpy(numbers))
     return {"batch": batch}
 
 
@@ -187,7 +188,8 @@ class TripleModel(nn.Module):
         """Mean pairwise softmax cross-entropy over the scores of p+ and p-."""
         scores = self._scores(batch)  # (triples, 2)
         first = torch.zeros(len(scores), dtype=torch.long, device=scores.device)
-        return {"loss": functional.cross_entropy(scores.float(), first)}
+        loss = functional.cross_entropy(scores.float(), first)
+        return {"loss": loss}
 
     def _scores(self, batch: TripleBatch) -> Tensor:
         device = next(self.hgat.parameters()).device
@@ -211,7 +213,8 @@ class TripleModel(nn.Module):
             if self.hgat.matches is not None:
                 maxima = self.hgat.matches.maxima(vectors, inputs, propagation)
                 neighbors = maxima[pair]  # (2, relations, query tokens)
-            scores.append(self.hgat.score(vectors, own, neighbors))  # (2,)
+            score = self.hgat.score(vectors, own, neighbors)  # (2,)
+            scores.append(score)
         return torch.stack(scores)
 
 
@@ -234,7 +237,8 @@ class MatchModel(nn.Module):
             scale = MAX_SCALE / len(query) * self.scale.exp()
             scores = self.matches(query, own, neighbors) * scale  # (candidates,)
             log_probabilities = scores.log_softmax(0)
-            losses.append(-log_probabilities[relevant].mean())
+            loss = -log_probabilities[relevant].mean()
+            losses.append(loss)
         return {"loss": torch.stack(losses).mean()}
 
 
@@ -248,7 +252,8 @@ def train_matches(
     folder = None if options.output_dir is None else f"{options.output_dir}/matches"
     options = replace(options, epochs=MATCH_EPOCHS, patience=MATCH_PATIENCE, output_dir=folder)
     model = MatchModel(matches)
-    rates = [([*model.parameters()], MATCH_LEARNING_RATE)]
+    weights = list(model.parameters())
+    rates = [(weights, MATCH_LEARNING_RATE)]
     examples = cast(Dataset, lists)
     return train(model, examples, lambda batch: {"lists": batch}, options, run, rates=rates)
 
@@ -280,7 +285,8 @@ def train_on_triples(
 def copy_to_train(encoder: TokenEncoder, frozen: int) -> TokenEncoder:
     """Copies an encoder to train it above its first ``frozen`` layers; with 0, its embeddings learn as well."""
     copied = copy.copy(encoder)
-    copied.network = copy.deepcopy(encoder.network).requires_grad_(True)
+    copied.network = copy.deepcopy(encoder.network)
+    copied.network.requires_grad_(True)
     if not frozen:
         return copied
     modules = copied.network.modules()
