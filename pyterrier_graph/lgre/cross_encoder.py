@@ -72,8 +72,8 @@ class TextReranker(Reranker):
         with loading(self.encoder):
             self.tokenizer = AutoTokenizer.from_pretrained(self.checkpoint, padding_side="right")
             config = AutoConfig.from_pretrained(self.checkpoint)
-        limits = [self.tokenizer.model_max_length, positions_of(config) or max_tokens]
-        self.max_tokens = min(max_tokens, *limits)
+        positions = positions_of(config) or max_tokens
+        self.max_tokens = min(max_tokens, self.tokenizer.model_max_length, positions)
         has_head = "ForSequenceClassification" in str(config.architectures)
         self._is_cross_encoder = has_head and config.num_labels == 1
 
@@ -91,7 +91,8 @@ class TextReranker(Reranker):
 
     def _scores(self, run: pd.DataFrame) -> np.ndarray:
         queries, documents = self._texts(run)
-        return self._compute(self._scores_of, queries, documents).astype(float)
+        scores = self._compute(self._scores_of, queries, documents)
+        return scores.astype(float)
 
     def _compute(
         self,
@@ -103,8 +104,8 @@ class TextReranker(Reranker):
         if not queries:
             return np.zeros(0)
         pairs = zip(queries, documents, strict=True)
-        lengths = np.array([len(query) + len(document) for query, document in pairs])
-        order = np.argsort(-lengths, kind="stable")
+        lengths = [len(query) + len(document) for query, document in pairs]
+        order = np.argsort(-np.array(lengths), kind="stable")  # the longest pairs first
         starts = range(0, len(order), self.batch_size)
         batches = [order[start : start + self.batch_size] for start in starts]
         results = []
@@ -115,8 +116,9 @@ class TextReranker(Reranker):
             with torch.inference_mode(), precision(self.dtype, self._device):
                 result = function(batch)
                 results.append(result.cpu().numpy())
+        by_length = np.concatenate(results)
         original_order = np.argsort(order)
-        return np.concatenate(results)[original_order]
+        return by_length[original_order]
 
     def _tokens(self, queries: list[str], documents: list[str]) -> Batch:
         batch = tokenize_pairs(self.tokenizer, self.max_tokens, queries, documents)
@@ -132,9 +134,7 @@ class TextReranker(Reranker):
         options: PairTraining = self.training
         validate = None
         if validation is not None:
-            count = options.validation_candidates
-            measure = Validation(validation, options.measure, candidates=count)
-            validate = lambda: measure.per_query(self._scores(measure.run))  # noqa: E731
+            validate = self._validate(validation, options)
         run = training.rows.drop_duplicates(["qid", "docno"])
         query, _ = run["qid"].factorize()
         queries, texts = self._texts(run)
@@ -155,6 +155,17 @@ class TextReranker(Reranker):
             self._run(validate, identity),
             rates=self._rates(),
         )
+
+    def _validate(self, validation: JudgedRun, options: PairTraining) -> Callable[[], np.ndarray]:
+        """Returns a function that measures the present weights."""
+        count = options.validation_candidates
+        measure = Validation(validation, options.measure, candidates=count)
+
+        def validate() -> np.ndarray:
+            scores = self._scores(measure.run)
+            return measure.per_query(scores)
+
+        return validate
 
     def _rates(self) -> list[tuple[list[nn.Parameter], float]]:
         """The learning rate of each group of parameters; an encoder without one is frozen."""
@@ -218,8 +229,10 @@ class CrossEncoderReranker(TextReranker):
 
     def _scores_of(self, batch: Batch) -> Tensor:
         logits = pair_logits(self.network, batch)
+        if not self.probabilities:
+            return logits
         # in 32 bits the sigmoid of 17 is 1, and scores would tie
-        return logits.double().sigmoid() if self.probabilities else logits
+        return logits.double().sigmoid()
 
     def encode_pairs(self, queries: Sequence[str], documents: Sequence[str]) -> np.ndarray:
         """[CLS] states of pairs, shape (pairs, d), for ``QueryPassageGraph.add_edge_features``."""

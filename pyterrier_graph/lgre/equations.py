@@ -106,14 +106,18 @@ def word_graph(segments: Tensor, attention_mask: Tensor, config: LGReConfig) -> 
     # the last [SEP] belongs to the document; [CLS] and the first [SEP] are linked to themselves only
     count = real.cumsum(1)
     is_last = count == count[:, -1:]
-    document = real & ((segments == 1) | is_last)  # (batch, tokens)
+    is_document = (segments == 1) | is_last
+    document = real & is_document  # (batch, tokens)
     links = query[:, :, None] & document[:, None, :]  # (batch, tokens, tokens)
     position = torch.arange(real.shape[1], device=real.device)
-    distance = (position[:, None] - position).abs()
-    links = links | links.mT | (distance == 0)
+    distance = (position[:, None] - position).abs()  # (tokens, tokens)
+    is_same = distance == 0
+    links = links | links.mT | is_same
     if config.word_graph == "bipartite+neighbor":
         both = document[:, :, None] & document[:, None, :]
-        links = links | both & (distance <= config.radius)
+        is_near = distance <= config.radius
+        neighbors = both & is_near
+        links = links | neighbors
     return links & allowed
 
 
@@ -148,7 +152,8 @@ class LGRe(nn.Module):
         self.encoder: Any = encoder if init == "identity" else encoder.base_model
         hidden_states = range(encoder.config.num_hidden_layers + 1)
         chosen = hidden_states if config.layers is None else config.layers
-        self.layers = tuple(sorted(hidden_states[layer] for layer in chosen))
+        layers = [hidden_states[layer] for layer in chosen]  # without negative numbers
+        self.layers = tuple(sorted(layers))
         size = encoder.config.hidden_size
         graphs = len(self.layers)
         projection = nn.Linear(size, size)
@@ -194,11 +199,11 @@ class LGRe(nn.Module):
                 graphs.append(graph)
         representations = torch.stack(vectors)  # (layers, batch, 2 d)
         # products and sums, because autocast would round the result of `linear`, and scores would tie
-        layer_scores = (representations * self.score[:, None]).sum(-1)
-        layer_scores = layer_scores + self.score_bias[:, None]  # Eq. 10
+        products = representations * self.score[:, None]
+        layer_scores = products.sum(-1) + self.score_bias[:, None]  # Eq. 10
         layer_scores = layer_scores.mT  # (batch, layers)
-        scores = (layer_scores * self.combination).sum(-1)
-        scores = scores + self.combination_bias  # Eq. 11: (batch,)
+        products = layer_scores * self.combination
+        scores = products.sum(-1) + self.combination_bias  # Eq. 11: (batch,)
         if self.config.init == "identity":
             scores = scores + encoded.logits[:, 0]
         return LGReOutput(
@@ -221,7 +226,8 @@ class LGRe(nn.Module):
         """
         projected = states @ self.projection[number] + self.projection_bias[number]
         # scaled before the product, which float16 might not hold
-        projected = projected * states.shape[-1] ** -0.25
+        scale = states.shape[-1] ** -0.25
+        projected = projected * scale
         scores = projected @ projected.mT  # (batch, tokens, tokens)
         smallest = torch.finfo(scores.dtype).min
         scores = scores.masked_fill_(~links, smallest)
@@ -243,7 +249,8 @@ class LGRe(nn.Module):
             inputs = torch.cat([states, neighbors], -1)  # (batch, tokens, 2 d)
             gates = self.gates(inputs).sigmoid()
             update, reset = gates.chunk(2, -1)  # (batch, tokens, d) each
-            inputs = torch.cat([reset * states, neighbors], -1)
+            remembered = reset * states
+            inputs = torch.cat([remembered, neighbors], -1)
             candidate = self.candidate(inputs).tanh()
             states = states + update * (candidate - states)
         return states
@@ -256,6 +263,7 @@ class LGRe(nn.Module):
         share = real[:, None].to(words.dtype)  # (batch, 1, tokens)
         share = share / share.sum(-1, keepdim=True)
         mean = (share @ words).squeeze(-2)  # (batch, d)
+        padding = ~real[..., None]  # (batch, tokens, 1)
         smallest = torch.finfo(words.dtype).min
-        words = words.masked_fill(~real[..., None], smallest)
-        return mean + words.amax(-2)  # (batch, d)
+        maximum = words.masked_fill(padding, smallest).amax(-2)  # (batch, d)
+        return mean + maximum

@@ -55,31 +55,38 @@ class LGReLoss:
         ``relevant`` is y, whether a document is relevant, shape (pairs, 2); the output of the model, and its argument
         ``segments``, are for the documents of all pairs, one after another.
         """
-        loss = pairwise_loss(output.scores.view(relevant.shape), self.ranking)  # Eq. 15
+        scores = output.scores.view(relevant.shape)  # (pairs, 2)
+        loss = pairwise_loss(scores, self.ranking)  # Eq. 15
         if self.distance in ("point", "triangle"):  # Eq. 13, 14
-            sign = 1 - 2 * relevant.flatten().float()  # (2 pairs,)
-            point = 1 + sign * similarity(output.states, segments)
+            y = relevant.flatten().float()  # (2 pairs,)
+            sign = 1 - 2 * y
+            cosines = similarity(output.states, segments)
+            point = 1 + sign * cosines
             loss = loss + self.weight * point.mean()
         if self.distance in ("pair", "triangle"):  # Eq. 12, by the deepest graph, and 14
             by_states = _cosines(output.states[:, 0])  # (pairs,)
             by_graphs = _cosines(output.representations[:, -1])
             pair = 1 + (by_states + by_graphs) / 2
             first, second = relevant.bool().unbind(1)  # (pairs,) each
-            loss = loss + self.weight * _mean(pair, first & ~second)
+            differ = first & ~second
+            loss = loss + self.weight * _mean(pair, differ)
         return loss
 
 
 def similarity(states: Tensor, segments: Tensor) -> Tensor:
     """cos(E^q, E^d) of each pair, shape (batch,): the mean over pairs of a query and a document word (the code)."""
     query, document = mean_words(states, segments)
-    return (query * document).sum(-1)  # the mean of the products is the product of the means
+    products = query * document  # of means, which are the means of products
+    return products.sum(-1)
 
 
 def mean_words(states: Tensor, segments: Tensor) -> tuple[Tensor, Tensor]:
     """Means of the unit-length states of query words and of document words, both of shape (batch, d)."""
-    states = functional.normalize(at_least_float32(states), dim=-1)
-    query = _mean(states, (segments == 0)[..., None], 1)
-    document = _mean(states, (segments == 1)[..., None], 1)
+    states = at_least_float32(states)
+    states = functional.normalize(states, dim=-1)
+    segments = segments[..., None]  # (batch, tokens, 1)
+    query = _mean(states, segments == 0, 1)
+    document = _mean(states, segments == 1, 1)
     return query, document
 
 
@@ -88,17 +95,21 @@ def pairwise_loss(scores: Tensor, ranking: Ranking) -> Tensor:
     difference = scores[:, 1] - scores[:, 0]  # (pairs,)
     if ranking == "softmax":
         return 2 * difference.sigmoid().mean()
-    return (1 + difference).relu().mean()
+    hinge = (1 + difference).relu()
+    return hinge.mean()
 
 
 def _cosines(vectors: Tensor) -> Tensor:
     """The cosine of both vectors of each pair, of shape (2 pairs, d); shape (pairs,)."""
-    unit = functional.normalize(at_least_float32(vectors), dim=-1)
-    return (unit[::2] * unit[1::2]).sum(-1)
+    vectors = at_least_float32(vectors)
+    unit = functional.normalize(vectors, dim=-1)
+    products = unit[::2] * unit[1::2]  # (pairs, d)
+    return products.sum(-1)
 
 
 def _mean(values: Tensor, weights: Tensor, dim: int | None = None) -> Tensor:
     """Weighted mean; 0 if all weights are 0."""
     epsilon = torch.finfo(values.dtype).eps  # instead of a division by 0
-    total = (values * weights).sum(dim)
-    return total / weights.sum(dim).clamp(min=epsilon)
+    weighted = values * weights
+    total_weight = weights.sum(dim).clamp(min=epsilon)
+    return weighted.sum(dim) / total_weight

@@ -119,8 +119,9 @@ class LGReReranker(TextReranker):
             output = self.network(**batch, adjacency=True)
         assert output.adjacency is not None
         ids = batch["input_ids"][0].tolist()
+        tokens = self.tokenizer.convert_ids_to_tokens(ids)
         return LearnedWordGraph(
-            tokens=list(self.tokenizer.convert_ids_to_tokens(ids)),
+            tokens=list(tokens),
             segments=batch["segments"][0].cpu().numpy(),
             layers=self.network.layers,
             adjacency=output.adjacency[0].float().cpu().numpy(),
@@ -150,13 +151,17 @@ class LGReReranker(TextReranker):
     def _write(self, folder: Path) -> dict[str, Any]:
         self.network.encoder.save_pretrained(folder / ENCODER)
         self.tokenizer.save_pretrained(folder / ENCODER)
-        weights = self.network.state_dict().items()
-        own = {name: tensor for name, tensor in weights if not name.startswith("encoder.")}
-        save_file(own, folder / WEIGHTS)
+        weights = {}
+        for name, tensor in self.network.state_dict().items():
+            if not name.startswith("encoder."):
+                weights[name] = tensor
+        save_file(weights, folder / WEIGHTS)
         return {"config": dataclasses.asdict(self.network.config)}
 
     @classmethod
     def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
-        reranker = cls(folder / ENCODER, config=LGReConfig(**about["config"]), **options)
-        reranker.network.load_state_dict(load_file(folder / WEIGHTS), strict=False)
+        config = LGReConfig(**about["config"])
+        reranker = cls(folder / ENCODER, config=config, **options)
+        weights = load_file(folder / WEIGHTS)
+        reranker.network.load_state_dict(weights, strict=False)
         return reranker

@@ -88,7 +88,8 @@ class LGReTraining(PairTraining):
 
     def pair_loss(self, network: LGRe, inputs: Batch, relevant: Tensor) -> Tensor:
         """See :meth:`PairTraining.pair_loss`."""
-        return self.loss(network(**inputs), inputs["segments"], relevant)
+        output = network(**inputs)
+        return self.loss(output, inputs["segments"], relevant)
 
 
 @pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -131,11 +132,13 @@ class QueryPairs(Dataset):
         self._order = np.lexsort((label, query))  # by query, the least relevant documents first
         query = query[self._order]
         label = label[self._order].astype(int)
-        grade = query * (np.ptp(label) + 1) + label  # ascends
+        grades = np.ptp(label) + 1
+        grade = query * grades + label  # ascends
         start = np.searchsorted(query, query)  # the first document of the same query, (documents,)
         end = np.searchsorted(query, query, side="right")
         lower = np.searchsorted(grade, grade)  # the first document with the same label
-        positive = np.flatnonzero((label > 0) & (lower > start))
+        has_lower = lower > start
+        positive = np.flatnonzero((label > 0) & has_lower)
         if not len(positive):
             raise ValueError(
                 "no training query has both a relevant document among its own and one judged lower"
@@ -153,15 +156,17 @@ class QueryPairs(Dataset):
 
     def __getitem__(self, position: int) -> tuple[int, ...]:
         """Positions of d+ and d- among the documents."""
-        return tuple(self._drawn[position].tolist())
+        pair = self._drawn[position].tolist()
+        return tuple(pair)
 
     def draw(self, epoch: int) -> None:
         """Draws the pairs of an epoch; the round over the queries continues where the previous epoch ended."""
         queries = len(self._positives[0])
         first, offset = divmod(epoch * self.pairs, queries)
         turns = math.ceil((offset + self.pairs) / queries)
-        drawn = np.concatenate([self._turn(first + number) for number in range(turns)])
-        self._drawn = drawn[offset : offset + self.pairs]
+        drawn = [self._turn(first + number) for number in range(turns)]
+        pairs = np.concatenate(drawn)  # (pairs, 2)
+        self._drawn = pairs[offset : offset + self.pairs]
 
     def _turn(self, number: int) -> np.ndarray:
         """A pair of each query, shape (queries, 2)."""
@@ -171,7 +176,8 @@ class QueryPairs(Dataset):
         first = end - count
         positive = random.integers(first[turn], end[turn])
         negative = random.integers(self._start[positive], self._lower[positive])
-        return self._order[np.column_stack([positive, negative])]
+        pairs = np.column_stack([positive, negative])
+        return self._order[pairs]
 
 
 def tokenize_pairs(
@@ -180,7 +186,7 @@ def tokenize_pairs(
     queries: list[str],
     documents: list[str],
 ) -> Batch:
-    """Arguments of :meth:`LGRe.forward` for each query with its document; the longer one of both is cut."""
+    """Arguments of :meth:`LGRe.forward` for each query with its document; the longer of the two is cut."""
     encoding = tokenized(
         tokenizer,
         queries,
@@ -230,10 +236,12 @@ class PairModel(nn.Module):
     def forward(self, relevant: Tensor, **inputs: Tensor) -> Batch:
         """The mean loss of pairs (d+, d-): tensors of shape (pairs, 2), (pairs, 2, tokens)."""
         inputs = {name: tensor.flatten(0, 1) for name, tensor in inputs.items()}
-        return {"loss": self.options.pair_loss(self.network, inputs, relevant)}
+        loss = self.options.pair_loss(self.network, inputs, relevant)
+        return {"loss": loss}
 
 
 def pair_logits(model: PreTrainedModel, inputs: Batch) -> Tensor:
     """Scores by a model for sequence classification with one label, which does not use ``segments``."""
     inputs = {name: tensor for name, tensor in inputs.items() if name != "segments"}
-    return model(**inputs).logits[:, 0]
+    output = model(**inputs)
+    return output.logits[:, 0]
