@@ -144,9 +144,7 @@ def loss_queries(
     number = np.full(len(qids), -1)
     if sampler.query_graph is not None:
         number = numbers_of(sampler.query_graph.qids, qids)
-    row = pd.Index(qids).get_indexer(relevant["qid"])
-    passages = numbers_of(sampler.docnos, relevant["docno"].tolist())
-    labeled = CSR.group(row, passages, len(qids))
+    labeled = _labeled(sampler, qids, relevant)
     if examples is not None:
         positives, negatives = _mined(sampler, qids, examples)
     else:
@@ -154,6 +152,13 @@ def loss_queries(
         positives = _answerable(sampler, number, positives)
         negatives = _retrieved(sampler, vectors, number, labeled)
     return LossQueries(texts, torch.from_numpy(vectors), number, positives, negatives, labeled)
+
+
+def _labeled(sampler: NeighborSampler, qids: list[str], relevant: pd.DataFrame) -> CSR:
+    """The relevant passages of each query."""
+    row = pd.Index(qids).get_indexer(relevant["qid"])
+    passages = numbers_of(sampler.docnos, relevant["docno"].tolist())
+    return CSR.group(row, passages, len(qids))
 
 
 def _mined(sampler: NeighborSampler, qids: list[str], examples: Examples) -> tuple[CSR, CSR]:

@@ -208,7 +208,8 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         options = self.training.of_stage(stage)
         validate = None
         if judged is not None:
-            validate = self._validate(Validation(judged, options.measure))
+            validation = Validation(judged, options.measure)
+            validate = self._validate(validation)
         identity = {"training examples": dataset_sha256(examples), "encoder": self.model_name}
         run = self._run(validate, identity)
         return train_dual_encoder(self.network, examples, options, run)
@@ -246,7 +247,8 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         options = self.training
         validate = None
         if topics_or_res_va is not None:
-            judged = JudgedRun(checked_topics(topics_or_res_va, self), qrels_va, self)
+            topics = checked_topics(topics_or_res_va, self)
+            judged = JudgedRun(topics, qrels_va, self)
             measure = Validation(judged, options.measure).per_query_of
             retriever = self.query_encoder() >> index.np_retriever(num_results=VALIDATED)
             validate = lambda: measure(retriever(judged.rows))  # noqa: E731
@@ -265,7 +267,8 @@ class DualEncoder(LearnedModel, SentenceEncoder):
             return None
         if "docno" not in topics.columns and self.miner is not None:
             first_stage = self.miner.candidates >> self.miner.texts
-            topics = first_stage(checked_topics(topics, self))
+            topics = checked_topics(topics, self)
+            topics = first_stage(topics)
         topics = check_frame(topics, self, texts=("text",))
         pt.validate.result_frame(topics, extra_columns=["query", "text"], context=self)
         return topics
@@ -305,10 +308,13 @@ def with_separate_encoders(network: SentenceTransformer) -> SentenceTransformer:
     modules: list[Any] = list(network.children())
     if any(isinstance(module, Router) for module in modules):
         return network
-    router = Router.for_query_document(copy.deepcopy(modules), modules)
-    return SentenceTransformer(
+    query_modules = copy.deepcopy(modules)
+    router = Router.for_query_document(query_modules, modules)
+    prompts = {name: prompt or "" for name, prompt in network.prompts.items()}
+    separate = SentenceTransformer(
         modules=[router],
         device=str(network.device),
-        prompts={name: prompt or "" for name, prompt in network.prompts.items()},
+        prompts=prompts,
         similarity_fn_name=network.similarity_fn_name,
-    ).eval()
+    )
+    return separate.eval()

@@ -59,7 +59,7 @@ def pair_loss(
         q = at_least_float32(queries)
         positive = at_least_float32(positives)
         negative = at_least_float32(negatives)
-        own = torch.arange(len(q), device=q.device)[rows]
+        own = torch.arange(len(q), device=q.device)[rows]  # the right candidates, (rows,)
         loss = q.new_zeros(())
         if alpha < 1:
             passages = torch.cat([positive, negative])  # (batch + negatives, d)
@@ -144,8 +144,11 @@ class PAIRLoss(CachedLossMixin, nn.Module):
         """The loss of a batch, a scalar, by the tokens of each column; ``labels`` are not used."""
         if self.uses_gradient_cache:
             return self.forward_cached(sentence_features)
-        vectors = [[self.model(features)["sentence_embedding"]] for features in sentence_features]
-        return self.calculate_loss(vectors)
+        columns = []  # of vectors, each in one part
+        for features in sentence_features:
+            output = self.model(features)
+            columns.append([output["sentence_embedding"]])
+        return self.calculate_loss(columns)
 
     def calculate_loss(
         self, reps: list[list[Tensor]], labels: Tensor | None = None, *, with_backward: bool = False
@@ -154,7 +157,7 @@ class PAIRLoss(CachedLossMixin, nn.Module):
 
         With ``with_backward``, it computes the gradients of the vectors, and the loss that it returns is detached.
         """
-        queries, positives, *columns = (torch.cat(parts) for parts in reps)
+        queries, positives, *columns = [torch.cat(column) for column in reps]
         negatives = torch.cat([queries[:0], *columns])  # there may be no columns of negatives
         first = 0
         batch = len(queries)  # of this process

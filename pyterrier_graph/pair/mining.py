@@ -45,21 +45,24 @@ EXAMPLES = "examples"  # the array of a shard
 
 def example_columns(negatives: int) -> list[str]:
     """The columns of training examples: ``query, positive, negative_1, ..., negative_n``."""
-    return [QUERY, "positive", *(f"negative_{number + 1}" for number in range(negatives))]
+    names = [f"negative_{number}" for number in range(1, negatives + 1)]
+    return [QUERY, "positive", *names]
 
 
 def example_schema(negatives: int) -> pa.Schema:
     """The columns of mined examples: texts, then ids."""
     texts = example_columns(negatives)
     docnos = [f"{name}_docno" for name in texts[1:]]
-    return pa.schema([(name, pa.string()) for name in [*texts, "qid", *docnos]])
+    names = [*texts, "qid", *docnos]
+    return pa.schema([(name, pa.string()) for name in names])
 
 
 def example_ids(examples: Dataset) -> tuple[np.ndarray, np.ndarray]:
     """The qid of each mined example, and the docnos of its positive and negatives, shape (examples, 1 + n)."""
     names = [name for name in examples.column_names if name.endswith("_docno")]
-    docnos = np.column_stack([np.array(examples[name]) for name in names])
-    return np.array(examples["qid"]), docnos
+    columns = [np.array(examples[name]) for name in names]
+    qids = np.array(examples["qid"])
+    return qids, np.column_stack(columns)
 
 
 @pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -83,7 +86,8 @@ class MiningConfig:
     @classmethod
     def paper(cls, **options: Any) -> Self:
         """PAIR's options: four negatives, thresholds 0.9 and 0.1, and the 50 best candidates (the authors' code)."""
-        return cls(**{"hard_negatives": 4, "depth": 50, **options})
+        published: dict[str, Any] = {"hard_negatives": 4, "depth": 50}
+        return cls(**published | options)
 
 
 @dataclass(eq=False)
@@ -193,12 +197,14 @@ class HardNegativeMiner:
             judged = relevant[relevant["qid"].isin(batch["qid"])]
             documents = self._documents(batch, judged, pseudo)
             chosen = choose(documents, self.teacher, self.config, pseudo=pseudo)
-            examples = pa.RecordBatch.from_pandas(example_frame(documents, chosen), schema)
-            return {EXAMPLES: np.frombuffer(examples.serialize(), np.uint8)}
+            examples = example_frame(documents, chosen)
+            serialized = pa.RecordBatch.from_pandas(examples, schema).serialize()
+            return {EXAMPLES: np.frombuffer(serialized, np.uint8)}
 
         with TemporaryDirectory() as temporary:
             folder = Path(self.folder or temporary)
-            with workspace(folder / f"examples-{json_sha256(identity)[:16]}") as scratch:
+            digest = json_sha256(identity)[:16]
+            with workspace(folder / f"examples-{digest}") as scratch:
                 shards = ShardWriter(scratch, len(topics), self.batch_size, identity)
                 shards.compute(
                     mined,
@@ -217,8 +223,8 @@ class HardNegativeMiner:
         self, topics: pd.DataFrame, relevant: pd.DataFrame, pseudo: bool
     ) -> pd.DataFrame:
         """The documents of each topic with their texts: relevant ones, then candidates in their order."""
-        run = self.candidates.transform(topics)[["qid", "docno", "score"]]
-        run = run.astype({"qid": str})
+        run = self.candidates.transform(topics)
+        run = run[["qid", "docno", "score"]].astype({"qid": str})
         run = run.sort_values("score", ascending=False, kind="stable")
         run = run.drop_duplicates(["qid", "docno"])
         is_top = run.groupby("qid").cumcount() < self.config.depth
@@ -231,9 +237,12 @@ class HardNegativeMiner:
         graph = getattr(self.texts, "graph", None)
         judged = judged_ids(retrieved["docno"], relevant, graph)
         pairs = pd.MultiIndex.from_arrays([retrieved["qid"], judged])
-        is_relevant = pairs.isin(pd.MultiIndex.from_frame(relevant))
-        if (judged != retrieved["docno"]).any():  # documents are judged, and passages retrieved
-            relevant = retrieved[is_relevant & (retrieved["source"] == TOP)]
+        relevant_pairs = pd.MultiIndex.from_frame(relevant)
+        is_relevant = pairs.isin(relevant_pairs)
+        of_documents = judged != retrieved["docno"]
+        if of_documents.any():  # documents are judged, and passages retrieved
+            is_top = retrieved["source"] == TOP
+            relevant = retrieved[is_relevant & is_top]
         relevant = relevant.assign(source=RELEVANT)
         documents = pd.concat([relevant, retrieved[~is_relevant]])
         documents = topics.merge(documents, on="qid")
@@ -244,7 +253,8 @@ class HardNegativeMiner:
         key = f"{self.config.seed:016d}"[-16:]
         ids = rest[["qid", "docno"]]
         hashes = pd.util.hash_pandas_object(ids, index=False, hash_key=key)
-        shuffled = rest.iloc[hashes.to_numpy().argsort()]
+        order = hashes.to_numpy().argsort()
+        shuffled = rest.iloc[order]
         return shuffled.groupby("qid").head(self.config.hard_negatives)
 
     def _texts_of(self, documents: pd.DataFrame) -> np.ndarray:
@@ -253,7 +263,8 @@ class HardNegativeMiner:
         loaded = self.texts.transform(distinct)
         loaded = check_frame(loaded, "texts", texts=("text",))
         text = loaded.drop_duplicates("docno").set_index("docno")["text"]
-        return text.loc[documents["docno"]].to_numpy()
+        texts = text.loc[documents["docno"]]
+        return texts.to_numpy()
 
 
 def relevant_documents(qrels: pd.DataFrame) -> pd.DataFrame:
@@ -277,9 +288,11 @@ def choose(
     n = config.hard_negatives
     qid = documents["qid"]
     positive, negative = labels_of(documents, teacher, config, pseudo=pseudo)
-    negative &= negative.groupby(qid).cumsum() <= n  # N(q)
+    rank = negative.groupby(qid).cumsum()  # among the negatives, from 1
+    negative &= rank <= n  # N(q)
     has_positive = positive.groupby(qid).transform("any")
-    has_negatives = negative.groupby(qid).transform("sum") == n
+    negatives_of_query = negative.groupby(qid).transform("sum")
+    has_negatives = negatives_of_query == n
     usable = has_positive & has_negatives
     queries = qid[usable].unique()
     positives = np.flatnonzero(positive & usable)  # (examples,)
@@ -299,14 +312,16 @@ def labels_of(
     repeated = documents.assign(text=text).duplicated(["qid", "text"])  # relevant ones come first
     usable = ~repeated & (text != "")
     relevant = documents["source"] == RELEVANT
-    positive, negative = usable & relevant, usable & ~relevant
+    positive = usable & relevant
+    negative = usable & ~relevant
     if teacher is None:
         return positive, negative
     scores = pd.Series(np.nan, documents.index)
     scores[negative] = probabilities(teacher, documents[negative])
     if pseudo:
         positive = scores > config.positive_threshold
-    return positive, scores < config.negative_threshold
+    negative = scores < config.negative_threshold
+    return positive, negative
 
 
 def probabilities(teacher: pt.Transformer, pairs: pd.DataFrame) -> np.ndarray:
@@ -314,7 +329,8 @@ def probabilities(teacher: pt.Transformer, pairs: pd.DataFrame) -> np.ndarray:
     pairs = pairs[PAIR_COLUMNS].reset_index(drop=True)
     scored = teacher.transform(pairs)[["qid", "docno", "score"]]
     scores = pairs.merge(scored, how="left", on=["qid", "docno"])["score"]
-    wrong = scores[~scores.between(0, 1)]
+    is_probability = scores.between(0, 1)
+    wrong = scores[~is_probability]
     if len(wrong):
         raise ValueError(
             f"the teacher returned the score {wrong.iloc[0]}, which is not a probability in [0, 1]: "
@@ -327,7 +343,8 @@ def example_frame(documents: pd.DataFrame, chosen: np.ndarray) -> pd.DataFrame:
     """Texts and ids of examples, given the positions of their documents, shape (examples, 1 + n)."""
     positives = documents.iloc[chosen[:, 0]]
     examples = positives[[QUERY, "qid"]].reset_index(drop=True)
-    _, *names = example_columns(chosen.shape[1] - 1)
+    negatives = chosen.shape[1] - 1
+    _, *names = example_columns(negatives)
     for name, rows in zip(names, chosen.T, strict=True):
         passages = documents.iloc[rows]
         examples[name] = passages["text"].to_numpy()

@@ -42,7 +42,7 @@ class IndexedExamples(Dataset):
         self.queries = examples["query"]
         self.seed = seed
         queries, query = np.unique(qids, return_inverse=True)
-        rows = np.arange(len(query))
+        rows = np.arange(len(query))  # of the examples
         self._of_query = CSR.group(query, rows, len(queries))
         self.draw(0)
 
@@ -60,13 +60,15 @@ class IndexedExamples(Dataset):
 
     def __call__(self, rows: Sequence[int]) -> dict[str, Any]:
         """The batch of some examples, with each passage once."""
+        texts = [self.queries[row] for row in rows]
         passages, position = np.unique(self.passages[rows], return_inverse=True)
         vectors = np.array(self.vectors[passages], dtype=np.float32)  # (passages, d)
         position = position.reshape(len(rows), -1)  # (rows, 1 + negatives), in ``passages``
+        positives = position[:, 0]
         return {
-            "texts": [self.queries[row] for row in rows],
+            "texts": texts,
             "passages": torch.from_numpy(vectors),
-            "positives": torch.from_numpy(position[:, 0]),
+            "positives": torch.from_numpy(positives),
         }
 
 
@@ -95,8 +97,10 @@ def train_query_encoder(
 ) -> list[dict[str, float]]:
     """Trains an encoder in place; returns the log of :func:`~pyterrier_graph.training.trainer.train`."""
     schedule = {"lr_scheduler_type": "linear", "warmup_steps": options.warmup}
-    options = replace(options, arguments=schedule | options.arguments)
+    arguments = schedule | options.arguments
+    options = replace(options, arguments=arguments)
     scale = scale_of(options.scale, is_normalized(encoder))
     model = QueryEncoderModel(encoder, scale)
-    rates = [(list(encoder.parameters()), options.learning_rate)]
+    weights = list(encoder.parameters())
+    rates = [(weights, options.learning_rate)]
     return train(model, examples, examples, options, run, rates=rates)

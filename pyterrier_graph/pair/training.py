@@ -107,7 +107,8 @@ def text_columns(examples: Dataset) -> Dataset:
     ids = [name for name in examples.column_names if name == "qid" or name.endswith("_docno")]
     texts = examples.remove_columns(ids)
     names = texts.column_names
-    if names != example_columns(len(names) - 2):
+    negatives = len(names) - 2
+    if names != example_columns(negatives):
         expected = "training examples must have the columns query, positive, negative_1 .. negative_n, in this order"
         raise ValueError(f"{expected}, got {', '.join(names)}")
     if not len(texts):
@@ -133,8 +134,11 @@ def train_dual_encoder(
     its negatives. Returns the log of :func:`~pyterrier_graph.training.trainer.run_trainer`.
     """
     query_prompt, passage_prompt = prompts_of(network)
-    tasks = dict.fromkeys(examples.column_names, "document") | {QUERY: "query"}
-    prompts = dict.fromkeys(examples.column_names, passage_prompt) | {QUERY: query_prompt}
+    tasks = dict.fromkeys(examples.column_names, "document")
+    tasks[QUERY] = "query"
+    prompts = dict.fromkeys(examples.column_names, passage_prompt)
+    prompts[QUERY] = query_prompt
+    prompts = {name: prompt for name, prompt in prompts.items() if prompt}
 
     def make(**arguments: Any) -> RankingTrainer:
         defaults: dict[str, Any] = {
@@ -143,18 +147,20 @@ def train_dual_encoder(
             "accelerator_config": {"split_batches": True},
             "warmup_steps": options.warmup,
             "router_mapping": tasks,
-            "prompts": {name: prompt for name, prompt in prompts.items() if prompt},
+            "prompts": prompts,
         }
         settings = SentenceTransformerTrainingArguments(**defaults | arguments)
         processes = settings.world_size
         settings.per_device_train_batch_size *= processes  # which split a batch
-        steps = settings.num_train_epochs * len(examples) / settings.train_batch_size
+        total = settings.num_train_epochs * len(examples)  # of all epochs
+        steps = total / settings.train_batch_size
         if steps < 10:
             settings.warmup_steps = 0
+        scale = scale_of(options.scale, is_normalized(network))
         loss = PAIRLoss(
             network,
             options.alpha,
-            scale=scale_of(options.scale, is_normalized(network)),
+            scale=scale,
             gather_across_devices=options.gather_across_devices and processes > 1,
             mini_batch_size=options.mini_batch_size,
         )
