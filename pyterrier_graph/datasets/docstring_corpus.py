@@ -78,8 +78,8 @@ def build_corpus(packages: Iterable[str]) -> DocstringCorpus:
             documents[docno] = _document(draft.described, docstring, names)
     return DocstringCorpus(
         documents,
-        _queries(summaries, queries, documents, "{target}"),
-        _queries(see_also, queries, documents, "{target}#{digest:.8}"),
+        summaries=_queries(summaries, queries, documents, "{target}"),
+        see_also=_queries(see_also, queries, documents, "{target}#{digest:.8}"),
     )
 
 
@@ -106,8 +106,10 @@ def _read(packages: Iterable[str]) -> dict[str, _Draft]:
     for package in packages:
         for described in read_package(package):
             text = " ".join(described.docstring.split())
-            first = objects.get(text, described)
-            objects[text] = first._replace(names=(*first.names, *described.names))
+            if text in objects:
+                first = objects[text]
+                described = first._replace(names=first.names + described.names)
+            objects[text] = described
     drafts = {}
     for described in pt.tqdm(objects.values(), desc="docstrings", unit="docstring", delay=1):
         with suppress(ValueError):  # a docstring that violates the standard
@@ -143,14 +145,21 @@ class _Names:
             qualified = ".".join([*parts[:end], name])
             if qualified in self._docnos:
                 return self._docnos[qualified]
-        candidates = [*self._by_ending.get((parts[0], name), ())]
-        return candidates[0] if len(candidates) == 1 else None
+        package = parts[0]
+        candidates = self._by_ending.get((package, name), set())
+        if len(candidates) != 1:
+            return None
+        [candidate] = candidates
+        return candidate
 
 
 def _add_line(lines: _Lines, text: str, docno: str) -> None:
     line = words(text)
-    if len(line) >= MIN_WORDS:
-        lines.setdefault(line, _Line(text, set())).docnos.add(docno)
+    if len(line) < MIN_WORDS:
+        return
+    if line not in lines:
+        lines[line] = _Line(text, set())
+    lines[line].docnos.add(docno)
 
 
 def _summaries(drafts: Mapping[str, _Draft]) -> _Lines:
@@ -169,18 +178,21 @@ def _see_also(drafts: Mapping[str, _Draft], names: _Names, summaries: _Lines) ->
                 if target and target != docno:
                     _add_line(lines, entry.description, target)
     unambiguous = {}
-    for line, (text, docnos) in lines.items():
-        if len(docnos) == 1 and line not in summaries:
-            [docno] = docnos
-            summary = words(drafts[docno].docstring.summary)
-            if _overlap(line, summary) < MAX_OVERLAP:
-                unambiguous[line] = _Line(text, docnos)
+    for line, described in lines.items():
+        if line in summaries or len(described.docnos) > 1:
+            continue
+        [docno] = described.docnos
+        summary = words(drafts[docno].docstring.summary)
+        if _overlap(line, summary) < MAX_OVERLAP:
+            unambiguous[line] = described
     return unambiguous
 
 
 def _overlap(line: Words, other: Words) -> float:
     """Returns the Jaccard coefficient of the words."""
-    return len({*line} & {*other}) / len({*line, *other})
+    common = {*line} & {*other}
+    union = {*line, *other}
+    return len(common) / len(union)
 
 
 def _phrases(lines: Iterable[Words], drafts: Mapping[str, _Draft]) -> set[Words]:
@@ -221,9 +233,11 @@ def _document(
             named.setdefault(name, len(nodes))
         mentions[len(nodes)] = passage.mentions
         nodes.append(Node(PASSAGE, passage.text, sections[passage.section]))
-    links = tuple(_links(mentions, sections | named))
+    targets = sections | named
+    links = tuple(_links(mentions, targets))
     references = tuple(_references(docno, docstring, names))
-    return StructuredDocument(docno, tuple(nodes), links, references, (described.module,))
+    codes = (described.module,)
+    return StructuredDocument(docno, tuple(nodes), links, references, codes)
 
 
 def _links(mentions: Mapping[int, frozenset[str]], named: Mapping[str, int]) -> Iterator[Link]:
@@ -248,14 +262,14 @@ def _references(docno: str, docstring: Docstring, names: _Names) -> Iterator[Ref
 def _queries(
     lines: _Lines, queries: set[Words], documents: Mapping[str, StructuredDocument], query_id: str
 ) -> list[DocstringQuery]:
-    kept = []
+    answered = []
     for line, (text, docnos) in lines.items():
         relevant = tuple(sorted(docnos & documents.keys()))
         if relevant and line in queries:
             digest = hashlib.sha256(" ".join(line).encode()).hexdigest()
             name = query_id.format(target=relevant[0], digest=digest)
-            kept.append(DocstringQuery(name, text, relevant))
-    return sorted(kept)
+            answered.append(DocstringQuery(name, text, relevant))
+    return sorted(answered)
 
 
 def words(text: str) -> Words:
@@ -281,7 +295,8 @@ class VerbatimCopies:
         for start in range(len(tokens)):
             first_words = tokens[start : start + MIN_WORDS]
             for line in self._by_start.get(first_words, ()):
-                is_equal = tokens[start : start + len(line)] == line
+                end = start + len(line)
+                is_equal = tokens[start:end] == line
                 if is_equal and _pattern(line).search(text):
                     copied.add(line)
         return sorted(copied, key=lambda line: (-len(line), line))

@@ -72,7 +72,8 @@ def parse_docstring(text: str) -> Docstring:
         warnings.simplefilter("ignore")  # about unknown sections and underlines of another length
         parsed = NumpyDocString(text)
     summary, rest = _split_summary(parsed["Summary"])
-    passages = [*_paragraphs("", [*rest, "", *parsed["Extended Summary"]])]
+    description = [*rest, "", *parsed["Extended Summary"]]
+    passages = list(_paragraphs("", description))
     for title, content in parsed.items():
         if title in _OUTSIDE_OF_SECTIONS or not content:
             continue
@@ -145,7 +146,8 @@ def _split_summary(lines: list[str]) -> tuple[str, list[str]]:
         return plain_text(text), []
     sentence = _SENTENCE.match(text)
     if sentence and len(sentence[1].split()) <= MAX_SUMMARY_WORDS:
-        return plain_text(sentence[1]), text[sentence.end() :].splitlines()
+        rest = text[sentence.end() :]
+        return plain_text(sentence[1]), rest.splitlines()
     return "", lines
 
 
@@ -158,7 +160,9 @@ def _entries(section: str, parameters: Iterable[Any]) -> Iterator[Passage]:
                 yield from _passages(section, markup, _names(entry))
         else:
             headers = ", ".join(_header(entry) for entry in entries)
-            names = frozenset(name for entry in entries for name in _names(entry))
+            names: frozenset[str] = frozenset()
+            for entry in entries:
+                names |= _names(entry)
             yield from _passages(section, headers, names)
 
 
@@ -173,7 +177,8 @@ def _names(entry: Any) -> frozenset[str]:
 
 def _paragraphs(section: str, lines: Iterable[str]) -> Iterator[Passage]:
     paragraph = ""
-    blocks = re.split(r"\n\s*\n|\n(?=\.\. \[)", "\n".join(lines))
+    text = "\n".join(lines)
+    blocks = re.split(r"\n\s*\n|\n(?=\.\. \[)", text)
     for block in blocks:
         if not block.strip():
             continue

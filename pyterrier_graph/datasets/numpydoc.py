@@ -134,9 +134,11 @@ def _split(corpus: str, split: str) -> Iterator[DocstringQuery]:
     """Yields the queries of a split with their relevant documents."""
     docstrings = load_corpus(corpus)
     salt, _, name = split.rpartition("/")
-    queries, splits = docstrings.summaries, SPLITS
+    queries = docstrings.summaries
+    splits = SPLITS
     if salt:
-        queries, splits = docstrings.see_also, SEE_ALSO_SPLITS
+        queries = docstrings.see_also
+        splits = SEE_ALSO_SPLITS
     for query in queries:
         if split_of(query.relevant[0], splits, salt) == name:
             yield query

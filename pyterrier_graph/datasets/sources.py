@@ -108,13 +108,16 @@ class _Package:
         """Returns every documented public object, sorted by name."""
         # by definition and name: how many classes up the definition is, and the name's module
         named: dict[_Definition, dict[str, tuple[int, str]]] = defaultdict(dict)
-        for module in filter(_is_public, self.modules):
+        for module in self.modules:
+            if not _is_public(module):
+                continue
             for local in self._public_names(module):
                 definition = self._resolve(module, local)
                 if isinstance(definition, _Definition):
                     name = f"{module}.{local}"
                     named[definition][name] = 0, module
-                    for member, (described, depth) in self._members(definition).items():
+                    members = self._members(definition)
+                    for member, (described, depth) in members.items():
                         named[described][f"{name}.{member}"] = depth, module
         objects = []
         for definition, names in named.items():
@@ -145,9 +148,11 @@ class _Package:
         """Returns the public names that a module exports."""
         if module_name not in self._public:
             self._public[module_name] = set()  # for cycles of imports
-            if module := self.modules.get(module_name):
+            module = self.modules.get(module_name)
+            if module is not None:
                 names = _literal_exports(module) or self._all_names(module)
-                self._public[module_name] = set(filter(_is_public, names))
+                public = {name for name in names if _is_public(name)}
+                self._public[module_name] = public
         return self._public[module_name]
 
     def _all_names(self, module: _Module) -> set[str]:
@@ -203,6 +208,7 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _read_module(module: _Module, statements: list[ast.stmt]) -> None:
+    """Adds what the statements of a module say about its names."""
     instances: dict[str, str] = {}
     for node in statements:
         match node:
@@ -215,16 +221,8 @@ def _read_module(module: _Module, statements: list[ast.stmt]) -> None:
                         module.aliases[alias.asname] = (alias.name, "")
                     else:  # "import a.b" defines a
                         module.aliases[root] = (root, "")
-            case ast.ImportFrom(names=names):
-                parent = module.name if module.is_package else module.name.rpartition(".")[0]
-                relative = "." * node.level + (node.module or "")
-                source = importlib.util.resolve_name(relative, parent)
-                for alias in names:
-                    local = alias.asname or alias.name
-                    if local == "*":
-                        module.star_imports.append(source)
-                    else:
-                        module.aliases[local] = (source, alias.name)
+            case ast.ImportFrom():
+                _import_from(module, node)
             case (
                 ast.Assign(targets=[ast.Name(id="__all__")], value=value)
                 | ast.AugAssign(target=ast.Name(id="__all__"), value=value)
@@ -242,12 +240,30 @@ def _read_module(module: _Module, statements: list[ast.stmt]) -> None:
             module.aliases[name] = (module.name, called)
 
 
+def _import_from(module: _Module, node: ast.ImportFrom) -> None:
+    """Adds the names that ``from source import name`` defines."""
+    package = module.name
+    if not module.is_package:
+        package, _, _ = module.name.rpartition(".")
+    relative = "." * node.level + (node.module or "")
+    source = importlib.util.resolve_name(relative, package)
+    for alias in node.names:
+        local = alias.asname or alias.name
+        if local == "*":
+            module.star_imports.append(source)
+        else:
+            module.aliases[local] = (source, alias.name)
+
+
 def _literal_exports(module: _Module) -> set[str]:
     """Returns the names in ``__all__``; none if the source computes them."""
+    names: set[str] = set()
     try:
-        return {name for names in module.exports for name in ast.literal_eval(names)}
+        for expression in module.exports:
+            names.update(ast.literal_eval(expression))
     except ValueError:
         return set()
+    return names
 
 
 def _define(
@@ -272,11 +288,14 @@ def _added_docstrings(
     The docstring is a string or a pair (member, string). A call ``add_newdoc(name, docstring)`` documents an object of
     the package that contains the module.
     """
+    parent, _, _ = module.rpartition(".")
     for node in statements:
         match node:
             case ast.Expr(ast.Call(ast.Name("add_newdoc"), arguments)):
                 with suppress(ValueError):  # computed by the source
-                    *home, name, documented = map(ast.literal_eval, arguments)
-                    source = home[0] if home else module.rpartition(".")[0]
-                    member, text = documented if isinstance(documented, tuple) else ("", documented)
-                    yield source, name, member, inspect.cleandoc(text)
+                    *source, name, text = [ast.literal_eval(argument) for argument in arguments]
+                    member = ""
+                    if isinstance(text, tuple):
+                        member, text = text
+                    owner = source[0] if source else parent
+                    yield owner, name, member, inspect.cleandoc(text)

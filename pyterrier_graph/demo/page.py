@@ -79,7 +79,11 @@ def write_page(
     tables: Sequence[pd.DataFrame],
 ) -> None:
     """Writes the page, which needs no network. ``values`` are the measures per query of all ``runs``."""
-    trained = {name: systems.models[name] for name in (HGAT, PAIR, NETWORK, GNN)}
+    curves = []
+    for name in (HGAT, PAIR, NETWORK, GNN):
+        losses, _ = plots.training_curves({name: systems.models[name]})
+        curves.append(picture(losses))
+    means, _ = plots.results(values, MEASURE, names=[*runs], baseline=BM25)
     sections = [
         "<h2>The papers</h2>",
         PAPERS.style.to_html(),
@@ -90,10 +94,10 @@ def write_page(
         f"<p>Of passages, of documents by their best passage, and of {DRAWN} passages drawn at random, one of them "
         f"relevant. + and -: better and worse than {BM25} (paired t-test, Holm-corrected, p &lt; 0.05). Times include "
         "encoding the query.</p>",
-        picture(plots.results(values, MEASURE, names=[*runs], baseline=BM25)[0]),
+        picture(means),
         "<h2>What training adds</h2>",
         comparisons(values).to_html(index=False, float_format="{:.2g}".format),
-        *[picture(plots.training_curves({name: model})[0]) for name, model in trained.items()],
+        *curves,
         "<h2>Which neighbor moved which passage</h2>",
         example(data, systems.models[HGAT], runs[MAXSIM], runs[HGAT]),
         example(data, systems.models[GNN], runs[DENSE], runs[GNN]),
@@ -120,11 +124,12 @@ def corpus(data: Data) -> str:
     edges = {in_words(name): len(graph.edges(name).indices) for name in graph.relations}
     table = pd.Series(edges, name="edges").to_frame()
     docno, _, _ = best_passage(data).rpartition("%p")
+    drawing = plots.document_graph(graph, docno, most=14)
     return (
         f"<p>{len(graph):,} docstrings of numpy, each cut after its second passage. A query is the summary line of an "
         f"object, which no docstring contains: {len(data.train.topics)} are past queries and train the models, "
         f"{len(data.dev.topics)} validate, {len(data.test.topics)} test.</p>{table.to_html()}"
-        f"{picture(plots.document_graph(graph, docno, most=14))}"
+        f"{picture(drawing)}"
     )
 
 
@@ -155,18 +160,21 @@ def example(data: Data, model: Any, before: pd.DataFrame, after: pd.DataFrame) -
     keys = ["qid", "query", "docno"]
     both = before.merge(after, on=keys, suffixes=("_before", "_after"))
     both = both.merge(relevant, on=["qid", "docno"])
-    first, second = both["rank_before"] + 1, both["rank_after"] + 1
-    gain = 1 / second - 1 / first  # of the reciprocal rank
+    rank_before = both["rank_before"] + 1
+    rank_after = both["rank_after"] + 1
+    gain = 1 / rank_after - 1 / rank_before  # of the reciprocal rank
     row = gain.idxmax()
     moved = both.loc[row]
     explanation = explain(model, moved["query"], moved["docno"])
-    ranks = f"at rank {first[row]} before, at rank {second[row]} after"
+    ranks = f"at rank {rank_before[row]} before, at rank {rank_after[row]} after"
     return f"<p>The relevant passage is {ranks}.</p>{explanation.html}"
 
 
 def words(data: Data, lgre: Any) -> str:
     """The word graph of the first test query and its best passage."""
     graph = data.index.graph
-    (text,) = graph.texts(graph.nodes_of([best_passage(data)]))
-    learned = lgre.word_graph(data.test.topics["query"].iloc[0], text)
+    query = data.test.topics["query"].iloc[0]
+    node = graph.nodes_of([best_passage(data)])
+    (text,) = graph.texts(node)
+    learned = lgre.word_graph(query, text)
     return picture(plots.word_graph(learned, most=20))

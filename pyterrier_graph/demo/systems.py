@@ -14,7 +14,7 @@ import pyterrier as pt
 from transformers import AutoModel, AutoTokenizer
 
 from pyterrier_graph.checks import QualityWarning
-from pyterrier_graph.documents.document import PASSAGE
+from pyterrier_graph.documents.document import PASSAGE, passage_id
 from pyterrier_graph.encoders.names import DEFAULT, resolve
 from pyterrier_graph.encoders.stored_vectors import base_vectors
 from pyterrier_graph.encoders.token_encoder import TokenEncoder
@@ -42,17 +42,31 @@ CORPUS = "irds:pyterrier-graph/numpydoc/numpy"
 INDEXES = "indexes"  # folder of all indexes and models in the output
 LEFT_OUT = ("numpy.char.", "numpy.ma.", "numpy.matrix.", "numpy.polynomial.")  # repeat others
 PASSAGES = 2  # of each docstring
-PASSAGE_TOKENS, PAIR_TOKENS = 96, 48
+PASSAGE_TOKENS = 96
+PAIR_TOKENS = 48
 DIMENSIONS = 128  # of a token vector, as late-interaction models have
-FOUND, RERANKED = 10, 5  # documents whose passages HGAT reranks; passages that LGRe reranks
+HGAT_DOCUMENTS = 10  # whose passages HGAT reranks
+LGRE_PASSAGES = 5  # that LGRe reranks
 DRAWN = 10  # passages per query that LGRe learns from: a relevant one, and others drawn at random
 LGRE_LAYERS = 3  # of the encoder's six
 LGRE_TEST = 50  # queries that test LGRe on drawn passages
 
-BM25, DENSE, MAXSIM, GRAPH_MAXSIM = "BM25", "dense", "BM25 >> MaxSim", "BM25 >> GraphMaxSim"
-HGAT, LGRE, PAIR, MEAN = "BM25 >> HGAT", "BM25 >> LGRe", "PAIR", "GraphMean"
-NETWORK, GNN, RIVAL, INDEX = "network without edges", "GNNEncoder", "BM25 + dense", "GraphIndex"
-UNTRAINED, TRAINED = "LGRe before training", "LGRe"  # on passages drawn at random
+# names of systems
+BM25 = "BM25"
+DENSE = "dense"
+MAXSIM = "BM25 >> MaxSim"
+GRAPH_MAXSIM = "BM25 >> GraphMaxSim"
+HGAT = "BM25 >> HGAT"
+LGRE = "BM25 >> LGRe"
+PAIR = "PAIR"
+MEAN = "GraphMean"
+NETWORK = "network without edges"
+GNN = "GNNEncoder"
+RIVAL = "BM25 + dense"
+INDEX = "GraphIndex"
+# and on passages drawn at random
+UNTRAINED = "LGRe before training"
+TRAINED = "LGRe"
 
 
 class Queries(NamedTuple):
@@ -94,7 +108,9 @@ def prepare(output: Path) -> Data:
     shutil.rmtree(output / INDEXES, ignore_errors=True)
     corpus = pt.get_dataset(CORPUS).get_corpus_iter(verbose=False)
     docs = [beginning(doc) for doc in corpus if not doc["docno"].startswith(LEFT_OUT)]
-    train, dev, test = (queries(split, docs) for split in ("train", "dev", "test"))
+    train = queries("train", docs)
+    dev = queries("dev", docs)
+    test = queries("test", docs)
     encoder = DualEncoder(max_passage_tokens=PASSAGE_TOKENS)
     index = GraphIndex(output / INDEXES / "index", encoder=encoder)
     index = index.index(docs, answered=train)
@@ -118,10 +134,13 @@ def beginning(doc: Mapping[str, Any]) -> dict[str, Any]:
 def queries(split: str, docs: Sequence[Mapping[str, Any]]) -> Queries:
     """The queries of a split of the dataset whose answers are in the corpus."""
     dataset = pt.get_dataset(f"{CORPUS}/{split}")
-    topics, qrels = dataset.get_topics(), dataset.get_qrels()
-    passages = [f"{doc['docno']}%p{number}" for doc in docs for number in range(PASSAGES)]
-    qrels = qrels[qrels["docno"].isin(passages)].reset_index(drop=True)
-    topics = topics[topics["qid"].isin(qrels["qid"])].reset_index(drop=True)
+    topics = dataset.get_topics()
+    qrels = dataset.get_qrels()
+    passages = [passage_id(doc["docno"], number) for doc in docs for number in range(PASSAGES)]
+    in_corpus = qrels["docno"].isin(passages)
+    qrels = qrels[in_corpus].reset_index(drop=True)
+    is_judged = topics["qid"].isin(qrels["qid"])
+    topics = topics[is_judged].reset_index(drop=True)
     return Queries(topics, qrels)
 
 
@@ -129,11 +148,10 @@ def build_systems(data: Data, output: Path) -> Systems:
     """Makes and trains all systems."""
     folder = output / INDEXES
     documents = {doc["docno"]: f"{doc['title']}\n{doc['text']}" for doc in data.docs}
+    document_bm25 = lexical(folder / "documents.bm25", documents)
     passages = titled(data.index.graph)
-    systems = Systems(
-        lexical(folder / "documents.bm25", documents),
-        {BM25: lexical(folder / "passages.bm25", passages)},
-    )
+    passage_bm25 = lexical(folder / "passages.bm25", passages)
+    systems = Systems(document_bm25, {BM25: passage_bm25})
     add_graph_rerankers(systems, data, folder)
     add_lgre(systems, data, folder)
     add_retrievers(systems, data, folder)
@@ -150,8 +168,9 @@ def add_graph_rerankers(systems: Systems, data: Data, folder: Path) -> None:
         GRAPH_MAXSIM: GraphMaxSim(graph, encoder, tokens=tokens, verbose=False),
         HGAT: HGATReranker(graph, encoder, tokens=tokens, verbose=False),
     }
+    first_stage = systems.documents % HGAT_DOCUMENTS >> graph.passages()
     for name in (MAXSIM, GRAPH_MAXSIM, HGAT):
-        pipeline: Any = systems.documents % FOUND >> graph.passages() >> systems.models[name]
+        pipeline: Any = first_stage >> systems.models[name]
         if name != MAXSIM:
             report(f"training {name}")
             pipeline.fit(*data.train, *data.dev)
@@ -182,7 +201,7 @@ def add_lgre(systems: Systems, data: Data, folder: Path) -> None:
     scores = bm25(topics)[["qid", "docno", "score"]]
     scored = test.merge(scores, how="left", on=["qid", "docno"])
     systems.drawn[BM25] = scored.fillna({"score": 0.0})
-    systems.pipelines[LGRE] = bm25 % RERANKED >> loader >> model
+    systems.pipelines[LGRE] = bm25 % LGRE_PASSAGES >> loader >> model
     systems.models[LGRE] = model
 
 
@@ -190,14 +209,16 @@ def drawn(data: Data, queries: Queries) -> pd.DataFrame:
     """A passage with the highest label for each query, and others drawn at random: ``qid, query, docno``."""
     graph = data.index.graph
     random = np.random.default_rng(0)
-    best = queries.qrels.sort_values("label", kind="stable").drop_duplicates("qid", keep="last")
+    by_label = queries.qrels.sort_values("label", kind="stable")
+    best = by_label.drop_duplicates("qid", keep="last")
     count = min(DRAWN, len(graph.passage_nodes)) - 1
     samples = []  # ids of passages, for each query
     for _ in best["qid"]:
         nodes = random.choice(graph.passage_nodes, count, replace=False)
         samples.append(graph.ids_of(nodes))
     sampled = best[["qid"]].assign(docno=samples).explode("docno")
-    rows = pd.concat([best[["qid", "docno"]], sampled]).drop_duplicates()
+    rows = pd.concat([best[["qid", "docno"]], sampled])
+    rows = rows.drop_duplicates()
     return rows.merge(queries.topics, on="qid")
 
 
@@ -206,17 +227,19 @@ def add_retrievers(systems: Systems, data: Data, folder: Path) -> None:
     index = data.index
     encoder: Any = index.bi_encoder
     encoder.verbose = False
-    vectors = base_vectors(index.path / ENCODED, index.graph, encoder, titles=True).flex
+    encoded = index.path / ENCODED
+    vectors = base_vectors(encoded, index.graph, encoder, titles=True).flex
     search = vectors.np_retriever(drop_query_vec=True)
     dense = encoder.query_encoder() >> search
     report(f"training {PAIR}")
     pair = trained_pair(data, systems.pipelines[BM25], encoder, vectors)
     systems.models[PAIR] = pair
-    systems.pipelines |= {DENSE: dense, PAIR: pair.query_encoder() >> search}
+    systems.pipelines[DENSE] = dense
+    systems.pipelines[PAIR] = pair.query_encoder() >> search
 
     shared: dict[str, Any] = {
         "query_graph": index.version.queries,
-        "folder": index.path / ENCODED,
+        "folder": encoded,
         "verbose": False,
     }
     without_edges = GNNEncoderConfig(edges=False)
@@ -230,8 +253,10 @@ def add_retrievers(systems: Systems, data: Data, folder: Path) -> None:
             report(f"training {name}")
             model.fit(*data.train, *data.dev)
         systems.models[name] = model
-        systems.pipelines[name] = model.index(folder / f"{name}.flex").retriever(100)
-    systems.pipelines |= {RIVAL: Hybrid(index.bm25(), dense), INDEX: index.hybrid()}
+        contextual_index = model.index(folder / f"{name}.flex")
+        systems.pipelines[name] = contextual_index.retriever(100)
+    systems.pipelines[RIVAL] = Hybrid(index.bm25(), dense)
+    systems.pipelines[INDEX] = index.hybrid()
 
 
 def trained_pair(data: Data, bm25: Any, encoder: DualEncoder, vectors: Any) -> DualEncoder:
@@ -258,14 +283,17 @@ def report(step: str) -> None:
 
 def lexical(path: Path, texts: Mapping[str, str]) -> BM25Retriever:
     """BM25 over texts by id."""
-    return BM25Retriever(BM25Index.build(path, texts.values()), Ids([*texts]))
+    index = BM25Index.build(path, texts.values())
+    return BM25Retriever(index, Ids([*texts]))
 
 
 def shallow_encoder(path: Path) -> str:
     """The first layers of all-MiniLM-L6-v2: no cross-encoder is installed, and fewer layers learn faster."""
     name = resolve(DEFAULT)
-    AutoModel.from_pretrained(name, num_hidden_layers=LGRE_LAYERS).save_pretrained(path)
-    AutoTokenizer.from_pretrained(name).save_pretrained(path)
+    network = AutoModel.from_pretrained(name, num_hidden_layers=LGRE_LAYERS)
+    network.save_pretrained(path)
+    tokenizer = AutoTokenizer.from_pretrained(name)
+    tokenizer.save_pretrained(path)
     return str(path)
 
 

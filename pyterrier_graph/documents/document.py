@@ -66,10 +66,13 @@ def split_section_id(identifier: str) -> tuple[str, int | None]:
 
 
 def _split(pattern: re.Pattern[str], identifier: str) -> tuple[str, int | None]:
-    match = pattern.fullmatch(identifier) if isinstance(identifier, str) else None
+    if not isinstance(identifier, str):
+        return identifier, None
+    match = pattern.fullmatch(identifier)
     if match is None:
         return identifier, None
-    return match[1], int(match[2])
+    docno, number = match.groups()
+    return docno, int(number)
 
 
 def split_text(text: str, words: int = 120) -> Iterator[str]:
@@ -136,7 +139,8 @@ def with_title_passage(nodes: Sequence[Node]) -> tuple[Node, ...]:
 
 def _problems(document: StructuredDocument) -> Iterator[str]:
     """Yields what is wrong with a document."""
-    docno, nodes = document.docno, document.nodes
+    docno = document.docno
+    nodes = document.nodes
     if _PASSAGE_ID.fullmatch(docno) or _SECTION_ID.fullmatch(docno):
         yield "a docno must not look like the id of a passage or section"
     if not nodes or nodes[0].kind != SECTION or nodes[0].parent != NO_PARENT:

@@ -103,15 +103,18 @@ def _read_nodes(record: Record, passage_words: int) -> tuple[Node, ...]:
         if name:
             parent = len(nodes)
             nodes.append(Node(SECTION, name, 0))
-        passages = split_text("\n\n".join(paragraphs), passage_words)
-        nodes += (Node(PASSAGE, passage, parent) for passage in passages)
+        section_text = "\n\n".join(paragraphs)
+        for passage in split_text(section_text, passage_words):
+            nodes.append(Node(PASSAGE, passage, parent))
     return with_title_passage(nodes)
 
 
 def _title(record: Record) -> str:
     """The title of a record; in rows of a DataFrame it may be NaN."""
     title = record.get("title")
-    return title if isinstance(title, str) else ""
+    if isinstance(title, str):
+        return title
+    return ""
 
 
 # --- corpora whose rows are passages already
@@ -135,7 +138,8 @@ def documents_of_rows(
         ids = tuple(row["docno"] for row in passages)
         if isinstance(docno, Integral):
             docno = str(docno)
-        yield StructuredDocument(docno, _nodes_of_rows(passages), passage_ids=ids)
+        nodes = _nodes_of_rows(passages)
+        yield StructuredDocument(docno, nodes, passage_ids=ids)
 
 
 def _nodes_of_rows(rows: list[Record]) -> tuple[Node, ...]:
@@ -146,8 +150,9 @@ def _nodes_of_rows(rows: list[Record]) -> tuple[Node, ...]:
     previous = common
     for row, title in zip(rows, titles, strict=True):
         if title != previous:
-            parent = len(nodes) if title else 0
+            parent = 0
             if title:
+                parent = len(nodes)
                 nodes.append(Node(SECTION, title, 0))
         nodes.append(Node(PASSAGE, row["text"], parent))
         previous = title

@@ -139,12 +139,15 @@ def dtype_of(name: DType, device: torch.device) -> torch.dtype:
     """The precision of that name."""
     if name != "auto":
         return getattr(torch, name)
-    return torch.bfloat16 if computes_bfloat16(device) else torch.float32
+    if computes_bfloat16(device):
+        return torch.bfloat16
+    return torch.float32
 
 
 def dtype_name(name: DType, device: torch.device) -> str:
     """Name of the precision on a device, for ``pt_meta.json``: ``'auto'`` is resolved."""
-    return str(dtype_of(name, device)).removeprefix("torch.")
+    dtype = dtype_of(name, device)
+    return str(dtype).removeprefix("torch.")
 
 
 def precision(name: DType, device: torch.device) -> torch.autocast:
@@ -160,7 +163,8 @@ def full_precision(tensor: Tensor) -> torch.autocast:
 
 def at_least_float32(tensor: Tensor) -> Tensor:
     """The tensor, in float32 if it has half precision."""
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+    dtype = torch.promote_types(tensor.dtype, torch.float32)
+    return tensor.to(dtype)
 
 
 def score_in_full_precision(network: nn.Module) -> None:
@@ -178,4 +182,5 @@ def _again_in_full_precision(linear: nn.Linear, inputs: tuple[Any, ...], output:
     if output.dtype.itemsize > 2:
         return output
     with full_precision(output):
-        return functional.linear(at_least_float32(inputs[0]), linear.weight, linear.bias)
+        x = at_least_float32(inputs[0])
+        return functional.linear(x, linear.weight, linear.bias)

@@ -38,7 +38,8 @@ class Flex:
         """The ``FlexIndex`` itself."""
         from pyterrier_dr import FlexIndex
 
-        index = FlexIndex(str(self.index_path), verbose=False)
+        path = str(self.index_path)
+        index = FlexIndex(path, verbose=False)
         index._meta = self._meta  # it refuses other types than its own
         return index
 

@@ -41,4 +41,6 @@ def checkpoint_state(encoder: str | os.PathLike[str]) -> str:
 def checkpoint_name(checkpoint: str) -> str:
     """The name of a checkpoint: itself, or ``'all-MiniLM-L6-v2'`` for the folder of the packaged one."""
     is_packaged = Path(checkpoint).parts[-2:] == (PACKAGE, FOLDER)
-    return DEFAULT if is_packaged or checkpoint in NAMES else checkpoint
+    if is_packaged or checkpoint in NAMES:
+        return DEFAULT
+    return checkpoint

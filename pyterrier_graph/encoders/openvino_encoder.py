@@ -29,7 +29,8 @@ from pyterrier_graph.storage.artifact import atomic_folder, read_meta
 
 logger = logging.getLogger(__name__)
 
-NETWORK, TOKENIZER = "network.xml", "tokenizer.json"
+NETWORK = "network.xml"
+TOKENIZER = "tokenizer.json"
 KIND = {"type": "encoder", "format": "openvino"}
 BATCH = 16
 EXAMPLES = [
@@ -48,17 +49,19 @@ def load_encoder(name: str, *, device: str | None = None, dtype: Any = "auto") -
     has_openvino = find_spec("openvino") is not None
     can_convert = has_openvino and dtype == "auto" and device in (None, "cpu")
     is_local = name in NAMES or os.path.isdir(name)  # a model hub may have another version
-    folder = _folder(f"{checkpoint_state(name)} {version('pyterrier_graph')}")
+    key = f"{checkpoint_state(name)} {version('pyterrier_graph')}"
+    folder = _folder(key)
     if can_convert and is_local and folder.is_dir():
         return OpenVINOEncoder(name, folder, read_meta(folder, KIND))
     from pyterrier_graph.encoders.sentence_encoder import SentenceEncoder
 
     encoder = SentenceEncoder(name, device=device, dtype=dtype, verbose=False)
-    if can_convert and encoder.network.device.type == "cpu":
-        if not is_local:
-            folder = _folder(encoder.model_name)
-        if folder.is_dir() or _convert(encoder, folder):
-            return OpenVINOEncoder(name, folder, read_meta(folder, KIND))
+    if not can_convert or encoder.network.device.type != "cpu":
+        return encoder
+    if not is_local:
+        folder = _folder(encoder.model_name)
+    if folder.is_dir() or _convert(encoder, folder):
+        return OpenVINOEncoder(name, folder, read_meta(folder, KIND))
     return encoder
 
 
@@ -91,7 +94,8 @@ class OpenVINOEncoder(WithSignature, pt.Transformer):
         self._network = cache(lambda precision: _compile(folder, precision))
 
     def __repr__(self) -> str:
-        return f"OpenVINOEncoder({self.model_name.rpartition('@')[0]!r})"
+        name, _, _ = self.model_name.rpartition("@")
+        return f"OpenVINOEncoder({name!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return load_encoder, (self.encoder,)
@@ -100,7 +104,8 @@ class OpenVINOEncoder(WithSignature, pt.Transformer):
         """Adds ``query_vec`` to ``qid, query``."""
         inp = check_frame(inp, self, texts=("query",))
         pt.validate.query_frame(inp, extra_columns=["query"], context=self)
-        return inp.assign(query_vec=[*self.encode_queries(inp["query"].tolist())])
+        vectors = self.encode_queries(inp["query"].tolist())
+        return inp.assign(query_vec=list(vectors))
 
     def query_encoder(self) -> pt.Transformer:
         """Returns this transformer."""
@@ -113,8 +118,9 @@ class OpenVINOEncoder(WithSignature, pt.Transformer):
 
     def encode_docs(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors of passages, float32 of shape (passages, dimension)."""
-        native = "BF16" in _core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-        return self._encode(texts, "passage", "bf16" if native else "f32")
+        capabilities = _core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+        precision = "bf16" if "BF16" in capabilities else "f32"
+        return self._encode(texts, "passage", precision)
 
     def _encode(self, texts: Sequence[str], task: str, precision: str) -> np.ndarray:
         vectors = np.empty((len(texts), self.dimension), np.float32)
@@ -122,15 +128,18 @@ class OpenVINOEncoder(WithSignature, pt.Transformer):
             self._tokenizer.enable_truncation(self._limits[task])
             inputs = [self._prompts[task] + text for text in texts]
             tokens = self._tokenizer.encode_batch(inputs)
-            order = sorted(range(len(texts)), key=lambda number: len(tokens[number]), reverse=True)
+            lengths = [len(encoding) for encoding in tokens]
+            order = np.argsort(-np.array(lengths), kind="stable")  # the longest texts first
+            network = self._network(precision)
             for start in range(0, len(order), BATCH):
                 rows = order[start : start + BATCH]
                 batch = [tokens[row] for row in rows]
-                for padded in batch:
-                    padded.pad(len(batch[0]))
-                ids = np.array([padded.ids for padded in batch])
-                mask = np.array([padded.attention_mask for padded in batch])
-                vectors[rows] = self._network(precision)([ids, mask])[0]
+                longest = len(batch[0])
+                for encoding in batch:
+                    encoding.pad(longest)
+                ids = np.array([encoding.ids for encoding in batch])  # (texts, tokens)
+                mask = np.array([encoding.attention_mask for encoding in batch])
+                vectors[rows] = network([ids, mask])[0]
         return vectors
 
 
@@ -146,7 +155,8 @@ def _convert(encoder: Any, folder: Path) -> bool:
     try:
         with warnings.catch_warnings(action="ignore"), atomic_folder(folder, meta) as new:
             _write(encoder, new)
-            _compare(OpenVINOEncoder(encoder.encoder, new, meta), encoder.network)
+            converted = OpenVINOEncoder(encoder.encoder, new, meta)
+            _compare(converted, encoder.network)
     except Exception as error:  # of many kinds, for networks that OpenVINO cannot convert
         logger.info("torch runs %r", encoder, exc_info=True)
         if not isinstance(error, OSError):  # a full disk, or another process converts it
@@ -166,13 +176,17 @@ def _write(encoder: Any, folder: Path) -> None:
             features = {"input_ids": ids, "attention_mask": mask}
             return super().forward(features)["sentence_embedding"]
 
-    example = torch.tensor([[5, 6, 7], [5, 6, 7]]), torch.tensor([[1, 1, 1], [1, 1, 0]])
-    traced = TorchScriptPythonDecoder(Vectors(*encoder.network).eval(), example_input=example)
+    ids = torch.tensor([[5, 6, 7], [5, 6, 7]])
+    mask = torch.tensor([[1, 1, 1], [1, 1, 0]])
+    vectors = Vectors(*encoder.network).eval()
+    traced = TorchScriptPythonDecoder(vectors, example_input=(ids, mask))
     # openvino.convert_model does the same, and reports its use to a server
     frontend = FrontEndManager().load_by_framework("pytorch")
-    network = frontend.convert(frontend.load(traced))
-    openvino.save_model(network, folder / NETWORK, False)
-    encoder.network.tokenizer.backend_tokenizer.save(str(folder / TOKENIZER))
+    model = frontend.load(traced)
+    network = frontend.convert(model)
+    openvino.save_model(network, folder / NETWORK, compress_to_fp16=False)
+    tokenizer = encoder.network.tokenizer.backend_tokenizer
+    tokenizer.save(str(folder / TOKENIZER))
 
 
 def _meta(encoder: Any) -> dict[str, Any]:
@@ -194,9 +208,10 @@ def _compare(converted: OpenVINOEncoder, network: Any) -> None:
 
     queries = network.encode_query(EXAMPLES)
     passages = network.encode_document(EXAMPLES)
-    difference = np.abs(converted.encode_queries(EXAMPLES) - queries).max()
+    differences = np.abs(converted.encode_queries(EXAMPLES) - queries)
     cosines = pairwise_cos_sim(converted.encode_docs(EXAMPLES), passages)
-    if not (difference < 1e-3 and cosines.min() > 0.9999):
+    agree = differences.max() < 1e-3 and cosines.min() > 0.9999  # False for NaN
+    if not agree:
         raise ValueError("its vectors differ")
 
 
@@ -208,8 +223,9 @@ def _core() -> Any:
 
 
 def _compile(folder: Path, precision: str) -> Any:
-    threads = int(os.environ.get("OMP_NUM_THREADS", "0").partition(",")[0])  # 0: one per core
-    options = {"INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": threads}
+    """The network of a folder, which computes in ``precision``."""
+    threads, _, _ = os.environ.get("OMP_NUM_THREADS", "0").partition(",")  # 0: one per core
+    options = {"INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": int(threads)}
     return _core().compile_model(str(folder / NETWORK), "CPU", options)
 
 

@@ -96,8 +96,10 @@ class SentenceEncoder(WithSignature, BiEncoder):
     def _limit(self) -> None:
         """Sets the numbers of tokens that the network reads."""
         modules = share(self.network)
-        longest = [module.max_seq_length for module in modules]
-        longest += [positions_of(module.model.config) for module in modules]
+        longest = []
+        for module in modules:
+            longest.append(module.max_seq_length)
+            longest.append(positions_of(module.model.config))
         self.max_query_tokens, self.max_passage_tokens = set_lengths(
             modules, longest, self.max_query_tokens, self.max_passage_tokens
         )
@@ -105,7 +107,9 @@ class SentenceEncoder(WithSignature, BiEncoder):
     @property
     def similarity(self) -> Literal["dot", "cosine"]:
         """``'cosine'`` if vectors have length 1, else ``'dot'``."""
-        return "cosine" if is_normalized(self.network) else "dot"
+        if is_normalized(self.network):
+            return "cosine"
+        return "dot"
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({checkpoint_name(self.encoder)!r})"
@@ -125,7 +129,8 @@ class SentenceEncoder(WithSignature, BiEncoder):
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Encodes queries or passages, or scores pairs of them, depending on the columns of the frame."""
-        return super().transform(check_frame(inp, self, texts=("query",)))
+        inp = check_frame(inp, self, texts=("query",))
+        return super().transform(inp)
 
     def query_encoder(
         self, verbose: bool | None = None, batch_size: int | None = None
@@ -147,18 +152,20 @@ class SentenceEncoder(WithSignature, BiEncoder):
 
     def encode_docs(self, texts: Sequence[str], batch_size: int | None = None) -> np.ndarray:
         """Vectors of passages, float32 of shape (passages, dimensions)."""
-        return self._encode(self.network.encode_document, check_texts(texts), batch_size)
+        texts = check_texts(texts)
+        return self._encode(self.network.encode_document, texts, batch_size)
 
     def _encode(
         self, encode: Callable[..., Any], texts: list[str], batch_size: int | None
     ) -> np.ndarray:
         truncated = self.network.truncate_dim is not None  # then shorter than 1
+        normalize = truncated and self.similarity == "cosine"
         with precision(self.dtype, self.network.device):
             vectors = encode(
                 texts,
                 batch_size=batch_size or self.batch_size,
                 show_progress_bar=False,
-                normalize_embeddings=truncated and self.similarity == "cosine",
+                normalize_embeddings=normalize,
             )
         dimension: Any = self.network.get_embedding_dimension()
         return np.asarray(vectors, dtype=np.float32).reshape(len(texts), dimension)
@@ -186,7 +193,9 @@ def scale_of(scale: float | None, normalized: bool) -> float:
     """The factor of dot products in a loss: the given one, or else 1, or 20 for vectors of length 1."""
     if scale is not None:
         return scale
-    return NORMALIZED_SCALE if normalized else 1.0
+    if normalized:
+        return NORMALIZED_SCALE
+    return 1.0
 
 
 def encoded(
@@ -197,10 +206,14 @@ def encoded(
     prompt = query_prompt if task == "query" else document_prompt
     features = network.preprocess(texts, prompt=prompt or None, task=task)
     features = batch_to_device(features, network.device)
-    return network(features, task=task)["sentence_embedding"]
+    output = network(features, task=task)
+    return output["sentence_embedding"]
 
 
 def prompts_of(network: SentenceTransformer) -> tuple[str, str]:
     """The texts that are put before each query and each passage; mostly empty."""
-    document = next((name for name in DOCUMENT_PROMPTS if name in network.prompts), "")
-    return network.prompts.get("query") or "", network.prompts.get(document) or ""
+    prompts = network.prompts
+    name = next((name for name in DOCUMENT_PROMPTS if name in prompts), "")
+    query = prompts.get("query") or ""
+    document = prompts.get(name) or ""
+    return query, document

@@ -27,9 +27,12 @@ if TYPE_CHECKING:
 
     from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 
-VECTORS, DIGESTS = "vecs.f4", "digests.u8"
-FLOAT, DIGEST = np.dtype("<f4"), np.dtype("S16")  # of a vector's number, of a text
-TEXTS_PER_SHARD, TEXTS_AT_ONCE = 256, 8192
+VECTORS = "vecs.f4"
+DIGESTS = "digests.u8"
+FLOAT = np.dtype("<f4")  # of the numbers of a vector
+DIGEST = np.dtype("S16")  # of a text
+TEXTS_PER_SHARD = 256
+TEXTS_AT_ONCE = 8192
 FLEX = {"type": "dense_index", "format": "flex", "package_hint": "pyterrier_dr"}
 # entries of the identity of vectors that only tell which texts they are of
 WHICH_TEXTS = {"texts": None, "graph": None, "titles": None}
@@ -107,7 +110,8 @@ def encode_once(
             new = _copy(vectors, digests, new, stored_digests, stored)
         _, rows = np.unique(digests[new], return_index=True)
         first = new[np.sort(rows)]  # texts that are encoded: each once
-        inputs = meta | {"new texts": sha256(digests[first].tobytes()).hexdigest()}
+        new_digest = sha256(digests[first].tobytes())
+        inputs = meta | {"new texts": new_digest.hexdigest()}
         shards = ShardWriter(new_folder.parent, len(first), TEXTS_PER_SHARD, inputs)
         shards.compute(
             partial(_encoded, encode, dimension),
@@ -118,8 +122,10 @@ def encode_once(
             delay=1,
             disable=not verbose,
         )
-        for numbers, shard in zip(blocks(len(first), TEXTS_PER_SHARD), shards.read(), strict=True):
-            vectors[first[numbers]] = shard[VECTORS]
+        batches = blocks(len(first), TEXTS_PER_SHARD)
+        for batch, shard in zip(batches, shards.read(), strict=True):
+            numbers = first[batch]
+            vectors[numbers] = shard[VECTORS]
         repeated = np.setdiff1d(new, first)
         _copy(vectors, digests, repeated, digests, vectors)
         del vectors  # Windows does not rename folders of files that are mapped
@@ -161,7 +167,8 @@ def base_vectors(
 
 def _encoded(encode: Encode, dimension: int, texts: list[str]) -> dict[str, np.ndarray]:
     """Vectors of texts, shape (texts, d)."""
-    return {VECTORS: checked_vectors(encode(texts), len(texts), dimension)}
+    vectors = encode(texts)
+    return {VECTORS: checked_vectors(vectors, len(texts), dimension)}
 
 
 def _write_digests(file: Path, texts: Texts, count: int) -> np.ndarray:
@@ -187,8 +194,9 @@ def _copy(
     stored: np.ndarray,
 ) -> np.ndarray:
     """Copies stored vectors of the texts with these numbers; returns the numbers of texts that are not stored."""
-    order = np.argsort(_keys(stored_digests), kind="stable")
-    keys = _keys(stored_digests)[order]
+    keys = _keys(stored_digests)
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
     missing = [numbers[:0]]
     for block in blocks(len(numbers), TEXTS_AT_ONCE):
         batch = numbers[block]

@@ -81,8 +81,9 @@ class TokenStates:
     @property
     def position(self) -> Tensor:
         """The position of each token in its node, shape (tokens,)."""
-        first = self.offsets[:-1][self.row_index]
-        return torch.arange(len(self.values), device=self.values.device) - first
+        first_row = self.offsets[:-1][self.row_index]  # of the node of each token
+        row = torch.arange(len(self.values), device=self.values.device)
+        return row - first_row
 
     def select(self, nodes: Tensor) -> TokenStates:
         """The matrices of some nodes, in the order given; a node may be given several times."""
@@ -144,16 +145,19 @@ class TokenEncoder:
         else:
             checkpoint = resolve(encoder)
             self.network = load_multi_vector_encoder(checkpoint, device)
-        name = checkpoint_name(checkpoint)
-        self.name = Path(name).resolve().name if os.path.isdir(name) else name
+        self.name = checkpoint_name(checkpoint)
+        if os.path.isdir(self.name):
+            self.name = Path(self.name).resolve().name
         transformer, *_ = share(self.network)
         longest = [positions_of(transformer.model.config)]
         self.max_query_tokens, self.max_passage_tokens = set_lengths(
             [transformer], longest, max_query_tokens, max_passage_tokens
         )
-        if (expansion := transformer.query_expansion) is not None:
+        expansion = transformer.query_expansion
+        if expansion is not None:
+            length = expanded_query_tokens or expansion["length"]
+            length = min(length, self.max_query_tokens)
             # "fixed" would cut all queries at its length, whatever query_length is
-            length = min(expanded_query_tokens or expansion["length"], self.max_query_tokens)
             transformer.query_expansion = expansion | {"strategy": "min", "length": length}
         self.expanded_query_tokens = expanded_query_tokens
 
@@ -168,7 +172,8 @@ class TokenEncoder:
     @property
     def empty(self) -> Tensor:
         """The token vectors of an empty text, shape (0, d)."""
-        return next(self.network.parameters()).new_zeros(0, self.dimension)
+        weights = next(self.network.parameters())
+        return weights.new_zeros(0, self.dimension)
 
     def encode_passages(self, texts: Sequence[str]) -> TokenStates:
         """Encodes passages or titles. An empty text has no token vectors."""
@@ -190,8 +195,9 @@ class TokenEncoder:
         """Returns the word pieces whose token vectors a text has."""
         if not text.strip():
             return []
+        task = "query" if query else "document"
         with torch.inference_mode():
-            output, mask = self._output([text], "query" if query else "document")
+            output, mask = self._output([text], task)
         ids = output["input_ids"][mask]  # (tokens,)
         return self.network.tokenizer.convert_ids_to_tokens(ids.tolist())
 
@@ -205,13 +211,19 @@ class TokenEncoder:
             for start in range(0, len(order), self.batch_size):
                 numbers = order[start : start + self.batch_size]
                 batch = [distinct[number] for number in numbers]
-                matrices.update(zip(batch, self._matrices(batch, task), strict=True))
-        return self._pack([matrices.get(text, self.empty) for text in texts])
+                batch_matrices = self._matrices(batch, task)
+                matrices.update(zip(batch, batch_matrices, strict=True))
+        empty = self.empty
+        return self._pack([matrices.get(text, empty) for text in texts])
 
     def _forward(self, texts: Sequence[str], task: str) -> TokenStates:
-        filled = [text for text in texts if text.strip()]
-        matrices = iter(self._matrices(filled, task) if filled else ())
-        return self._pack([next(matrices) if text.strip() else self.empty for text in texts])
+        matrices = [self.empty] * len(texts)
+        filled = [number for number, text in enumerate(texts) if text.strip()]
+        if filled:
+            batch = [texts[number] for number in filled]
+            for number, matrix in zip(filled, self._matrices(batch, task), strict=True):
+                matrices[number] = matrix
+        return self._pack(matrices)
 
     def _matrices(self, texts: list[str], task: str) -> list[Tensor]:
         """The token vectors of a batch of texts, of which none is empty."""
@@ -230,7 +242,8 @@ class TokenEncoder:
     def _pack(self, matrices: list[Tensor]) -> TokenStates:
         """Packs the matrices of texts, at unit length, which not every model gives them."""
         states = TokenStates.pack(matrices, self.empty)
-        return states.with_values(functional.normalize(states.values, dim=-1))
+        unit = functional.normalize(states.values, dim=-1)
+        return states.with_values(unit)
 
     def reduced(self, texts: Sequence[str], dimension: int = 128) -> TokenEncoder:
         """This encoder with shorter token vectors, which need a fraction of the memory and time.
@@ -245,7 +258,8 @@ class TokenEncoder:
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
-            directions = principal_directions(self.encode_passages(texts).values, dimension)
+            vectors = self.encode_passages(texts).values  # (tokens, d)
+            directions = principal_directions(vectors, dimension)
         finally:
             torch.set_num_threads(threads)
         head = Dense(
@@ -259,7 +273,8 @@ class TokenEncoder:
         modules = [module for module in self.network if not isinstance(module, Normalize)]
         names = (*LENGTHS, "batch_size", "dtype")
         options: dict[str, Any] = {name: getattr(self, name) for name in names}
-        encoder = TokenEncoder(_multi_vector_encoder([*modules, head], self.network), **options)
+        network = _multi_vector_encoder([*modules, head], self.network)
+        encoder = TokenEncoder(network, **options)
         encoder.name = f"{self.name} ({dimension} principal directions)"
         return encoder
 
@@ -287,7 +302,8 @@ def principal_directions(vectors: Tensor, dimension: int) -> Tensor:
     directions = eigenvectors.T.flip(0)[:dimension]  # (dimension, d)
     column = directions.abs().argmax(1, keepdim=True)  # (dimension, 1)
     largest = directions.gather(1, column)
-    return (directions * largest.sign()).float()
+    directions = directions * largest.sign()
+    return directions.float()
 
 
 def load_multi_vector_encoder(name: str, device: str | None = None) -> MultiVectorEncoder:
@@ -316,7 +332,9 @@ def _is_late_interaction(name: str) -> bool:
     """Whether the checkpoint is a late-interaction model, or has a projection that can be one of token vectors."""
     for file, marks in LATE_INTERACTION.items():
         path = load_file_path(name, file)
-        about = Path(path).read_text(encoding="utf-8") if path else ""
-        if any(mark in about for mark in marks):
+        if not path:
+            continue
+        content = Path(path).read_text(encoding="utf-8")
+        if any(mark in content for mark in marks):
             return True
     return False

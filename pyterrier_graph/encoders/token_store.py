@@ -25,7 +25,8 @@ from pyterrier_graph.storage.artifact import BuiltArtifact, atomic_folder, kind_
 from pyterrier_graph.storage.shards import ShardWriter, Workers
 
 NODES_AT_ONCE = 512
-TOKENS, OFFSETS = "tokens.f2", "offsets.i8"
+TOKENS = "tokens.f2"
+OFFSETS = "offsets.i8"
 
 
 class TokenStore(WithSignature, BuiltArtifact):
@@ -133,7 +134,8 @@ class TokenStore(WithSignature, BuiltArtifact):
             "encoder_sha256": encoder.fingerprint(),
             "graph_sha256": graph.fingerprint(),
         }
-        if not digests.items() <= self.meta.items():
+        is_same = digests.items() <= self.meta.items()
+        if not is_same:
             raise ValueError(
                 f"{self!r} was not built with {encoder!r} and {graph!r}: build it again"
             )
@@ -226,7 +228,8 @@ class GraphTokens:
         for start in pt.tqdm(starts, **progress):
             batch = texts[start : start + NODES_AT_ONCE]
             states = self.encoder.encode_passages(batch).to("cpu", torch.float16)
-            matrices = np.split(states.values.numpy(), states.offsets[1:-1].numpy())
+            bounds = states.offsets[1:-1]  # between the texts
+            matrices = np.split(states.values.numpy(), bounds.numpy())
             self._matrices.update(zip(batch, matrices, strict=True))
 
 

@@ -49,16 +49,19 @@ def coordinate_search(
         verbose: Whether to show progress.
     """
     present = dict(start)
-    groups: dict[frozenset[str], list[Mapping[str, float]]] = {}
+    changes_by_names: dict[frozenset[str], list[Mapping[str, float]]] = {}
     for change in grid:
-        groups.setdefault(frozenset(change), []).append(change)
+        names = frozenset(change)
+        changes_by_names.setdefault(names, []).append(change)
+    groups = list(changes_by_names.values())
     sweeps = SWEEPS if len(groups) > 1 else 1
     measured: dict[tuple[float, ...], np.ndarray] = {}
     total = (len(grid) + len(groups)) * sweeps
     with pt.tqdm(total=total, desc=desc, unit="trial", delay=1, disable=not verbose) as bar:
-        for changes in list(groups.values()) * sweeps:
+        for changes in groups * sweeps:
             trials = [present]
-            trials.extend(present | dict(change) for change in changes)
+            for change in changes:
+                trials.append(present | dict(change))
             values = []
             for trial in trials:
                 key = tuple(trial.values())

@@ -61,7 +61,8 @@ def layer_meta(layer: nn.Module, dimension: int) -> dict[str, Any]:
     if isinstance(layer, HeteroConv):
         convs = []
         for edge_type, child in layer.convs.items():
-            convs.append([list(edge_type), layer_meta(child, dimension)])
+            meta = layer_meta(child, dimension)
+            convs.append([list(edge_type), meta])
         if all("arguments" in meta for _, meta in convs):
             arguments = {"convs": convs, "aggr": layer.aggr}
             return {"class": name, "arguments": arguments}
@@ -108,11 +109,13 @@ def _arguments(layer: nn.Module) -> dict[str, Any]:
 def _is_same(meta: dict[str, Any], layer: nn.Module, dimension: int) -> bool:
     """Whether JSON can hold the arguments, and they make a layer with the same output."""
     try:
-        twin = layer_from(json.loads(json.dumps(meta))).eval()
-        _output(twin, dimension)
+        meta = json.loads(json.dumps(meta))
+        twin = layer_from(meta).eval()
+        _output(twin, dimension)  # lazy layers get their parameters
         twin.load_state_dict(layer.state_dict())
         original = copy.deepcopy(layer).cpu().eval()
-        return torch.equal(_output(twin, dimension), _output(original, dimension))
+        expected = _output(original, dimension)
+        return torch.equal(_output(twin, dimension), expected)
     except (TypeError, ValueError, RuntimeError):
         return False
 
@@ -120,7 +123,8 @@ def _is_same(meta: dict[str, Any], layer: nn.Module, dimension: int) -> bool:
 @torch.no_grad()
 def _output(layer: nn.Module, dimension: int) -> Tensor:
     """The output of a layer for two targets, one of them with two sources, shape (2, dimension)."""
-    vectors = torch.linspace(-1, 1, 5 * dimension).reshape(5, dimension)
+    numbers = torch.linspace(-1, 1, 5 * dimension)
+    vectors = numbers.reshape(5, dimension)
     sources, targets = vectors.split([3, 2])
     edge_index = torch.tensor([[0, 1, 2], [0, 0, 1]])
     return layer((sources, targets), edge_index)

@@ -57,10 +57,11 @@ class LearnedModel(HtmlDisplay, WithSignature, OwnArtifact, pt.Estimator):
     """
 
     ARTIFACT_SCHEMATIC_SHOW_AS_TRANSFORMER = True
-    # arguments of the constructor: the class of ``training``, if it is saved; others that are saved; those that may
-    # change in a copy with the same weights
-    TRAINING: ClassVar[type[Any] | None] = None
-    WRITTEN: tuple[str, ...]
+    TRAINING: ClassVar[type[Any] | None] = (
+        None  # class of the argument ``training``, if it is saved
+    )
+    WRITTEN: tuple[str, ...]  # further arguments of the constructor that are saved
+    # arguments of the constructor that may change in a copy with the same weights
     KEEP_WEIGHTS = frozenset({"training", "batch_size", "device", "dtype", "verbose"})
 
     encoder: Any = None
@@ -128,7 +129,8 @@ class LearnedModel(HtmlDisplay, WithSignature, OwnArtifact, pt.Estimator):
             ValueError: If the artifact is damaged, or of another kind.
         """
         folder = Path(path)
-        meta = read_meta(folder, kind_of(cls))
+        kind = kind_of(cls)
+        meta = read_meta(folder, kind)
         saved = {name: meta[name] for name in cls.WRITTEN}
         if cls.TRAINING is not None:
             saved["training"] = cls.TRAINING(**meta["training"])
@@ -161,7 +163,8 @@ class LearnedModel(HtmlDisplay, WithSignature, OwnArtifact, pt.Estimator):
         for name, value in attributes.items():
             setattr(twin, name, value)
         if "network" in vars(self):
-            twin.network = copy.deepcopy(self.network).to(twin._device)
+            network = copy.deepcopy(self.network)
+            twin.network = network.to(twin._device)
         twin._check()
         return twin
 
@@ -183,8 +186,11 @@ class LearnedModel(HtmlDisplay, WithSignature, OwnArtifact, pt.Estimator):
         for argument in pt.inspect.transformer_attributes(self):
             value = argument.value
             is_default = value in (None, argument.init_default_value)
-            if argument.name != "training" and not is_default:
-                facts[argument.name] = value if isinstance(value, dict) else repr(value)
+            if argument.name == "training" or is_default:
+                continue
+            if not isinstance(value, dict):
+                value = repr(value)
+            facts[argument.name] = value
         if self.network is not None:
             parameters = self.network.parameters()
             facts["parameters"] = sum(weights.numel() for weights in parameters)
@@ -236,7 +242,8 @@ class Reranker(LearnedModel):
         inp = self._checked(inp)
         if len(inp):
             self._warn_if_random()
-        return ranked(inp, self._scores(inp), self)
+        scores = self._scores(inp)
+        return ranked(inp, scores, self)
 
     def fit(
         self,
@@ -261,10 +268,12 @@ class Reranker(LearnedModel):
             ValueError: If no query is judged, there is nothing to learn, training diverges, or ``training.output_dir``
                 holds another training.
         """
-        training = JudgedRun(self._checked(topics_or_res_tr), qrels_tr, self)
+        run = self._checked(topics_or_res_tr)
+        training = JudgedRun(run, qrels_tr, self)
         validation = None
         if topics_or_res_va is not None:
-            validation = JudgedRun(self._checked(topics_or_res_va), qrels_va, self)
+            run = self._checked(topics_or_res_va)
+            validation = JudgedRun(run, qrels_va, self)
         self._start_fit()
         self._learn(training, validation)
         return self
@@ -274,5 +283,6 @@ def ranked(run: pd.DataFrame, scores: np.ndarray, context: pt.Transformer) -> pd
     """The rows of a run with new ``score`` and ``rank``; raises ValueError if a score is not finite."""
     if not np.isfinite(scores).all():
         raise ValueError(f"{context!r}: a score is not finite, so its weights are not finite")
-    columns = run.drop(columns=["score", "rank"], errors="ignore")
-    return pt.model.add_ranks(columns.assign(score=scores))
+    unscored = run.drop(columns=["score", "rank"], errors="ignore")
+    scored = unscored.assign(score=scores)
+    return pt.model.add_ranks(scored)

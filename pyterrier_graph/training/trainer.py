@@ -131,15 +131,17 @@ class Redraw(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
         """Draws the examples of the epoch; they are the same after an interruption."""
-        self.draw(int(state.epoch or 0))
+        epoch = int(state.epoch or 0)
+        self.draw(epoch)
 
 
 def measured(model: nn.Module, run: Run) -> np.ndarray:
     """The measure of each validation query, with the model's present weights."""
     assert run.validate is not None
     model.eval()
+    values = run.validate()
     # all processes use the values of the main process, so that they stop at the same time
-    return broadcast_object_list([run.validate()])[0]
+    return broadcast_object_list([values])[0]
 
 
 def train(
@@ -243,7 +245,8 @@ def _run(trainer: RankingTrainer, options: TrainerOptions, checkpoint: str | Non
         for name in ("forward", "_original_forward"):  # where accelerate has fixed the precision
             vars(trainer.model).pop(name, None)
         # fused optimizers do not count their changes, by which digests of weights are known to be old
-        torch.autograd.graph.increment_version(list(trainer.model.parameters()))
+        weights = list(trainer.model.parameters())
+        torch.autograd.graph.increment_version(weights)
     trainer.accelerator.wait_for_everyone()  # a temporary folder is removed next
 
 
@@ -258,7 +261,8 @@ def _keep_best(
     best_step = trainer.state.best_global_step or 0
     log = [{measure: float(before.mean()), "epoch": 0.0, "step": 0}]
     for entry in trainer.state.log_history:
-        log.append({name.removeprefix(PREFIX): value for name, value in entry.items()})
+        renamed = {name.removeprefix(PREFIX): value for name, value in entry.items()}
+        log.append(renamed)
     best = trainer.values.get(best_step)
     if best is None:  # it was measured before an interruption
         best = measured(trainer.model, trainer.run)

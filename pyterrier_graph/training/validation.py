@@ -54,7 +54,8 @@ def as_good(value: np.ndarray, best: np.ndarray) -> bool:
         return True
     # if a single query differs, it is exactly one standard error away
     error = np.std(worse, ddof=1) / len(worse) ** 0.5
-    return bool(np.mean(worse) <= error * (1 + 1e-9))
+    limit = error * (1 + 1e-9)
+    return bool(np.mean(worse) <= limit)
 
 
 class JudgedRun:
@@ -91,16 +92,19 @@ class JudgedRun:
 
     def judged_ids(self, docnos: pd.Series) -> pd.Series:
         """The id that judgments have for each passage: its own, or its document's."""
-        return docnos if self.of_passages else documents_of(docnos, self.graph)
+        if self.of_passages:
+            return docnos
+        return documents_of(docnos, self.graph)
 
     @cached_property
     def labels(self) -> np.ndarray:
         """Label of each row, 0 if unjudged; shape (rows,)."""
         pair = ["qid", "docno"]
-        labels = self.qrels.drop_duplicates(pair).set_index(pair)["label"]
+        judgments = self.qrels.drop_duplicates(pair).set_index(pair)
         docnos = self.judged_ids(self.rows["docno"])
         rows = pd.MultiIndex.from_arrays([self.rows["qid"], docnos])
-        return labels.reindex(rows, fill_value=0).to_numpy()
+        labels = judgments["label"].reindex(rows, fill_value=0)
+        return labels.to_numpy()
 
     def passage_qrels(self) -> pd.DataFrame:
         """Judgments of the graph's passages for the queries of the run, also of passages that it does not contain."""
@@ -137,22 +141,27 @@ class Validation:
             self.run = first_documents(judged, candidates)
         docnos = judged.judged_ids(self.run["docno"])
         self._pairs = self.run[["qid"]].assign(docno=docnos)
-        is_judged = docnos.isin(judged.qrels["docno"])
+        judged_docnos = judged.qrels["docno"]
+        is_judged = docnos.isin(judged_docnos)
         if not is_judged.any():
-            ids = f"the run has {self.run['docno'].iloc[0]!r}, the judgments have {judged.qrels['docno'].iloc[0]!r}"
+            candidate = self.run["docno"].iloc[0]
+            ids = f"the run has {candidate!r}, the judgments have {judged_docnos.iloc[0]!r}"
             problem = f"none of the candidates is judged, so {measure} is 0: {ids}"
             warnings.warn(f"{judged.caller}: {problem}", DataWarning, stacklevel=3)
 
     def per_query(self, scores: np.ndarray | pd.Series) -> np.ndarray:
         """The measure of each judged query, sorted by qid, given a score for each row of :attr:`run`."""
-        return self._per_query(self._pairs.assign(score=np.asarray(scores)))
+        run = self._pairs.assign(score=np.asarray(scores))
+        return self._per_query(run)
 
     def per_query_of(self, run: pd.DataFrame) -> np.ndarray:
         """The measure of each judged query of another run for the same queries: ``qid, docno, score``, string ids."""
         docnos = self.judged.judged_ids(run["docno"])
-        return self._per_query(run.assign(docno=docnos))
+        run = run.assign(docno=docnos)
+        return self._per_query(run)
 
     def _per_query(self, run: pd.DataFrame) -> np.ndarray:
+        """The measure of each judged query of a run, with ids as in the judgments; the best score of an id counts."""
         by_pair = run.groupby(["qid", "docno"], sort=False, as_index=False)
         run = by_pair["score"].max()
         cutoffs = [measure.params.get("cutoff") for measure in self.measures]
@@ -163,7 +172,8 @@ class Validation:
             run = run[rank <= max(cutoffs)]
         run = pt.model.to_ir_measures(run)
         results = pd.DataFrame(self._evaluator.iter_calc(run))
-        return results.groupby("query_id")["value"].mean().to_numpy()
+        by_query = results.groupby("query_id")["value"]
+        return by_query.mean().to_numpy()
 
 
 def first_documents(judged: JudgedRun, count: int) -> pd.DataFrame:
@@ -174,6 +184,6 @@ def first_documents(judged: JudgedRun, count: int) -> pd.DataFrame:
     if "rank" in run.columns:
         ordered = run.sort_values("rank", kind="stable")
     documents = ordered[["qid", "document"]].drop_duplicates()
-    documents = documents.groupby("qid").head(count)
-    run = run.merge(documents, on=["qid", "document"])
+    first = documents.groupby("qid").head(count)
+    run = run.merge(first, on=["qid", "document"])
     return run.drop(columns="document")

@@ -89,18 +89,19 @@ class DocumentFiles:
         }
         if broken:
             name, reason = next(iter(broken.items()))
-            warnings.warn(
+            message = (
                 f"{len(broken)} of {len(self.paths)} files were not read, the first is {name}: {reason}. "
-                "report['broken'] lists all of them",
-                DataWarning,
-                stacklevel=2,
+                "report['broken'] lists all of them"
             )
+            warnings.warn(message, DataWarning, stacklevel=2)
         for draft in drafts:
             yield self._record(draft, ids)
 
     def _find(self) -> Iterator[str]:
         """Yields the paths of files in the formats, without symbolic links and hidden files."""
-        endings = tuple(ending for name in self.formats for ending in FORMATS[name])
+        endings: tuple[str, ...] = ()
+        for name in self.formats:
+            endings += FORMATS[name]
         for folder, folders, names in os.walk(self.root):
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             for name in sorted(names):
@@ -120,8 +121,9 @@ class DocumentFiles:
         workers = -1 if len(self.paths) >= FEW else 1
         read = delayed(read_file)
         calls = (read(self.root, path, self.formats, *self.options) for path in self.paths)
+        drafts = Parallel(workers, return_as="generator")(calls)
         yield from pt.tqdm(
-            Parallel(workers, return_as="generator")(calls),
+            drafts,
             desc="reading files",
             total=len(self.paths),
             unit="file",
@@ -153,11 +155,12 @@ class DocumentFiles:
 def converter(format: str) -> ToHtml:
     """Returns the function that converts files of a format to HTML. Raises ImportError if a library is missing."""
     try:
-        return import_module(f"pyterrier_graph.documents.readers.{format}").to_html
+        module = import_module(f"pyterrier_graph.documents.readers.{format}")
     except ImportError as error:
         extra = "office" if format == "office" else "files"
         message = f"reading {format} needs {error.name!r}: pip install 'pyterrier_graph[{extra}]'"
         raise ImportError(message, name=error.name) from error
+    return module.to_html
 
 
 def read_file(
@@ -170,7 +173,8 @@ def read_file(
     to_html = converter(format)
     try:
         path.encode()  # a name that is not UTF-8 cannot be a docno
-        page = to_html((root / path).read_bytes(), path)
+        data = (root / path).read_bytes()
+        page = to_html(data, path)
         title, blocks = read_page(page)
         return assemble(path, title, blocks, min_words, max_words)
     except Exception as error:  # libraries raise errors of many kinds

@@ -46,23 +46,27 @@ def read_page(page: Page) -> tuple[Block, list[Block]]:
     parser = etree.HTMLParser(
         encoding="utf-8", remove_comments=True, remove_pis=True, no_network=True, huge_tree=True
     )
-    root = etree.fromstring(page.html.encode("utf-8", "replace"), parser)
+    data = page.html.encode("utf-8", "replace")
+    root = etree.fromstring(data, parser)
     if root is None:
         return Block(), []
     main = root.xpath(_MAIN)[:1] or root.xpath(_ARTICLES)
     walk = _Walk(page, is_main=bool(main))
     for element in main or [root]:
         walk.read(element)
-    return _split_title(page.title, root.findtext(".//title") or "", walk.blocks)
+    fallback = root.findtext(".//title") or ""
+    return _split_title(page.title, fallback, walk.blocks)
 
 
 def _split_title(title: str, fallback: str, blocks: list[Block]) -> tuple[Block, list[Block]]:
     """Returns the title and the other blocks. The only heading of the highest level is the title."""
-    levels = [block.level for block in blocks if block.level]
-    heading = next((block for block in blocks if block.level), Block())
-    is_title = levels and min(levels[1:], default=10) > levels[0]
-    if is_title and title.casefold().strip() in ("", heading.title.casefold()):
-        return heading, [block for block in blocks if block is not heading]
+    headings = [block for block in blocks if block.level]
+    if headings:
+        heading, *further = headings
+        levels = [block.level for block in further]
+        is_highest = heading.level < min(levels, default=10)
+        if is_highest and title.casefold().strip() in ("", heading.title.casefold()):
+            return heading, [block for block in blocks if block is not heading]
     declared = Block()
     declared.add(title or fallback, 1)
     return declared, blocks
@@ -90,10 +94,12 @@ class _Walk:
         elif tag in ("td", "th") and self.blocks[-1].line:
             self._add(" | ")
         self._mark(element)
-        self._add(element.get("alt") if tag == "img" else element.text)
+        text = element.get("alt") if tag == "img" else element.text
+        self._add(text)
+        is_flat = is_flat or bool(heading) or tag in _FLAT
         for child in element:
             if not self._is_left_out(child):
-                self.read(child, is_flat or bool(heading) or tag in _FLAT)
+                self.read(child, is_flat)
             self._add(child.tail)
         if starts:
             self._begin()
@@ -102,8 +108,9 @@ class _Walk:
 
     def _begin(self, level: int = 0) -> None:
         """Begins a block. A block without text leaves its marks to it."""
-        last = self.blocks[-1]
-        marks = [] if last.line else self.blocks.pop().marks
+        marks = []
+        if not self.blocks[-1].line:
+            marks = self.blocks.pop().marks
         self.blocks.append(Block(level, marks=marks))
 
     def _add(self, text: str | None) -> None:

@@ -21,7 +21,8 @@ from pyterrier_graph.documents.document import (
     with_title_passage,
 )
 
-ANCHOR, LINK = "anchor", "link"
+ANCHOR = "anchor"
+LINK = "link"
 # What an address may lack at its end, as in "guide" for "guide.md".
 ENDINGS = ("", ".md", ".html", "/index.md", "/index.html", "/README.md", "/_index.md")
 # A word of more than 20 characters (an address, or Chinese, which has no spaces) counts as one per four characters.
@@ -48,7 +49,9 @@ class Piece(NamedTuple):
     def join(self, other: Piece) -> Piece:
         """Appends another piece."""
         text = f"{self.text} {other.text}"
-        return Piece(text, self.words + other.words, self.line, self.marks + other.marks)
+        words = self.words + other.words
+        marks = self.marks + other.marks
+        return Piece(text, words, self.line, marks)
 
 
 @dataclass
@@ -82,7 +85,8 @@ class Block:
     @property
     def title(self) -> str:
         """The text with normalized white space."""
-        return " ".join("".join(self.parts).split())
+        text = "".join(self.parts)
+        return " ".join(text.split())
 
     def pieces(self, max_words: int) -> Iterator[Piece]:
         """Yields the text in pieces of at most ``max_words`` words, preferably of whole sentences."""
@@ -95,7 +99,8 @@ class Block:
         while start < len(words):
             end = _cut(text, words, start, max_words)
             is_last = end == len(words)
-            left, right = words[start][0], words[end - 1][1]
+            left, _ = words[start]
+            _, right = words[end - 1]
             line += text.count("\n", counted, left)
             counted = left
             inside = [mark for mark in marks if is_last or mark.offset < right]
@@ -115,8 +120,10 @@ def _cut(text: str, words: list[tuple[int, int]], start: int, max_words: int) ->
     def preference(cut: int) -> tuple[bool, bool, int]:
         begin, stop = words[cut - 1]
         is_space = text[stop].isspace()
-        is_sentence = is_space and cut > half and _SENTENCE_END.search(text[begin:stop])
-        return bool(is_sentence), is_space, cut
+        if not is_space or cut <= half:
+            return False, is_space, cut
+        ends_sentence = _SENTENCE_END.search(text[begin:stop])
+        return bool(ends_sentence), is_space, cut
 
     return max(range(start + 1, end + 1), key=preference)
 
@@ -125,9 +132,9 @@ def merge(pieces: Iterable[Piece], min_words: int, max_words: int) -> list[Piece
     """Merges each piece of fewer than ``min_words`` words with the next, or the last with the one before it."""
     merged: list[Piece] = []
     for piece in pieces:
-        is_short = merged and merged[-1].words < min_words
-        if is_short and merged[-1].words + piece.words <= max_words:
-            piece = merged.pop().join(piece)
+        if merged and merged[-1].words < min_words:
+            if merged[-1].words + piece.words <= max_words:
+                piece = merged.pop().join(piece)
         merged.append(piece)
     if len(merged) > 1 and merged[-1].words < min_words:
         *before, second, last = merged
@@ -180,12 +187,14 @@ def assemble(
             for block in group:
                 while sections[-1][0] >= block.level:
                     sections.pop()
-                parent = sections[-1][1]
+                _, parent = sections[-1]
                 node = draft.add(SECTION, block.title, parent, block.line, block.marks)
                 sections.append((block.level, node))
         else:
-            pieces = [piece for block in group for piece in block.pieces(max_words)]
-            parent = sections[-1][1]
+            pieces: list[Piece] = []
+            for block in group:
+                pieces.extend(block.pieces(max_words))
+            _, parent = sections[-1]
             for piece in merge(pieces, min_words, max_words):
                 draft.add(PASSAGE, piece.text, parent, piece.line, piece.marks)
     draft.nodes = [*with_title_passage(draft.nodes)]
@@ -203,13 +212,14 @@ def _connect(draft: Draft) -> None:
         if mark.kind == ANCHOR:
             anchors.setdefault(f"{docno}#{mark.value}", node)
     for node, mark in draft.marks:
-        if mark.kind == LINK:
-            file, names = _targets(mark.value, docno)
-            target = next((anchors[name] for name in names if name in anchors), None)
-            if target is not None:
-                draft.links.append(Link("internal", node, target))
-            elif names and file != docno:
-                draft.references.append((node, file, names))
+        if mark.kind != LINK:
+            continue
+        file, names = _targets(mark.value, docno)
+        target = next((anchors[name] for name in names if name in anchors), None)
+        if target is not None:
+            draft.links.append(Link("internal", node, target))
+        elif names and file != docno:
+            draft.references.append((node, file, names))
     first = _first_passages(draft)
     draft.names = {name: first[node] for name, node in anchors.items()}
     draft.names[docno] = docno
@@ -224,8 +234,10 @@ def _targets(address: str, docno: str) -> tuple[str, list[str]]:
         scheme, host, path, _, fragment = urlsplit(address.strip())
     except ValueError:  # not an address
         return "", []
-    path, fragment = unquote(path), unquote(fragment)
-    file = normpath(join(dirname(docno), path)).lstrip("/")
+    path = unquote(path)
+    fragment = unquote(fragment)
+    file = normpath(join(dirname(docno), path))
+    file = file.lstrip("/")
     if scheme or host or file.startswith(".."):
         return "", []
     if not path or file == docno:

@@ -10,4 +10,6 @@ BLANK_LINE = re.compile(r"^[^\S\n]*$", re.MULTILINE)
 
 def to_html(data: bytes, name: str) -> Page:
     """Converts a text file. A paragraph begins at each blank line, so the lines stay."""
-    return Page(BLANK_LINE.sub("<p>", escape(decode(data))), has_lines=True)
+    text = escape(decode(data))
+    html = BLANK_LINE.sub("<p>", text)
+    return Page(html, has_lines=True)
