@@ -265,15 +265,11 @@ class _States:
         self.dependent = [np.empty(0, dtype=np.int64)] * self.layers
         if self.no_out or self.no_self:
             target = np.arange(len(self.targets))
-            keys = self._key(target, self.targets)
+            keys = target * self.num_nodes + self.targets
             for layer in range(1, self.layers):
                 if self.no_out or layer > 1:
                     keys = self._one_hop_further(keys)
                 self.dependent[layer] = keys
-
-    def _key(self, target: np.ndarray, node: np.ndarray) -> np.ndarray:
-        """One number for a target and a node; ``np.divmod`` by the number of nodes takes it apart."""
-        return target * self.num_nodes + node
 
     def _one_hop_further(self, keys: np.ndarray) -> np.ndarray:
         """Adds the keys of the nodes that aggregate from the nodes of ``keys``, for the same targets."""
@@ -282,7 +278,7 @@ class _States:
         for relation in self.relations:
             # the nodes that aggregate from a node are its neighbors by the inverse relation
             row, neighbor = self.graph.neighbors(node, inverse_path(relation))
-            reached.append(self._key(target[row], neighbor))
+            reached.append(target[row] * self.num_nodes + neighbor)
         keys = np.concatenate(reached)
         return np.unique(keys)
 
@@ -329,6 +325,6 @@ class _States:
 
     def _number(self, node: np.ndarray, target: np.ndarray, layer: int) -> np.ndarray:
         """The number of each node's state in ``layer`` for its target."""
-        key = self._key(target, node)
+        key = target * self.num_nodes + node
         depends_on_target = np.isin(key, self.dependent[layer])
         return np.where(depends_on_target, key + self.num_nodes, node)

@@ -53,6 +53,7 @@ from pyterrier_graph.hgat.training import (
 from pyterrier_graph.storage.artifact import frame_sha256, weights_sha256
 from pyterrier_graph.storage.shards import Workers
 from pyterrier_graph.training.layers import layer_meta, saved_layers
+from pyterrier_graph.training.model import Log
 from pyterrier_graph.training.trainer import restored_on_error
 from pyterrier_graph.training.validation import JudgedRun, Validation
 
@@ -261,7 +262,7 @@ class HGATReranker(GraphReranker):
 
     def _learn_matches(
         self, training: JudgedRun, measure: Validation | None, options: HGATTraining
-    ) -> list[dict[str, float]]:
+    ) -> Log:
         """Trains the weights of direct matches, if there are any, and returns the log."""
         matches = self.network.matches
         if matches is None:
@@ -286,37 +287,39 @@ class HGATReranker(GraphReranker):
         validate = None
         if measure is not None:
             fixed = [*self._matches(measure.run)]  # the weights do not change the matches
-            validate = self._validate(measure, lambda: fixed)
+            validate = partial(self._measured, measure, lambda: fixed)
         examples = candidates[["qid", "query", "docno", "label"]]
         identity = {"training candidates": frame_sha256(examples)}
         run = self._run(validate, identity)
         return train_matches(matches, lists, options, run)
 
-    def _validate(
+    def _measured(
         self, measure: Validation, matches: Callable[[], Iterable[QueryMatches]]
-    ) -> Callable[[], np.ndarray]:
-        """Returns a function that measures the present weights, given the matches with these weights."""
-
-        def validate() -> np.ndarray:
-            scores = self._scores_of(matches(), len(measure.run))
-            return measure.per_query(scores)
-
-        return validate
+    ) -> np.ndarray:
+        """The measure of each validation query, with the present weights and the matches that these give."""
+        scores = self._scores_of(matches(), len(measure.run))
+        return measure.per_query(scores)
 
     def _learn_layers(
         self, training: JudgedRun, measure: Validation | None, options: HGATTraining
-    ) -> list[dict[str, float]]:
+    ) -> Log:
         """Trains the layers, and the encoder if it learns, on triples, and returns the log."""
         queries, triples = draw_triples(training, options)
+        model = copy.copy(self)  # with the same network
+        model.contextualized = None  # of the weights that now change
         learns = options.encoder_learning_rate is not None
-        model = self._copy_to_train(options)
+        if learns:
+            model.encoder = copy_to_train(self.encoder, options.frozen_encoder_layers)
+            model.tokens = None  # of the original encoder
+            model._keep_tokens = False
+            model.titles = self._with_titles
         validate = None
         if measure is not None:
             matches = partial(model._matches, measure.run)
             if not learns:  # the queries are encoded once
                 work = next(model._work(measure.run))
                 matches = partial(model._matches_of, work)
-            validate = model._validate(measure, matches)
+            validate = partial(model._measured, measure, matches)
         assert self.graph is not None
         tokens = model._tokens_of(self.graph)
         inputs: TokenStates | list[str] = queries
@@ -335,17 +338,6 @@ class HGATReranker(GraphReranker):
             self.tokens = None
             self.config = replace(self.config, titles=self.titles)
         return log
-
-    def _copy_to_train(self, options: HGATTraining) -> Self:
-        """A copy with the same network and, if the encoder learns, with its own encoder and without stored tokens."""
-        model = copy.copy(self)
-        model.contextualized = None  # of the weights that now change
-        if options.encoder_learning_rate is not None:
-            model.encoder = copy_to_train(self.encoder, options.frozen_encoder_layers)
-            model.tokens = None  # of the original encoder
-            model._keep_tokens = False
-            model.titles = self._with_titles
-        return model
 
     # --- representations and explanations
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
 import pydantic
@@ -32,7 +32,6 @@ from accelerate.utils import send_to_device
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.data import Dataset
 
 from pyterrier_graph.checks import query_texts
 from pyterrier_graph.configuration import STRICT
@@ -41,7 +40,7 @@ from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.hgat.attention import Propagation
 from pyterrier_graph.hgat.equations import HGAT, NeighborMatches
 from pyterrier_graph.hgat.negatives import NegativeSampler, Strategy
-from pyterrier_graph.training.model import Run
+from pyterrier_graph.training.model import Log, Run
 from pyterrier_graph.training.trainer import HeadOptions, train
 from pyterrier_graph.training.validation import JudgedRun
 
@@ -247,15 +246,14 @@ def train_matches(
     lists: Sequence[tuple[Tensor, ...]],
     options: HGATTraining,
     run: Run,
-) -> list[dict[str, float]]:
+) -> Log:
     """Trains the weights of direct matches in place; ``lists`` are the input of :class:`MatchModel`."""
     folder = None if options.output_dir is None else f"{options.output_dir}/matches"
     options = replace(options, epochs=MATCH_EPOCHS, patience=MATCH_PATIENCE, output_dir=folder)
     model = MatchModel(matches)
     weights = list(model.parameters())
     rates = [(weights, MATCH_LEARNING_RATE)]
-    examples = cast(Dataset, lists)
-    return train(model, examples, lambda batch: {"lists": batch}, options, run, rates=rates)
+    return train(model, lists, lambda batch: {"lists": batch}, options, run, rates=rates)
 
 
 def train_on_triples(
@@ -265,7 +263,7 @@ def train_on_triples(
     triples: np.ndarray,
     options: HGATTraining,
     run: Run,
-) -> list[dict[str, float]]:
+) -> Log:
     """Trains an HGAT in place, and the encoder if there is one; not the weights of direct matches."""
     matrices = []
     scalars = []
@@ -279,7 +277,7 @@ def train_on_triples(
         learning = [weights for weights in encoder.network.parameters() if weights.requires_grad]
         rates.append((learning, options.encoder_learning_rate))
     model = TripleModel(hgat, encoder)
-    return train(model, cast(Dataset, triples), collate, options, run, rates=rates)
+    return train(model, triples, collate, options, run, rates=rates)
 
 
 def copy_to_train(encoder: TokenEncoder, frozen: int) -> TokenEncoder:

@@ -3,6 +3,7 @@
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -134,7 +135,9 @@ class TextReranker(Reranker):
         options: PairTraining = self.training
         validate = None
         if validation is not None:
-            validate = self._validate(validation, options)
+            count = options.validation_candidates
+            measure = Validation(validation, options.measure, candidates=count)
+            validate = partial(self._measured, measure)
         run = training.rows.drop_duplicates(["qid", "docno"])
         query, _ = run["qid"].factorize()
         queries, texts = self._texts(run)
@@ -156,16 +159,10 @@ class TextReranker(Reranker):
             rates=self._rates(),
         )
 
-    def _validate(self, validation: JudgedRun, options: PairTraining) -> Callable[[], np.ndarray]:
-        """Returns a function that measures the present weights."""
-        count = options.validation_candidates
-        measure = Validation(validation, options.measure, candidates=count)
-
-        def validate() -> np.ndarray:
-            scores = self._scores(measure.run)
-            return measure.per_query(scores)
-
-        return validate
+    def _measured(self, measure: Validation) -> np.ndarray:
+        """The measure of each validation query with the present weights."""
+        scores = self._scores(measure.run)
+        return measure.per_query(scores)
 
     def _rates(self) -> list[tuple[list[nn.Parameter], float]]:
         """The learning rate of each group of parameters; an encoder without one is frozen."""

@@ -31,7 +31,7 @@ from pyterrier_graph.pair.training import (
     train_dual_encoder,
 )
 from pyterrier_graph.storage.artifact import file_sha256
-from pyterrier_graph.training.model import LearnedModel
+from pyterrier_graph.training.model import LearnedModel, Log
 from pyterrier_graph.training.trainer import restored_on_error
 from pyterrier_graph.training.validation import JudgedRun, Validation, checked_topics
 
@@ -201,9 +201,7 @@ class DualEncoder(LearnedModel, SentenceEncoder):
             self.training_log = self._train("training", examples, judged)
         return self
 
-    def _train(
-        self, stage: Stage, examples: Dataset, judged: JudgedRun | None
-    ) -> list[dict[str, float]]:
+    def _train(self, stage: Stage, examples: Dataset, judged: JudgedRun | None) -> Log:
         """Trains the network in one stage, and returns the log."""
         options = self.training.of_stage(stage)
         validate = None

@@ -22,7 +22,7 @@ from pyterrier_graph.pair.losses import in_batch_loss
 from pyterrier_graph.pair.mining import example_ids
 from pyterrier_graph.pair.training import DualEncoderTraining
 from pyterrier_graph.storage.arrays import known_numbers_of
-from pyterrier_graph.training.model import Run
+from pyterrier_graph.training.model import Log, Run
 from pyterrier_graph.training.trainer import train
 
 
@@ -94,7 +94,7 @@ def train_query_encoder(
     examples: IndexedExamples,
     options: DualEncoderTraining,
     run: Run,
-) -> list[dict[str, float]]:
+) -> Log:
     """Trains an encoder in place; returns the log of :func:`~pyterrier_graph.training.trainer.train`."""
     schedule = {"lr_scheduler_type": "linear", "warmup_steps": options.warmup}
     arguments = schedule | options.arguments

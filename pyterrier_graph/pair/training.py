@@ -20,7 +20,7 @@ from pyterrier_graph.configuration import STRICT, DropoutRate, Share
 from pyterrier_graph.encoders.sentence_encoder import is_normalized, prompts_of, scale_of
 from pyterrier_graph.pair.losses import PAIRLoss
 from pyterrier_graph.pair.mining import QUERY, example_columns
-from pyterrier_graph.training.model import Run
+from pyterrier_graph.training.model import Log, Run
 from pyterrier_graph.training.trainer import RankingTrainer, Redraw, TrainerOptions, run_trainer
 
 Stage = Literal["pretraining", "training"]
@@ -127,7 +127,7 @@ def dataset_sha256(examples: Dataset) -> str:
 
 def train_dual_encoder(
     network: SentenceTransformer, examples: Dataset, options: DualEncoderTraining, run: Run
-) -> list[dict[str, float]]:
+) -> Log:
     """Trains a dual-encoder in place by the trainer of sentence-transformers, and keeps the best weights.
 
     No text is twice in a batch, where the batches of all processes count as one. So a query's positive is never among

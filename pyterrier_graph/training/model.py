@@ -28,6 +28,8 @@ from pyterrier_graph.storage.artifact import (
 )
 from pyterrier_graph.training.validation import JudgedRun
 
+Log = list[dict[str, float]]  # of a training: what was measured at some steps
+
 
 class Run(NamedTuple):
     """What a training depends on besides its options."""
@@ -70,7 +72,7 @@ class LearnedModel(HtmlDisplay, WithSignature, OwnArtifact, pt.Estimator):
     dtype: DType
     verbose: bool
     network: Any = None  # the module that is trained and saved, if there is one
-    training_log: list[dict[str, float]] = []  # noqa: RUF012, replaced as a whole
+    training_log: Log = []  # noqa: RUF012, replaced as a whole
     random_start: bool = False  # whether the scores of the untrained model are random
 
     def _check(self) -> None:

@@ -17,7 +17,6 @@ from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 from torch import Tensor, nn
-from torch.utils.data import Dataset
 from transformers import (
     EarlyStoppingCallback,
     PrinterCallback,
@@ -35,7 +34,7 @@ from pyterrier_graph.checks import QualityWarning
 from pyterrier_graph.configuration import STRICT
 from pyterrier_graph.encoders.checkpoints import dtype_name, dtype_of, hidden_bars
 from pyterrier_graph.storage.artifact import check_identity
-from pyterrier_graph.training.model import Run
+from pyterrier_graph.training.model import Log, Run
 from pyterrier_graph.training.validation import as_good
 
 PREFIX = "eval_"  # by which the trainer recognizes what evaluation returns
@@ -146,17 +145,17 @@ def measured(model: nn.Module, run: Run) -> np.ndarray:
 
 def train(
     model: nn.Module,
-    examples: Dataset,
+    examples: Any,
     collate: Callable[[list[Any]], Any],
     options: TrainerOptions,
     run: Run,
     *,
     rates: list[tuple[list[nn.Parameter], float]],
-) -> list[dict[str, float]]:
+) -> Log:
     """Trains a model, whose ``forward(**batch)`` returns ``{'loss': ...}``, in place with a :class:`RankingTrainer`.
 
-    Calls ``examples.draw(epoch)`` before each epoch, if there is such a method. Returns the log of
-    :func:`run_trainer`.
+    ``examples`` are a sequence or a dataset, and ``collate`` makes a batch of some of them. If there is a method
+    ``examples.draw(epoch)``, it is called before each epoch. Returns the log of :func:`run_trainer`.
     """
 
     def make(**arguments: Any) -> RankingTrainer:
@@ -184,7 +183,7 @@ def run_trainer(
     make: Callable[..., RankingTrainer],
     options: TrainerOptions,
     run: Run,
-) -> list[dict[str, float]]:
+) -> Log:
     """Trains a model in place and keeps the weights that are best on the validation queries.
 
     A call that ends with an error, or with Ctrl-C, restores the weights from before the call.
@@ -252,7 +251,7 @@ def _run(trainer: RankingTrainer, options: TrainerOptions, checkpoint: str | Non
 
 def _keep_best(
     trainer: RankingTrainer, start: dict[str, Tensor], before: np.ndarray, measure: str
-) -> list[dict[str, float]]:
+) -> Log:
     """Restores the weights ``start`` if the best of training are not clearly better; returns the log.
 
     They have to be better by more than one standard error, unless the start is random. ``before`` is the measure of

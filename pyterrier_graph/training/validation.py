@@ -8,7 +8,6 @@ import ir_measures
 import numpy as np
 import pandas as pd
 import pyterrier as pt
-from ir_measures.measures import Measure
 
 from pyterrier_graph.checks import DataWarning, check_frame, query_texts
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
@@ -40,11 +39,6 @@ def checked_qrels(qrels: pd.DataFrame, context: Any) -> pd.DataFrame:
     qrels = check_frame(qrels, context, numbers=("label",))
     pt.validate.columns(qrels, includes=["qid", "docno", "label"], context=context)
     return qrels.astype({"qid": str, "docno": str, "label": "int64"})
-
-
-def measures_of(names: str) -> list[Measure]:
-    """The measures of ir_measures in a string such as ``'nDCG@10'`` or ``'P@20+nDCG@20'``."""
-    return [ir_measures.parse_measure(name) for name in names.split("+")]
 
 
 def as_good(value: np.ndarray, best: np.ndarray) -> bool:
@@ -132,7 +126,8 @@ class Validation:
     def __init__(self, judged: JudgedRun, measure: str, *, candidates: int | None = None) -> None:
         self.judged = judged
         self.run = judged.rows
-        self.measures = measures_of(measure)
+        names = measure.split("+")
+        self.measures = [ir_measures.parse_measure(name) for name in names]
         qrels = pt.model.to_ir_measures(judged.qrels)
         self._evaluator = ir_measures.evaluator(self.measures, qrels)
         if "docno" not in self.run.columns:
