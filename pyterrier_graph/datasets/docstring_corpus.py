@@ -146,11 +146,8 @@ class _Names:
             if qualified in self._docnos:
                 return self._docnos[qualified]
         package = parts[0]
-        candidates = self._by_ending.get((package, name), set())
-        if len(candidates) != 1:
-            return None
-        [candidate] = candidates
-        return candidate
+        candidates = self._by_ending.get((package, name), ())
+        return next(iter(candidates)) if len(candidates) == 1 else None
 
 
 def _add_line(lines: _Lines, text: str, docno: str) -> None:

@@ -38,8 +38,7 @@ class Flex:
         """The ``FlexIndex`` itself."""
         from pyterrier_dr import FlexIndex
 
-        path = str(self.index_path)
-        index = FlexIndex(path, verbose=False)
+        index = FlexIndex(str(self.index_path), verbose=False)
         index._meta = self._meta  # it refuses other types than its own
         return index
 

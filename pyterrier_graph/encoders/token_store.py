@@ -224,8 +224,8 @@ class GraphTokens:
     def _encode(self, texts: Sequence[str]) -> None:
         """Adds the token vectors of texts."""
         starts = range(0, len(texts), NODES_AT_ONCE)
-        progress = {"desc": "encoding", "delay": 1, "leave": None, "disable": not self.verbose}
-        for start in pt.tqdm(starts, **progress):
+        bar = pt.tqdm(starts, desc="encoding", delay=1, leave=None, disable=not self.verbose)
+        for start in bar:
             batch = texts[start : start + NODES_AT_ONCE]
             states = self.encoder.encode_passages(batch).to("cpu", torch.float16)
             bounds = states.offsets[1:-1]  # between the texts

@@ -174,8 +174,7 @@ def best_matches(
 def rows_of_each(values: np.ndarray) -> list[np.ndarray]:
     """The rows of each value of an array, by ascending values."""
     order = np.argsort(values, kind="stable")
-    steps = np.diff(values[order])
-    last = np.flatnonzero(steps)  # row of each value but the largest
+    last = np.flatnonzero(np.diff(values[order]))  # row of each value but the largest
     return np.split(order, last + 1)
 
 
@@ -256,8 +255,7 @@ class GraphReranker(Reranker):
         return run
 
     def _scores(self, run: pd.DataFrame) -> np.ndarray:
-        matches = self._matches(run)
-        return self._scores_of(matches, len(run))
+        return self._scores_of(self._matches(run), len(run))
 
     def _scores_of(self, matches: Iterable[QueryMatches], rows: int) -> np.ndarray:
         """The scores of all rows of a run, shape (rows,)."""

@@ -145,9 +145,7 @@ class GraphMaxSim(GraphReranker):
             scores = trial._scores_of(matches, len(measure.run))
             return measure.per_query(scores)
 
-        grid = []
-        for relation in self.weights:
-            grid.extend({relation: weight} for weight in GRID)
+        grid = [{relation: weight} for relation in self.weights for weight in GRID]
         self.weights = coordinate_search(
             self.weights, grid, measured, desc="GraphMaxSim.fit", verbose=self.verbose
         )

@@ -247,8 +247,7 @@ class HGATLayer(nn.Module):
         if isinstance(attention, LayerAttention):
             return not attention.gate.any()
         output = attention.out_proj
-        adds_something = output.weight.any() or output.bias.any()
-        return not adds_something
+        return not (output.weight.any() or output.bias.any())
 
     def relation_weights(self, *, mean: bool = False) -> dict[str, Tensor]:
         """Softmax over the relations of W at each position, shape (positions,) per relation, or of its mean, shape ().

@@ -129,10 +129,9 @@ class HGATReranker(GraphReranker):
         self.batch_size = batch_size
         self.contextualized = contextualized
         self.random_start = config.init == "random"
-        positions = self.encoder.max_passage_tokens
         with torch.random.fork_rng():
             torch.manual_seed(config.seed)
-            network = HGAT(config, self.encoder.dimension, positions)
+            network = HGAT(config, self.encoder.dimension, self.encoder.max_passage_tokens)
         self.network = network.eval().to(self._device)
         self._check()
 
@@ -409,8 +408,7 @@ class HGATReranker(GraphReranker):
             attention = None if layer is None else saved_layers(layer, "config")
             options["config"] = HGATConfig(**about["config"], attention=attention)
         reranker = super()._read(folder, about, options)
-        weights = load_file(folder / WEIGHTS)
-        reranker.network.load_state_dict(weights)
+        reranker.network.load_state_dict(load_file(folder / WEIGHTS))
         reranker.contextualized = contextualized
         reranker._check()
         return reranker

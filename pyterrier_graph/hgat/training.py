@@ -186,7 +186,7 @@ class TripleModel(nn.Module):
     def forward(self, batch: TripleBatch) -> dict[str, Tensor]:
         """Mean pairwise softmax cross-entropy over the scores of p+ and p-."""
         scores = self._scores(batch)  # (triples, 2)
-        first = torch.zeros(len(scores), dtype=torch.long, device=scores.device)
+        first = scores.new_zeros(len(scores), dtype=torch.long)
         loss = functional.cross_entropy(scores.float(), first)
         return {"loss": loss}
 

@@ -162,6 +162,5 @@ class LGReReranker(TextReranker):
     def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
         config = LGReConfig(**about["config"])
         reranker = cls(folder / ENCODER, config=config, **options)
-        weights = load_file(folder / WEIGHTS)
-        reranker.network.load_state_dict(weights, strict=False)
+        reranker.network.load_state_dict(load_file(folder / WEIGHTS), strict=False)
         return reranker

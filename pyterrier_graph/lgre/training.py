@@ -156,8 +156,7 @@ class QueryPairs(Dataset):
 
     def __getitem__(self, position: int) -> tuple[int, ...]:
         """Positions of d+ and d- among the documents."""
-        pair = self._drawn[position].tolist()
-        return tuple(pair)
+        return tuple(self._drawn[position].tolist())
 
     def draw(self, epoch: int) -> None:
         """Draws the pairs of an epoch; the round over the queries continues where the previous epoch ended."""

@@ -86,7 +86,7 @@ class MiningConfig:
     @classmethod
     def paper(cls, **options: Any) -> Self:
         """PAIR's options: four negatives, thresholds 0.9 and 0.1, and the 50 best candidates (the authors' code)."""
-        published: dict[str, Any] = {"hard_negatives": 4, "depth": 50}
+        published = {"hard_negatives": 4, "depth": 50}
         return cls(**published | options)
 
 

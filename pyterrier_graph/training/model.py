@@ -131,8 +131,7 @@ class LearnedModel(HtmlDisplay, WithSignature, OwnArtifact, pt.Estimator):
             ValueError: If the artifact is damaged, or of another kind.
         """
         folder = Path(path)
-        kind = kind_of(cls)
-        meta = read_meta(folder, kind)
+        meta = read_meta(folder, kind_of(cls))
         saved = {name: meta[name] for name in cls.WRITTEN}
         if cls.TRAINING is not None:
             saved["training"] = cls.TRAINING(**meta["training"])
@@ -165,8 +164,7 @@ class LearnedModel(HtmlDisplay, WithSignature, OwnArtifact, pt.Estimator):
         for name, value in attributes.items():
             setattr(twin, name, value)
         if "network" in vars(self):
-            network = copy.deepcopy(self.network)
-            twin.network = network.to(twin._device)
+            twin.network = copy.deepcopy(self.network).to(twin._device)
         twin._check()
         return twin
 
