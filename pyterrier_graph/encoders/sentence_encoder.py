@@ -87,7 +87,7 @@ class SentenceEncoder(WithSignature, BiEncoder):
         BiEncoder.__init__(self, batch_size=batch_size, verbose=verbose)
         self.encoder = str(encoder)
         self.device = device
-        self.dtype: DType = dtype
+        self.dtype = dtype
         self.network = load_sentence_transformer(resolve(encoder), device).eval()
         self.max_query_tokens: Any = max_query_tokens
         self.max_passage_tokens: Any = max_passage_tokens

@@ -138,7 +138,7 @@ class TokenEncoder:
         dtype: DType = "auto",
     ) -> None:
         self.batch_size = batch_size
-        self.dtype: DType = dtype
+        self.dtype = dtype
         if isinstance(encoder, MultiVectorEncoder):
             self.network = encoder
             checkpoint = encoder.model_card_data.base_model or type(encoder).__name__
@@ -235,7 +235,7 @@ class TokenEncoder:
         """The network's output for texts, and a mask of the tokens that have vectors, shape (texts, tokens)."""
         prompt = self.network.prompts.get(task)
         features = self.network.preprocess(texts, prompt=prompt, task=task)
-        features = batch_to_device(features, self.empty.device)
+        features = batch_to_device(features, self.network.device)
         output = self.network(features, task=task)
         return output, output["attention_mask"].bool()
 

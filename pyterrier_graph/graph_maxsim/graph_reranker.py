@@ -167,8 +167,7 @@ def best_matches(
         targets = torch.from_numpy(target).to(query.device)
         pairs.append((targets, rows_of(neighbor)))
     context = neighbor_maxima(maxima, states.lengths, pairs, len(passages))
-    own_maxima = maxima[rows_of(own_passages)]
-    return own_maxima, context
+    return maxima[rows_of(own_passages)], context
 
 
 def rows_of_each(values: np.ndarray) -> list[np.ndarray]:
@@ -201,7 +200,7 @@ class GraphReranker(Reranker):
         pt.Artifact.__init__(self, pt.Artifact.NO_PATH)
         self.graph = graph
         self.device = device
-        self.dtype: DType = dtype
+        self.dtype = dtype
         self.tokens = tokens
         self.titles = titles
         self.verbose = verbose

@@ -99,7 +99,7 @@ class GraphMaxSim(GraphReranker):
     ) -> None:
         super().__init__(graph, encoder, tokens, titles, device, dtype, verbose)
         self.weights = TITLES_AND_NEIGHBORS if weights is None else weights
-        self.training = Tuning() if training is None else training
+        self.training = training or Tuning()
         self._check()
         if graph is not None and weights is not None:
             warn_of_missing_edges(graph, weights)

@@ -195,8 +195,7 @@ class LayerAttention(nn.Module):
 
     def forward(self, targets: TokenStates, sources: TokenStates, edges: Edges) -> Tensor:
         """The sum over the neighbors of each node, shape (tokens of all nodes, d)."""
-        messages = layer_along_edges(self.layer, targets, sources, edges)
-        return self.gate * messages
+        return self.gate * layer_along_edges(self.layer, targets, sources, edges)
 
 
 class HGATLayer(nn.Module):
@@ -280,8 +279,7 @@ class HGATLayer(nn.Module):
         content, context = self._content_and_context(states, own, hop, weights)
         without_self = hop.without_self[own.row_index, None]  # (tokens, 1)
         if self.residual:
-            has_self = ~without_self
-            content = content + own.values * has_self
+            content = content + own.values * ~without_self
         if self.lambda_ is None:  # Eq. 1, 2
             content_weight: Any = weights[SELF][own.position, None]  # (tokens, 1)
             context_weight: Any = 1.0
@@ -407,8 +405,7 @@ class NeighborMatches(nn.Module):
     def __init__(self, weights: Mapping[str, float], dimension: int) -> None:
         super().__init__()
         self.relations = tuple(weights)
-        initial = torch.tensor(list(weights.values()))
-        self.weights = nn.Parameter(initial)  # w_r
+        self.weights = nn.Parameter(torch.tensor(list(weights.values())))  # w_r
         self.by_token = nn.Parameter(torch.zeros(len(weights), dimension))  # b_r
         self.importance = nn.Parameter(torch.zeros(dimension))  # a
 

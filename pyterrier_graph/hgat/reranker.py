@@ -119,13 +119,13 @@ class HGATReranker(GraphReranker):
         dtype: DType = "auto",
         verbose: bool = True,
     ) -> None:
-        config = HGATConfig() if config is None else config
+        config = config or HGATConfig()
         super().__init__(graph, encoder, tokens, config.titles, device, dtype, verbose)
         if config.relations is None:
             relations = PAPER_RELATIONS if graph is None else paper_relations(graph)
             config = replace(config, relations=relations)
         self.config = config
-        self.training = HGATTraining() if training is None else training
+        self.training = training or HGATTraining()
         self.batch_size = batch_size
         self.contextualized = contextualized
         self.random_start = config.init == "random"
@@ -244,8 +244,7 @@ class HGATReranker(GraphReranker):
         if options.epochs is None:
             encoder_learns = options.encoder_learning_rate is not None
             train_layers = self.network.matches is None or encoder_learns
-            epochs = EPOCHS if train_layers else 0
-            options = replace(options, epochs=epochs)
+            options = replace(options, epochs=EPOCHS if train_layers else 0)
         measure = None if validation is None else Validation(validation, options.measure)
         with restored_on_error(self.network):
             log = self._learn_matches(training, measure, options)
@@ -391,8 +390,7 @@ class HGATReranker(GraphReranker):
         for number, layer in enumerate(self.network.layers, start=1):
             layers[f"layer {number}"] = layer.importance()
         relations = [*self.network.relations, SELF]
-        table = pd.DataFrame(layers, index=relations)
-        return table.rename_axis("relation")
+        return pd.DataFrame(layers, index=relations).rename_axis("relation")
 
     def _write(self, folder: Path) -> dict[str, Any]:
         save_file(self.network.state_dict(), folder / WEIGHTS)

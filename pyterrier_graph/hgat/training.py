@@ -212,8 +212,7 @@ class TripleModel(nn.Module):
             if self.hgat.matches is not None:
                 maxima = self.hgat.matches.maxima(vectors, inputs, propagation)
                 neighbors = maxima[pair]  # (2, relations, query tokens)
-            score = self.hgat.score(vectors, own, neighbors)  # (2,)
-            scores.append(score)
+            scores.append(self.hgat.score(vectors, own, neighbors))  # (2,)
         return torch.stack(scores)
 
 
@@ -236,8 +235,7 @@ class MatchModel(nn.Module):
             scale = MAX_SCALE / len(query) * self.scale.exp()
             scores = self.matches(query, own, neighbors) * scale  # (candidates,)
             log_probabilities = scores.log_softmax(0)
-            loss = -log_probabilities[relevant].mean()
-            losses.append(loss)
+            losses.append(-log_probabilities[relevant].mean())
         return {"loss": torch.stack(losses).mean()}
 
 

@@ -64,10 +64,10 @@ class TextReranker(Reranker):
         pt.Artifact.__init__(self, pt.Artifact.NO_PATH)
         self.encoder = os.fspath(encoder)
         self.checkpoint = resolve(encoder)
-        self.training = self.TRAINING() if training is None else training
+        self.training = training or self.TRAINING()
         self.batch_size = batch_size
         self.device = device
-        self.dtype: DType = dtype
+        self.dtype = dtype
         self.verbose = verbose
         self._check()
         with loading(self.encoder):
@@ -219,8 +219,9 @@ class CrossEncoderReranker(TextReranker):
         self.random_start = not self._is_cross_encoder
         with torch.random.fork_rng(), loading(self.encoder):
             torch.manual_seed(self.training.seed)
-            options = {"num_labels": 1} | SAFE_WEIGHTS
-            network = AutoModelForSequenceClassification.from_pretrained(self.checkpoint, **options)
+            network = AutoModelForSequenceClassification.from_pretrained(
+                self.checkpoint, num_labels=1, **SAFE_WEIGHTS
+            )
         score_in_full_precision(network)
         self.network = network.eval().to(self._device)
 

@@ -97,7 +97,7 @@ class LGReReranker(TextReranker):
         verbose: bool = True,
     ) -> None:
         super().__init__(encoder, training, max_tokens, batch_size, device, dtype, verbose)
-        self.config = LGReConfig() if config is None else config
+        self.config = config or LGReConfig()
         with_head = self._is_cross_encoder and self.config.init != "random"
         with torch.random.fork_rng(), loading(self.encoder):
             torch.manual_seed(self.config.seed)

@@ -113,14 +113,14 @@ class DualEncoder(LearnedModel, SentenceEncoder):
             dtype=dtype,
             verbose=verbose,
         )
-        self.pooling: Literal["cls", "mean"] | None = pooling
+        self.pooling = pooling
         self.separate_encoders = separate_encoders
         if pooling is not None:
             set_pooling(self.network, pooling)
         if separate_encoders:
             self.network = with_separate_encoders(self.network)
         self.miner = miner
-        self.training = DualEncoderTraining() if training is None else training
+        self.training = training or DualEncoderTraining()
         self._check()
 
     def _check(self) -> None:

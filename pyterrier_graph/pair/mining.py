@@ -39,7 +39,10 @@ from pyterrier_graph.training.validation import checked_qrels, checked_topics
 
 QUERY = "query"
 PAIR_COLUMNS = ["qid", QUERY, "docno", "text"]  # that the teacher reads
-RELEVANT, TOP, DRAWN = "relevant", "top", "drawn"  # sources of documents
+# sources of documents
+RELEVANT = "relevant"
+TOP = "top"
+DRAWN = "drawn"
 EXAMPLES = "examples"  # the array of a shard
 
 

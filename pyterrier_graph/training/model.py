@@ -59,9 +59,8 @@ class LearnedModel(HtmlDisplay, WithSignature, OwnArtifact, pt.Estimator):
     """
 
     ARTIFACT_SCHEMATIC_SHOW_AS_TRANSFORMER = True
-    TRAINING: ClassVar[type[Any] | None] = (
-        None  # class of the argument ``training``, if it is saved
-    )
+    # class of the argument ``training``, if it is saved
+    TRAINING: ClassVar[type[Any] | None] = None
     WRITTEN: tuple[str, ...]  # further arguments of the constructor that are saved
     # arguments of the constructor that may change in a copy with the same weights
     KEEP_WEIGHTS = frozenset({"training", "batch_size", "device", "dtype", "verbose"})
