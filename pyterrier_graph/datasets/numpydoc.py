@@ -55,7 +55,7 @@ class NumpydocDoc(NamedTuple):
     """A docstring as a document of ir_datasets.
 
     ``doc_id`` and ``title`` are the object's public qualified name, ``text`` has the passages, with blank lines between
-    them. The other fields are those of :class:`~pyterrier_graph.StructuredDocument`.
+    them. For the other fields see :class:`~pyterrier_graph.StructuredDocument`.
     """
 
     doc_id: str

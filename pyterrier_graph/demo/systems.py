@@ -47,7 +47,7 @@ PAIR_TOKENS = 48
 DIMENSIONS = 128  # of a token vector, as late-interaction models have
 HGAT_DOCUMENTS = 10  # whose passages HGAT reranks
 LGRE_PASSAGES = 5  # that LGRe reranks
-DRAWN = 10  # passages per query that LGRe learns from: a relevant one, and others drawn at random
+DRAWN = 10  # passages per query that LGRe learns from: a relevant one, and the rest drawn at random
 LGRE_LAYERS = 3  # of the encoder's six
 LGRE_TEST = 50  # queries that test LGRe on drawn passages
 
@@ -206,7 +206,7 @@ def add_lgre(systems: Systems, data: Data, folder: Path) -> None:
 
 
 def drawn(data: Data, queries: Queries) -> pd.DataFrame:
-    """A passage with the highest label for each query, and others drawn at random: ``qid, query, docno``."""
+    """A passage with the highest label for each query, and passages drawn at random: ``qid, query, docno``."""
     graph = data.index.graph
     random = np.random.default_rng(0)
     by_label = queries.qrels.sort_values("label", kind="stable")

@@ -19,7 +19,7 @@ from torch.nn import functional
 
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 
-# the defaults of all encoders: those of Albarede et al. 2023
+# the defaults of all encoders, from Albarede et al. 2023
 MAX_QUERY_TOKENS = 120
 MAX_PASSAGE_TOKENS = 180
 # Models that count positions from the number of the padding token, as RoBERTa does.

@@ -1,8 +1,8 @@
 """A bi-encoder that OpenVINO runs on a CPU, without torch; it needs the extra ``[openvino]``.
 
 A checkpoint is converted once, and kept in PyTerrier's home. Queries are encoded in float32, passages in bfloat16 where
-the CPU computes it natively. A conversion is used only if its vectors agree with those of torch: vectors of queries to
-1e-3, and vectors of passages with a cosine of 0.9999.
+the CPU computes it natively. A conversion is used only if its vectors agree with torch's: vectors of queries to 1e-3,
+and vectors of passages with a cosine of 0.9999.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class OpenVINOEncoder(WithSignature, pt.Transformer):
 
 
 def _convert(encoder: Any, folder: Path) -> bool:
-    """Converts a ``SentenceEncoder`` into a folder; returns False if its vectors would be others."""
+    """Converts a ``SentenceEncoder`` into a folder; returns False if this fails or changes its vectors."""
     failed = folder.with_name(f"{folder.name}-{version('openvino')}")  # by this version
     if failed.exists():
         return False
@@ -203,7 +203,7 @@ def _meta(encoder: Any) -> dict[str, Any]:
 
 
 def _compare(converted: OpenVINOEncoder, network: Any) -> None:
-    """Raises ValueError unless the vectors agree with those of a network of sentence-transformers."""
+    """Raises ValueError unless a network of sentence-transformers makes the same vectors, but for rounding."""
     from sentence_transformers.util import pairwise_cos_sim
 
     queries = network.encode_query(EXAMPLES)

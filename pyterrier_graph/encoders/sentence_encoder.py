@@ -118,7 +118,7 @@ class SentenceEncoder(WithSignature, BiEncoder):
     def model_name(self) -> str:
         """The checkpoint's name, and a digest of all that vectors depend on but the precision, such as the weights.
 
-        pyterrier_dr distinguishes encoders by this name, and files of vectors are found by it.
+        pyterrier_dr tells encoders apart by this name, and stored vectors are looked up by it.
         """
         modules = self.network.modules()
         pooling = [module.pooling_mode for module in modules if isinstance(module, Pooling)]
@@ -190,7 +190,7 @@ def is_normalized(network: SentenceTransformer) -> bool:
 
 
 def scale_of(scale: float | None, normalized: bool) -> float:
-    """The factor of dot products in a loss: the given one, or else 1, or 20 for vectors of length 1."""
+    """The factor of dot products in a loss: ``scale``, or by default 1, and 20 for vectors of length 1."""
     if scale is not None:
         return scale
     if normalized:

@@ -57,7 +57,7 @@ def checked_vectors(vectors: Any, count: int, dimension: int | None = None) -> n
 
 
 def encoder_name(encoder: BiEncoder) -> str:
-    """A name that distinguishes an encoder from all others."""
+    """A name that no other encoder has."""
     return getattr(encoder, "model_name", repr(encoder))
 
 
@@ -143,7 +143,7 @@ def base_vectors(
 ) -> Flex:
     """The ``FlexIndex`` of a graph's passages, in the order of ``graph.passage_nodes``, by an encoder.
 
-    It is written into a folder with those of other graphs and encoders, unless it is there already. With ``titles``,
+    It is written beside the vectors of other graphs and encoders, unless it is there already. With ``titles``,
     the titles above a passage precede its text.
     """
     nodes = graph.passage_nodes
@@ -182,7 +182,7 @@ def _write_digests(file: Path, texts: Texts, count: int) -> np.ndarray:
 
 
 def _keys(digests: np.ndarray) -> np.ndarray:
-    """The first half of each digest, as a number: it is found faster than a string."""
+    """The first half of each digest, as a number, which is faster to look up than a string."""
     return digests.view("<u8")[::2]
 
 

@@ -86,7 +86,7 @@ class TokenStates:
         return row - first_row
 
     def select(self, nodes: Tensor) -> TokenStates:
-        """The matrices of some nodes, in the order given; a node may be given several times."""
+        """The matrices of some nodes, in the order of ``nodes``, which may have a node several times."""
         everything = torch.arange(len(self), device=nodes.device)
         if torch.equal(nodes, everything):
             return self  # without a copy
@@ -109,7 +109,7 @@ class TokenEncoder:
     Args:
         encoder: The name or folder of a checkpoint: a late-interaction model (Stanford ColBERT, PyLate,
             sentence-transformers), or a ``SentenceTransformer`` or any Hugging Face encoder, whose hidden states are
-            used without a projection. Or a ``MultiVectorEncoder``, whose lengths are changed to the ones given here.
+            used without a projection. Or a ``MultiVectorEncoder``, whose lengths change to the ones below.
         max_passage_tokens: Passages are cut after this many tokens, by default 180, as in the paper, or after as many
             as the checkpoint can read if these are fewer.
         max_query_tokens: Queries are cut after this many tokens, by default 120, as in the paper, or after as many as
@@ -279,7 +279,7 @@ class TokenEncoder:
         return encoder
 
     def fingerprint(self) -> str:
-        """SHA-256 over the weights and lengths: stored vectors have that of their encoder."""
+        """SHA-256 of the weights and lengths, which stored vectors keep to recognize their encoder."""
         lengths = [getattr(self, name) for name in LENGTHS]
         after = " ".join(str(length) for length in lengths if length)
         return weights_sha256(self.network, after=after)

@@ -40,7 +40,7 @@ class Edges(NamedTuple):
 
     @classmethod
     def of(cls, node: np.ndarray, neighbor: np.ndarray) -> Edges:
-        """Edges between nodes given by number, each edge once."""
+        """The edges between numbered nodes, each edge once."""
         nodes, node_position = np.unique(node, return_inverse=True)
         neighbors, neighbor_position = np.unique(neighbor, return_inverse=True)
         pairs = np.stack([node_position, neighbor_position])  # (2, edges)
@@ -285,9 +285,9 @@ class _States:
     def hop(
         self, node: np.ndarray, target: np.ndarray, layer: int
     ) -> tuple[Hop, np.ndarray, np.ndarray]:
-        """How states are computed from those of ``layer``, and the nodes and targets of the states that are read.
+        """Plans how states are computed from the states of ``layer``; also returns the nodes and targets of the latter.
 
-        Targets are positions in the targets; -1 are states that are the same for all.
+        A target is a position in ``targets``; -1 marks a state that is the same for all of them.
         """
         is_target = (target >= 0) & (node == self.targets[target])  # (states,)
         without_self = is_target & self.no_self

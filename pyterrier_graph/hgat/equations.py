@@ -103,8 +103,8 @@ class HGATConfig:
             standard framework with ``init='identity'``, else ``{}``.
         attention: Makes what each relation has in place of MultiHead, from d to a bipartite layer of PyTorch Geometric,
             such as ``lambda d: GATv2Conv((d, d), d // 4, heads=4, add_self_loops=False)``, or to a module with
-            ``forward((x_source, x_target), edge_index)``. Its nodes are tokens: those of a neighbor are connected with
-            those of the node. ``heads``, ``dropout`` and ``dimension`` are then the layer's own.
+            ``forward((x_source, x_target), edge_index)``. Its nodes are tokens: all tokens of a neighbor are connected
+            with all tokens of the node. ``heads``, ``dropout`` and ``dimension`` are then the layer's own.
         seed: Seed of the initial weights.
 
     Raises:

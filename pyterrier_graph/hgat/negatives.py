@@ -27,7 +27,7 @@ class NegativeSampler:
     * ``same_doc``: from the document of p+.
     * ``relevant_docs``: from the documents that have a passage relevant to the query.
     * ``shared_codes``: from the documents that share a code with the patent that the query was made from (``codes``, by
-      qid), as in the paper. Queries without codes take those of their relevant documents. Each document is drawn with
+      qid), as in the paper. Queries without codes take their relevant documents' codes. Each document is drawn with
       the same probability, then one of its passages.
     * ``mixed``: ``relevant_docs`` with probability 0.4, ``shared_codes`` with 0.6. If one strategy finds nothing for a
       pair, as ``shared_codes`` without codes, the other one draws.

@@ -193,7 +193,7 @@ class CrossEncoderReranker(TextReranker):
         probabilities: Whether a score is the sigmoid of the logit instead of the logit. It is a probability if the
             model was trained by binary cross-entropy.
 
-    Columns and other arguments are those of :class:`~pyterrier_graph.LGReReranker`.
+    For columns and the other arguments see :class:`~pyterrier_graph.LGReReranker`.
     """
 
     schematic = {"label": "cross-encoder", "help_url": "https://pypi.org/project/pyterrier-graph/"}

@@ -25,7 +25,7 @@ Of a pair with n words, for each chosen layer l of the encoder, with states of d
 In Eq. 3, :math:`\epsilon` is the most negative number, so words that are not linked get weight 0.
 
 "Eq. n" are the equations of Q. Dong, S. Niu: Latent graph recurrent network for document ranking. DASFAA 2021. "The
-code" is the authors' release (github.com/Deriq-Qian-Dong/LGRe). Where both differ, Eq. 7 to 10 are those of the code
+code" is the authors' release (github.com/Deriq-Qian-Dong/LGRe). Where they differ, Eq. 7 to 10 follow the code
 (candidates of a gated graph network, both activations of Eq. 8, a mean over words, weights for each layer).
 """
 
@@ -96,7 +96,7 @@ class LGReOutput:
 def word_graph(segments: Tensor, attention_mask: Tensor, config: LGReConfig) -> Tensor:
     """M of Eq. 4 or 5: whether two words are linked, booleans of shape (batch, tokens, tokens).
 
-    Arguments are those of :meth:`LGRe.forward`. Padding is never linked.
+    For the arguments see :meth:`LGRe.forward`. Padding is never linked.
     """
     real = attention_mask.bool()
     allowed = real[:, :, None] & real[:, None, :]
@@ -125,8 +125,9 @@ class LGRe(nn.Module):
     """Scores query-document pairs from word states that are refined on a word graph, layer by layer.
 
     With ``init='random'``, as in the authors' code, all weights above the encoder are random: a trained score is lost,
-    and a few thousand pairs do not restore it. With ``init='identity'`` the score before training equals that of a
-    cross-encoder: its logit is added to Eq. 11 (no other equation changes), W_s and b_s start at 0, w_f at 1 / layers.
+    and a few thousand pairs do not restore it. With ``init='identity'`` the score before training is a
+    cross-encoder's: its logit is added to Eq. 11 (no other equation changes); W_s and b_s start at 0, and w_f at
+    1 / layers.
 
     Args:
         encoder: Any Hugging Face encoder. ``init='identity'`` needs a model for sequence classification with one label,

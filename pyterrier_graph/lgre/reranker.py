@@ -63,10 +63,10 @@ class LGReReranker(TextReranker):
 
     Args:
         encoder: Name or folder of a checkpoint: a cross-encoder (a model for sequence classification), or any encoder.
-        config: Shape of the model; :meth:`LGReConfig.paper` returns that of the paper.
-        training: Options of :meth:`fit`; :meth:`LGReTraining.paper` returns those of the paper.
-        max_tokens: Maximum number of tokens of query and document together, at most as many as the encoder can read.
-            The longer text is cut.
+        config: Shape of the model; :meth:`LGReConfig.paper` returns the paper's.
+        training: Options of :meth:`fit`; :meth:`LGReTraining.paper` returns the paper's.
+        max_tokens: Maximum number of tokens of query and document together, or as many as the encoder can read if
+            these are fewer. The longer text is cut.
         batch_size: Documents scored at once.
         device: Name of a torch device; by default a GPU if there is one.
         dtype: The precision of the network in scoring and training; see :mod:`~pyterrier_graph.encoders.checkpoints`.

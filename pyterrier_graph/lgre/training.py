@@ -123,8 +123,8 @@ class QueryPairs(Dataset):
     relevant documents therefore counts no more than another query (Eq. 15). d+ is drawn uniformly from the relevant
     documents of the query (label > 0), and d- from the documents of the query that have a lower label than d+.
 
-    ``query`` and ``label`` are those of each document. There are fewer ``pairs`` per epoch if this is more than twice
-    the number of distinct ones.
+    ``query`` and ``label`` have one entry per document. An epoch has at most twice as many ``pairs`` as there are
+    distinct ones.
     """
 
     def __init__(self, query: np.ndarray, label: np.ndarray, pairs: int, seed: int = 0) -> None:
@@ -146,7 +146,7 @@ class QueryPairs(Dataset):
         lower_documents = (lower - start)[positive]  # number of each positive's
         self.pairs = min(pairs, 2 * int(lower_documents.sum()))
         # d+ is among the last documents of a query, d- between its first document and the first with the label of d+
-        self._positives = np.unique(end[positive], return_counts=True)
+        self._end, self._relevant = np.unique(end[positive], return_counts=True)  # (queries,) each
         self._lower = lower
         self._start = start
         self.draw(0)
@@ -160,7 +160,7 @@ class QueryPairs(Dataset):
 
     def draw(self, epoch: int) -> None:
         """Draws the pairs of an epoch; the round over the queries continues where the previous epoch ended."""
-        queries = len(self._positives[0])
+        queries = len(self._end)
         first, offset = divmod(epoch * self.pairs, queries)
         turns = math.ceil((offset + self.pairs) / queries)
         drawn = [self._turn(first + number) for number in range(turns)]
@@ -170,10 +170,9 @@ class QueryPairs(Dataset):
     def _turn(self, number: int) -> np.ndarray:
         """A pair of each query, shape (queries, 2)."""
         random = np.random.default_rng([self.seed, number])
-        end, count = self._positives
-        turn = random.permutation(len(end))
-        first = end - count
-        positive = random.integers(first[turn], end[turn])
+        turn = random.permutation(len(self._end))
+        first = self._end - self._relevant
+        positive = random.integers(first[turn], self._end[turn])
         negative = random.integers(self._start[positive], self._lower[positive])
         pairs = np.column_stack([positive, negative])
         return self._order[pairs]

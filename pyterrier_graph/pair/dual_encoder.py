@@ -71,7 +71,7 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         miner: Makes training examples for :meth:`fit`.
         training: Options of training.
 
-    The other arguments are those of :class:`~pyterrier_graph.encoders.sentence_encoder.SentenceEncoder`.
+    For the other arguments see :class:`~pyterrier_graph.encoders.sentence_encoder.SentenceEncoder`.
 
     Attributes:
         network: The SentenceTransformer.
@@ -144,9 +144,9 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         Args:
             topics_or_res_tr: Training queries: ``qid, query``. Other columns are ignored.
             qrels_tr: Judgments for them: ``qid, docno, label``.
-            topics_or_res_va: Validation queries. The weights with the best validation measure are kept, or those
-                before training if they are as good. Ranked are the documents in this frame, or the miner's candidates
-                if it has none.
+            topics_or_res_va: Validation queries. ``fit`` keeps the weights with the best validation measure, or the
+                weights from before training if they are as good. The model ranks the documents in this frame, or the
+                miner's candidates if it has none.
             qrels_va: Judgments for them, of passages or, for all their passages, of documents.
             unlabeled: Queries without judgments: ``qid, query``.
 
@@ -160,7 +160,7 @@ class DualEncoder(LearnedModel, SentenceEncoder):
                 f"{self!r} has no miner: give DualEncoder(miner=HardNegativeMiner(...)), or fit_examples"
             )
         run = self._validation_run(topics_or_res_va)
-        # with several processes, the first one mines while the others wait
+        # with several processes, the first one mines while the rest wait
         with PartialState(cpu=self._device.type == "cpu").main_process_first():
             if unlabeled is None:
                 pseudo_labeled = None

@@ -50,7 +50,7 @@ def pair_loss(
         negatives: Hard negatives p- of all queries together, in any order, shape (any number, dimensions).
         alpha: Weight of L_P, 0 to 1.
         scale: Factor of all similarities, the inverse of a temperature. The paper has none, which is 1.
-        rows: The queries and positives whose loss is computed, a slice without a step; the others are only ranked.
+        rows: The queries and positives whose loss is computed, a slice without a step; the rest are only ranked.
 
     Returns:
         A scalar in float32 or float64.
@@ -115,8 +115,7 @@ class PAIRLoss(CachedLossMixin, nn.Module):
         gather_across_devices: Whether the passages and queries of all processes are ranked (cross-batch negatives).
             Each process then needs a batch of the same size.
         mini_batch_size: Number of texts that are encoded at once, in a batch of any size (GradCache). Loss and
-            gradients are those of the whole batch, but every text is encoded twice. None encodes a whole column at
-            once.
+            gradients do not change, but every text is encoded twice. None encodes a whole column at once.
     """
 
     mini_batch_size: int | None  # type: ignore[assignment]

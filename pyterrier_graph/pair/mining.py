@@ -107,8 +107,8 @@ class HardNegativeMiner:
     ``qid, positive_docno, negative_1_docno, ..., negative_n_docno``. To keep them, call ``examples.save_to_disk``.
 
     **Candidates** are the ``depth`` best documents of each query. The teacher scores them: documents below
-    ``negative_threshold`` are negatives, those above ``positive_threshold`` get positive pseudo-labels, and all others
-    are ignored, as are documents without text, or with the text of one before.
+    ``negative_threshold`` are negatives, documents above ``positive_threshold`` get positive pseudo-labels, and the
+    rest are ignored, as are documents without text, or with the text of one before.
 
     **Negatives** of a query are its ``hard_negatives`` best-ranked ones. All positives of the query share them.
 
@@ -123,7 +123,7 @@ class HardNegativeMiner:
         teacher: ``qid, query, docno, text`` to ``score``, a probability, such as
             ``CrossEncoderReranker(..., probabilities=True)``. Without one, every document that is not relevant is a
             negative, and there are no pseudo-labels.
-        config: Numbers and thresholds; :meth:`MiningConfig.paper` returns those of PAIR.
+        config: Numbers and thresholds; :meth:`MiningConfig.paper` returns PAIR's.
         folder: Folder for unfinished work. After a kill, a call with the same options, topics, judgments and ``repr``
             of pipelines continues there.
         batch_size: Number of queries at once.
@@ -343,7 +343,7 @@ def probabilities(teacher: pt.Transformer, pairs: pd.DataFrame) -> np.ndarray:
 
 
 def example_frame(documents: pd.DataFrame, chosen: np.ndarray) -> pd.DataFrame:
-    """Texts and ids of examples, given the positions of their documents, shape (examples, 1 + n)."""
+    """Texts and ids of examples; ``chosen`` are the positions of their documents, shape (examples, 1 + n)."""
     positives = documents.iloc[chosen[:, 0]]
     examples = positives[[QUERY, "qid"]].reset_index(drop=True)
     negatives = chosen.shape[1] - 1

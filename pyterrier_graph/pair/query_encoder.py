@@ -103,4 +103,5 @@ def train_query_encoder(
     model = QueryEncoderModel(encoder, scale)
     weights = list(encoder.parameters())
     rates = [(weights, options.learning_rate)]
-    return train(model, examples, examples, options, run, rates=rates)
+    collate = examples  # calling them makes a batch
+    return train(model, examples, collate, options, run, rates=rates)

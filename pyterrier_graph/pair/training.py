@@ -95,7 +95,7 @@ class RankingSentenceTransformerTrainer(RankingTrainer, SentenceTransformerTrain
         """Collects nothing for a card."""
 
     def shuffle(self, epoch: int) -> None:
-        """Makes the batches those of an epoch."""
+        """Makes the batches of an epoch; they are the same after an interruption."""
         sampler = self.callback_handler.train_dataloader.batch_sampler
         while hasattr(sampler, "batch_sampler"):
             sampler = sampler.batch_sampler

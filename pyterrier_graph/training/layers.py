@@ -1,8 +1,8 @@
 """Layers of PyTorch Geometric, or a user's own, as parts of a model that is saved.
 
 A saved model has the class and arguments of its layers as JSON. When it is loaded, only names of
-``torch_geometric.nn.conv`` are looked up. A layer of a user's own class, or with arguments that JSON cannot hold, is
-given again.
+``torch_geometric.nn.conv`` are looked up. A layer of a user's own class, or with arguments that JSON cannot hold, has
+to be passed again.
 """
 
 from __future__ import annotations

@@ -75,9 +75,9 @@ class LearnedModel(HtmlDisplay, WithSignature, OwnArtifact, pt.Estimator):
     random_start: bool = False  # whether the scores of the untrained model are random
 
     def _check(self) -> None:
-        """Raises an error if an argument of the constructor is not allowed, or does not fit the others.
+        """Raises an error if an argument of the constructor is not allowed, or does not fit another one.
 
-        Called at the end of the constructor, for copies, and before training.
+        The constructor calls it at its end; it is also called for copies, and before training.
         """
         dtype_of(self.dtype, self._device)
 
@@ -236,7 +236,7 @@ class Reranker(LearnedModel):
             pt.validate.InputValidationError: If a column is missing.
             KeyError: If a passage is not in the graph.
             TypeError: If the graph of a query is missing.
-            ValueError: If a query is empty, or a query or document is not a text.
+            ValueError: If a query is empty, or a query or document is not a string.
         """
         inp = self._checked(inp)
         if len(inp):
@@ -259,7 +259,7 @@ class Reranker(LearnedModel):
         Args:
             topics_or_res_tr: Training queries with their documents or passages, as for :meth:`transform`.
             qrels_tr: Judgments for them: ``qid, docno, label``, of passages or documents.
-            topics_or_res_va: Validation queries, likewise: the best model on them is kept.
+            topics_or_res_va: Validation queries, with the same columns: ``fit`` keeps the best model on them.
             qrels_va: Judgments for them.
 
         Raises:

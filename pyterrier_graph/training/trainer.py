@@ -51,8 +51,8 @@ class TrainerOptions:
         batch_size: Examples per step.
         learning_rate: Learning rate of the optimizer.
         measure: Name of the ir_measures measure that is computed on the validation queries after each epoch. The best
-            weights are kept. If they are not better than the weights before training by more than one standard error of
-            the differences per query, the latter are kept, unless they are random.
+            weights are kept, but if they are not better than the weights from before training by more than one standard
+            error of the differences per query, training returns to the latter, unless they are random.
         patience: Number of epochs without improvement after which training stops; None trains to the end.
         output_dir: Folder for checkpoints, from which a ``fit`` that was killed continues when it is called again.
         seed: Seed of sampling, order and dropout.

@@ -145,7 +145,7 @@ class Validation:
             warnings.warn(f"{judged.caller}: {problem}", DataWarning, stacklevel=3)
 
     def per_query(self, scores: np.ndarray | pd.Series) -> np.ndarray:
-        """The measure of each judged query, sorted by qid, given a score for each row of :attr:`run`."""
+        """The measure of each judged query, sorted by qid; there is a score for each row of :attr:`run`."""
         run = self._pairs.assign(score=np.asarray(scores))
         return self._per_query(run)
 

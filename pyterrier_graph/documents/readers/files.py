@@ -210,7 +210,7 @@ def read_markdown(folder: str | os.PathLike[str], **options: Any) -> DocumentFil
 
 
 def read_html(folder: str | os.PathLike[str], **options: Any) -> DocumentFiles:
-    """Reads HTML files. Arguments and documents are those of :func:`read_markdown`.
+    """Reads HTML files. For arguments and documents see :func:`read_markdown`.
 
     The title is the only heading of the highest level, or else the ``<title>`` of the page. If a page marks its main
     text (``<main>``, ``role="main"`` or ``<article>``), only this text is read. Navigation, asides, and the header and

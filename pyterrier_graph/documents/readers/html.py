@@ -77,7 +77,7 @@ class _Walk:
 
     def __init__(self, page: Page, *, is_main: bool) -> None:
         self.has_lines = page.has_lines
-        self.is_main = is_main  # so headers and footers are those of the text, not of the page
+        self.is_main = is_main  # so headers and footers belong to the text, not to the page
         self.line = 1
         self.blocks: list[Block] = [Block()]
 

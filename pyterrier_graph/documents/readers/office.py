@@ -12,7 +12,7 @@ CONVERTER = MarkItDown(enable_plugins=False)
 
 
 def to_html(data: bytes, name: str) -> Page:
-    """Converts an office file. Lines are those of the Markdown."""
+    """Converts an office file. Line numbers refer to the Markdown."""
     suffix = PurePosixPath(name).suffix.lower()
     result = CONVERTER.convert_stream(BytesIO(data), stream_info=StreamInfo(extension=suffix))
     return markdown.to_html(result.markdown.encode(), name)

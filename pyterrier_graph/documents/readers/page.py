@@ -26,7 +26,7 @@ def decode(data: bytes, declared: str = "") -> str:
     """Decodes a file: UTF-8, the declared encoding, or cp1252.
 
     Raises:
-        ValueError: If the file has NUL characters, so it is not a text file.
+        ValueError: If the file contains NUL characters, so that it is not a text file.
     """
     text = data.decode("cp1252", "replace")
     for encoding in (declared, "utf-8-sig"):
