@@ -146,7 +146,8 @@ class QueryPairs(Dataset):
         lower_documents = (lower - start)[positive]  # number of each positive's
         self.pairs = min(pairs, 2 * int(lower_documents.sum()))
         # d+ is among the last documents of a query, d- between its first document and the first with the label of d+
-        self._end, self._relevant = np.unique(end[positive], return_counts=True)  # (queries,) each
+        # the end of each query's documents, and how many of them may be d+; (queries,) each
+        self._end, self._relevant = np.unique(end[positive], return_counts=True)
         self._lower = lower
         self._start = start
         self.draw(0)

@@ -206,8 +206,7 @@ class DualEncoder(LearnedModel, SentenceEncoder):
         options = self.training.of_stage(stage)
         validate = None
         if judged is not None:
-            validation = Validation(judged, options.measure)
-            validate = self._validate(validation)
+            validate = self._validate(Validation(judged, options.measure))
         identity = {"training examples": dataset_sha256(examples), "encoder": self.model_name}
         run = self._run(validate, identity)
         return train_dual_encoder(self.network, examples, options, run)

@@ -60,15 +60,13 @@ class IndexedExamples(Dataset):
 
     def __call__(self, rows: Sequence[int]) -> dict[str, Any]:
         """The batch of some examples, with each passage once."""
-        texts = [self.queries[row] for row in rows]
         passages, position = np.unique(self.passages[rows], return_inverse=True)
         vectors = np.array(self.vectors[passages], dtype=np.float32)  # (passages, d)
         position = position.reshape(len(rows), -1)  # (rows, 1 + negatives), in ``passages``
-        positives = position[:, 0]
         return {
-            "texts": texts,
+            "texts": [self.queries[row] for row in rows],
             "passages": torch.from_numpy(vectors),
-            "positives": torch.from_numpy(positives),
+            "positives": torch.from_numpy(position[:, 0]),
         }
 
 
@@ -97,8 +95,7 @@ def train_query_encoder(
 ) -> Log:
     """Trains an encoder in place; returns the log of :func:`~pyterrier_graph.training.trainer.train`."""
     schedule = {"lr_scheduler_type": "linear", "warmup_steps": options.warmup}
-    arguments = schedule | options.arguments
-    options = replace(options, arguments=arguments)
+    options = replace(options, arguments=schedule | options.arguments)
     scale = scale_of(options.scale, is_normalized(encoder))
     model = QueryEncoderModel(encoder, scale)
     weights = list(encoder.parameters())

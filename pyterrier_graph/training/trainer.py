@@ -130,8 +130,7 @@ class Redraw(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
         """Draws the examples of the epoch; they are the same after an interruption."""
-        epoch = int(state.epoch or 0)
-        self.draw(epoch)
+        self.draw(int(state.epoch or 0))
 
 
 def measured(model: nn.Module, run: Run) -> np.ndarray:

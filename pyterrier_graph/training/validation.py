@@ -146,14 +146,12 @@ class Validation:
 
     def per_query(self, scores: np.ndarray | pd.Series) -> np.ndarray:
         """The measure of each judged query, sorted by qid; there is a score for each row of :attr:`run`."""
-        run = self._pairs.assign(score=np.asarray(scores))
-        return self._per_query(run)
+        return self._per_query(self._pairs.assign(score=np.asarray(scores)))
 
     def per_query_of(self, run: pd.DataFrame) -> np.ndarray:
         """The measure of each judged query of another run for the same queries: ``qid, docno, score``, string ids."""
         docnos = self.judged.judged_ids(run["docno"])
-        run = run.assign(docno=docnos)
-        return self._per_query(run)
+        return self._per_query(run.assign(docno=docnos))
 
     def _per_query(self, run: pd.DataFrame) -> np.ndarray:
         """The measure of each judged query of a run, with ids as in the judgments; the best score of an id counts."""
