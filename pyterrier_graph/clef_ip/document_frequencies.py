@@ -11,6 +11,7 @@ import pyterrier as pt
 from pyterrier_graph.checks import WithSignature
 from pyterrier_graph.storage.artifact import BuiltArtifact, atomic_folder, check_vacant, kind_of
 
+COUNTS = "counts.npy"
 BUCKETS = 1 << 22
 WORD = r"\b[^\W\d_]{2,}\b"
 
@@ -53,8 +54,10 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
             documents[language] += 1
         if not counts:
             raise ValueError("corpus_iter has no documents, so no words can be counted")
-        with atomic_folder(self.path, kind_of(self) | {"documents": documents}) as folder:
-            np.save(folder / "counts.npy", np.stack([counts[language] for language in documents]))
+        all_counts = np.stack(list(counts.values()))  # (languages, buckets)
+        meta = kind_of(self) | {"documents": documents}
+        with atomic_folder(self.path, meta) as folder:
+            np.save(folder / COUNTS, all_counts)
         return self
 
     @property
@@ -81,11 +84,12 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
         if not words:
             return np.zeros(0)
         documents = self.documents[language]
-        row = [*self.documents].index(language)
-        counts = np.load(self.folder / "counts.npy", mmap_mode="r")  # (languages, buckets)
+        row = list(self.documents).index(language)
+        counts = np.load(self.folder / COUNTS, mmap_mode="r")  # (languages, buckets)
         buckets = self._vectorizer.transform(words).indices  # (words,)
+        frequencies = counts[row, buckets]
         with np.errstate(divide="ignore"):
-            return np.log(documents / counts[row, buckets])
+            return np.log(documents / frequencies)
 
     @cached_property
     def _vectorizer(self) -> Any:
