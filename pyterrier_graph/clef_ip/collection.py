@@ -39,7 +39,7 @@ class ClefIpQuery(NamedTuple):
 
     Attributes:
         text: The claims.
-        abstract: The application's abstract, or ``''``; title, language, document and codes are the application's, too.
+        abstract: The application's abstract, or ``''``. Title, language, document and codes are also the application's.
         claims: XPaths of the claims in the application.
         family: Docnos of the application's family that were published before it; empty in the topics of train.
     """
@@ -121,7 +121,7 @@ def _qrels(split: str, language: str) -> Iterator[TrecQrel]:
 
 
 def _topics(split: str, language: str) -> list[Topic]:
-    """The topics that the language's file of judgments names; without such a file, those of applications in it."""
+    """The topics in the language's file of judgments; without such a file, the topics whose applications are in it."""
     files = TASK_FILES[split]
     topics = read_topics(find(files.topics))
     if "{}" in files.qrels:  # a file per language

@@ -44,13 +44,15 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
         check_vacant(self.path)
         counts: dict[str, np.ndarray] = {}
         documents: Counter[str] = Counter()
-        progress = {"desc": "counting words", "unit": "doc", "delay": 1}
-        for record in pt.tqdm(corpus_iter, disable=not self.verbose, **progress):
+        records = pt.tqdm(
+            corpus_iter, desc="counting words", unit="doc", delay=1, disable=not self.verbose
+        )
+        for record in records:
             language = record["language"]
             if language not in counts:
                 counts[language] = np.zeros(BUCKETS, dtype=np.uint32)
-            buckets = self._vectorizer.transform([record["text"]]).indices  # each once
-            counts[language][buckets] += 1
+            row = self._vectorizer.transform([record["text"]])  # sparse, (1, buckets)
+            counts[language][row.indices] += 1
             documents[language] += 1
         if not counts:
             raise ValueError("corpus_iter has no documents, so no words can be counted")

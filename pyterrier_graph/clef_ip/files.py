@@ -31,7 +31,7 @@ class TaskFiles(NamedTuple):
     qrels: str
 
 
-# The names of the published archives, with their misprints. The topics of train are those of 2012.
+# The names of the published archives, with their misprints. The topics of train are the topics of 2012.
 TRAIN, TEST = "clef-ip-2013-clms-psg-training", "clef-ip-2013-clms-psg-TEST"
 TASK_FILES = {
     "train": TaskFiles(
@@ -116,7 +116,7 @@ class Topic(NamedTuple):
     document: str  # docno of the application; the collection need not contain it
     claims: tuple[str, ...]  # XPaths of the claims in the application
     # docnos of its family that were published before it; empty in the topics of train
-    family: tuple[str, ...]
+    family: tuple[str, ...] = ()
 
 
 def read_topics(path: Path) -> list[Topic]:

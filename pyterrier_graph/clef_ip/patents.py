@@ -135,7 +135,7 @@ def parse_patent(data: bytes, docno: str) -> Patent:
 
 def _plain_text(element: Element) -> str:
     """Returns all text of an element with normalized white space. Entities of a DTD are read as their names."""
-    text = "".join(unescape(part) for part in element.itertext())
+    text = "".join(unescape(string) for string in element.itertext())
     return " ".join(text.split())
 
 
@@ -181,8 +181,8 @@ def _add_passages(
     position = 0
     for child in element.iterchildren("heading", PARAGRAPHS[tag]):
         text = _plain_text(child)
-        is_element = child.tag == "heading"
-        opens_section = is_element or (tag == "description" and _is_heading(text))
+        has_heading_tag = child.tag == "heading"
+        opens_section = has_heading_tag or (tag == "description" and _is_heading(text))
         if text and opens_section:
             current = len(nodes)
             if text.isupper():
@@ -190,7 +190,7 @@ def _add_passages(
                 nodes.append(Node(SECTION, text, section))
             else:  # a subsection of the heading in capitals before it
                 nodes.append(Node(SECTION, text, upper))
-        if is_element:
+        if has_heading_tag:
             continue
         position += 1
         if not text:

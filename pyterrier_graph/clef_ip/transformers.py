@@ -41,7 +41,7 @@ class ClaimsQuery(Step):
 class AbstractTerms(Step):
     """The query of the first stage: the words of the application's abstract with the highest tf-idf.
 
-    If the application has no abstract, the words are those of its claims. Words that are in no document of the
+    If the application has no abstract, the words come from its claims. Words that are in no document of the
     application's language are left out.
 
     Columns in: ``qid``, ``query`` (the claims), ``abstract``, ``language``, and any others. Columns out: the words as

@@ -64,11 +64,14 @@ def cross_validate(
         if file is not None and file.exists():
             run = pd.read_parquet(file)
         else:
-            pipeline = make_pipeline(number)
+            pipeline: Any = make_pipeline(number)
             _check_new(pipeline, trained)
             # the folds after the test fold, then the folds before it; the last one is for validation
             *train, validation = [*folds[number:], *folds[: number - 1]]
-            _fit(pipeline, topics, qrels, train, validation)
+            train_qids = set().union(*train)
+            train_data = _judged_rows(topics, qrels, train_qids)
+            validation_data = _judged_rows(topics, qrels, validation)
+            pipeline.fit(*train_data, *validation_data)
             run = pipeline.transform(_rows(topics, test))
             run = run[["qid", "docno", "score"]]
             run = run.astype({"qid": str, "docno": str})
@@ -77,20 +80,6 @@ def cross_validate(
         ranked = pt.model.add_ranks(run)
         runs.append(ranked.assign(fold=number))
     return pd.concat(runs, ignore_index=True)
-
-
-def _fit(
-    pipeline: Any,
-    topics: pd.DataFrame,
-    qrels: pd.DataFrame,
-    train: Sequence[Collection[str]],
-    validation: Collection[str],
-) -> None:
-    """Trains a pipeline on the queries of some folds, with another fold for validation."""
-    train_qids = set().union(*train)
-    train_topics, train_qrels = _judged_rows(topics, qrels, train_qids)
-    dev_topics, dev_qrels = _judged_rows(topics, qrels, validation)
-    pipeline.fit(train_topics, train_qrels, dev_topics, dev_qrels)
 
 
 def _write_run(run: pd.DataFrame, file: Path) -> None:

@@ -206,8 +206,7 @@ def build(
         counts = {}
         num_nodes = len(nodes["node_type"])
         for name, rows in sparse_rows(edges, num_nodes, document_codes, len(code_names)):
-            arrays.append(f"{name}.indptr", rows.indptr)
-            arrays.append(f"{name}.indices", rows.indices)
+            append_rows(arrays, name, rows)
             counts[name] = len(rows.indices)
     (folder / CODES).write_text(json.dumps(code_names), encoding="utf-8")
     relations = relation_names(edges)
@@ -222,6 +221,14 @@ def build(
     }
 
 
+def append_rows(arrays: ArrayWriter, name: str, rows: CSR) -> None:
+    """Writes sparse rows and their data into files that begin with their name."""
+    arrays.append(f"{name}.indptr", rows.indptr)
+    arrays.append(f"{name}.indices", rows.indices)
+    for column, values in rows.data.items():
+        arrays.append(f"{name}.{column}", values)
+
+
 def _write_nodes(
     folder: Path,
     documents: Iterable[StructuredDocument],
@@ -233,12 +240,12 @@ def _write_nodes(
     """Adds documents to the builder, writes their ids, texts and nodes, and returns the arrays of nodes."""
     has_own_ids = False
     texts: list[str] = []  # not written yet
-    progress = {"desc": "reading documents", "unit": "doc", "delay": 1}
+    bar = pt.tqdm(documents, desc="reading documents", unit="doc", delay=1, disable=not verbose)
     with (
         writing_ids(folder / DOCNOS) as docnos,
         writing_ids(folder / PASSAGES) as passage_ids,
     ):
-        for document in pt.tqdm(documents, disable=not verbose, **progress):
+        for document in bar:
             builder.add(document)
             texts += [node.text for node in document.nodes]
             if len(texts) >= TEXTS_AT_ONCE:

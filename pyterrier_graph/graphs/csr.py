@@ -49,7 +49,8 @@ class CSR:
 
         largest = int(indices.max(initial=-1))
         is_element = np.ones(len(rows), dtype=bool)
-        pairs = sparse.coo_array((is_element, (rows, indices)), (count, largest + 1))
+        shape = count, largest + 1
+        pairs = sparse.coo_array((is_element, (rows, indices)), shape)
         matrix = pairs.tocsr()  # sums repeated pairs
         matrix.sort_indices()
         indptr = matrix.indptr.astype(np.int64)

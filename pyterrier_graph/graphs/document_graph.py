@@ -199,6 +199,5 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         rows = records(self, kind, context, query_graph)
         total = len(self.passage_nodes) if kind == "passages" else len(self)
         unit = kind.removesuffix("s")
-        disable = not self.verbose
-        bar = pt.tqdm(rows, desc=kind, unit=unit, total=total, delay=1, disable=disable)
+        bar = pt.tqdm(rows, total=total, desc=kind, unit=unit, delay=1, disable=not self.verbose)
         return iter(bar)

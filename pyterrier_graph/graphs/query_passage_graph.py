@@ -15,6 +15,7 @@ import pyterrier as pt
 from npids.lookup import Lookup
 
 from pyterrier_graph.checks import WithSignature, check_frame, query_texts
+from pyterrier_graph.graphs.builder import append_rows
 from pyterrier_graph.graphs.csr import CSR, offsets
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.judgments import passage_qrels
@@ -111,7 +112,7 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
             passages: The corpus: a document graph (its passages), an index of passages, or docnos in an index's order.
             retriever: Finds passages for queries: ``qid, query`` to ``qid, docno, score``. Without a retriever, there
                 are no ``'retrieved'`` edges.
-            k: Number of passages per query: those that the retriever ranks first.
+            k: Number of passages per query; the retriever's best ``k`` are stored.
             qrels: Judgments ``qid, docno, label`` of passages, or with a document graph of documents for all their
                 passages. Labels above 0 become ``'relevant'`` edges. Judgments of unknown passages are ignored with a
                 warning.
@@ -177,10 +178,11 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
 
         meta: dict[str, Any] = {"type": "edge_features", "format": "float16"}
         inputs = {"graph": content_sha256(self.meta)}
-        hidden = not self.verbose
         with atomic_folder(self._features_folder(edge_type), meta) as folder:
             shards = ShardWriter(folder.parent, self.num_edges[edge_type], BATCH, inputs)
-            shards.compute(encoded, desc="edge features", unit="edge", delay=1, disable=hidden)
+            shards.compute(
+                encoded, desc="edge features", unit="edge", delay=1, disable=not self.verbose
+            )
             shards.concatenate(folder, [name])
             first_shard = next(shards.read())
             meta["dimension"] = first_shard[name].shape[1]
@@ -203,12 +205,12 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
 
     @property
     def num_queries(self) -> int:
-        """Number of queries, masked ones included: numbers stay what they are."""
+        """Number of queries, including masked ones, because masking does not renumber queries."""
         return self.meta["queries"]
 
     @property
     def num_passages(self) -> int:
-        """Number of passages, those without edges included."""
+        """Number of passages, including passages without edges."""
         return self.meta["passages"]
 
     @property
@@ -239,9 +241,9 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
         return self._texts(np.asarray(queries, dtype=np.int64))
 
     def without(self, queries: np.ndarray) -> Self:
-        """The graph without the edges of some queries, and of those that are masked already.
+        """A view of the graph without the edges of some queries; queries that are masked already stay masked.
 
-        This is a view, which costs a boolean per query. ``qids.inv`` has the numbers of qids.
+        A view costs a boolean per query. ``qids.inv`` has the numbers of qids.
         """
         masked = np.zeros(self.num_queries, dtype=bool)
         if self._masked is not None:
@@ -409,16 +411,8 @@ def _write(folder: Path, topics: pd.DataFrame, edges: Mapping[str, CSR], num_pas
         for name, forward in edges.items():
             numbers = np.arange(len(forward.indices))
             back = CSR.group(forward.indices, forward.row_index, num_passages, edges=numbers)
-            _append_rows(arrays, name, forward)
-            _append_rows(arrays, inverse(name), back)
-
-
-def _append_rows(arrays: ArrayWriter, direction: str, rows: CSR) -> None:
-    """Writes the rows of queries (of an edge type), or of passages (of its inverse)."""
-    arrays.append(f"{direction}.indptr", rows.indptr)
-    arrays.append(f"{direction}.indices", rows.indices)
-    for name, values in rows.data.items():
-        arrays.append(f"{direction}.{name}", values)
+            append_rows(arrays, name, forward)
+            append_rows(arrays, inverse(name), back)
 
 
 def _write_docnos(file: Path, passages: Any, *, verbose: bool) -> None:
@@ -427,6 +421,6 @@ def _write_docnos(file: Path, passages: Any, *, verbose: bool) -> None:
         passages.write_passage_ids(file)
         return
     docnos = passages.docnos() if hasattr(passages, "docnos") else passages
-    progress = {"desc": "reading docnos", "unit": "passage", "delay": 1}
-    write_ids(file, pt.tqdm(docnos, disable=not verbose, **progress))
+    bar = pt.tqdm(docnos, desc="reading docnos", unit="passage", delay=1, disable=not verbose)
+    write_ids(file, bar)
     check_unique(file)

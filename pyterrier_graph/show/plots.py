@@ -62,10 +62,7 @@ def document_graph(graph: HeteroGraph, docno: str, *, most: int = 30) -> Axes:
     names = [textwrap.shorten(text, 60, placeholder=" …") for text in graph.texts(nodes)]
     names += graph.ids_of(outside)
 
-    depth = {NO_PARENT: -1}
-    for node in nodes:
-        parent = graph.parent[node]
-        depth[node] = depth[parent] + 1
+    depth = _depths(graph, nodes)
     height = 1.5 + 0.3 * len(names)
     _, ax = plt.subplots(figsize=(9, height))
     points = {}
@@ -90,6 +87,15 @@ def document_graph(graph: HeteroGraph, docno: str, *, most: int = 30) -> Axes:
     ax.set_title(docno)
     ax.legend(**RIGHT)
     return ax
+
+
+def _depths(graph: HeteroGraph, nodes: np.ndarray) -> dict[int, int]:
+    """The depth of each node in the tree of its document, from 0 for the root section."""
+    depth = {NO_PARENT: -1}
+    for node in nodes:
+        parent = graph.parent[node]
+        depth[node] = depth[parent] + 1
+    return depth
 
 
 def _edges_by_relation(graph: HeteroGraph, nodes: np.ndarray) -> dict[str, list[tuple[int, int]]]:
@@ -125,7 +131,7 @@ def word_graph(explanation: LearnedWordGraph, *, title: str = "", most: int = 40
     Args:
         explanation: What ``LGReReranker.word_graph()`` returns; its last layer is drawn.
         title: By default the layer and the score.
-        most: Maximum number of document words: those that query words attend to most.
+        most: Maximum number of document words; query words attend to these most.
     """
     adjacency = explanation.adjacency[-1]  # (tokens, tokens)
     query = np.flatnonzero(explanation.segments == 0)
