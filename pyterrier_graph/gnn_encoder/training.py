@@ -272,7 +272,7 @@ class MaskedGraph(Dataset):
         self.negatives = _sample(self.queries.negatives, self.options.negatives, random)
 
     def _graph_without(self, queries: np.ndarray) -> QueryPassageGraph | None:
-        """The query graph of an epoch, without the queries that are masked or without edges to relevant passages."""
+        """The query graph without these queries; without masking, it lacks the edges to relevant passages instead."""
         graph = self.sampler.query_graph
         if graph is None:
             return None

@@ -87,7 +87,7 @@ def _warn_of_known_queries(sampler: NeighborSampler, qids: list[str]) -> None:
         warnings.warn(
             f"{known} of {len(qids)} validation queries are in the graph: passages aggregate from them",
             QualityWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
 
 

@@ -141,7 +141,7 @@ def ranges(starts: Array, lengths: Array) -> tuple[Array, Array]:
     bounds = offsets(lengths)
     shifts = starts - bounds[:-1]  # (ranges,)
     if isinstance(lengths, np.ndarray):
-        shift = np.repeat(shifts, lengths)  # (numbers,)
+        shift: Array = np.repeat(shifts, lengths)  # (numbers,)
         return bounds, np.arange(len(shift)) + shift
     import torch
 
@@ -161,7 +161,7 @@ def adjacency(edges: np.ndarray, count: int) -> tuple[CSR, CSR]:
 def _repeated(lengths: Array, total: int) -> Array:
     """The numbers 0, 1, ..., repeated ``lengths`` times each; ``total`` is the sum of the lengths."""
     if isinstance(lengths, np.ndarray):
-        numbers = np.arange(len(lengths))
+        numbers: Array = np.arange(len(lengths))
         return np.repeat(numbers, lengths)
     import torch
 

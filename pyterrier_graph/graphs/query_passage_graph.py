@@ -259,7 +259,7 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
 
     def _view_with(self, **attributes: Any) -> Self:
         view = type(self)(self.path)
-        view.__dict__.update(self.__dict__, **attributes)
+        vars(view).update(vars(self), **attributes)  # the view shares the mapped arrays
         return view
 
     def edges_of_queries(self, queries: np.ndarray, edge_type: str = RETRIEVED) -> CSR:
