@@ -40,10 +40,12 @@ def compute(measure: Measure, qrels: pd.DataFrame, run: pd.DataFrame) -> pd.Seri
         return _on_documents(measure["measure"], qrels, ranking)
     _check_level(ranking, qrels)
     ranking = ranking.merge(qrels, on=IDS, how="left")  # relevance is NaN if unjudged
+    cutoff = measure["cutoff"]
+    minimum = measure["rel"]
     if measure.NAME == "PRES":
-        return pres(qrels, ranking, measure["cutoff"], measure["rel"])
-    ranking = ranking[ranking["rank"] <= measure["cutoff"]]
-    return within_documents(str(measure.NAME), qrels, ranking, measure["rel"])
+        return pres(qrels, ranking, cutoff, minimum)
+    ranking = ranking[ranking["rank"] <= cutoff]
+    return within_documents(str(measure.NAME), qrels, ranking, minimum)
 
 
 def pres(qrels: pd.DataFrame, ranking: pd.DataFrame, cutoff: int, minimum: int) -> pd.Series:

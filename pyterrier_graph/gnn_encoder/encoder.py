@@ -197,7 +197,7 @@ class GNNEncoder(ContextualEncoder):
     def _validation(
         self, topics: pd.DataFrame | None, qrels: pd.DataFrame | None, encoder: Any
     ) -> Any:
-        """Computes the measure of each validation query with the ``encoder`` that learns; None without queries."""
+        """A function that measures each validation query, with the ``encoder`` if it learns; None without queries."""
         if topics is None or not len(topics):
             return None
         validation = PassageValidation(self, topics, qrels, self.training.measure)

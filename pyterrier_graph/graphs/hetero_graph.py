@@ -318,8 +318,9 @@ class HeteroGraph(HtmlDisplay, ABC):
             number[nodes] = np.arange(len(nodes))
             data[name].node = torch.from_numpy(nodes)
             data[name].num_nodes = len(nodes)
+        all_nodes = np.arange(self.num_nodes)
         for relation in self.relations:
-            i, j = self.neighbors(np.arange(self.num_nodes), relation)  # both (edges,)
+            i, j = self.neighbors(all_nodes, relation)  # both (edges,)
             for type_i, type_j in np.ndindex(len(NODE_TYPES), len(NODE_TYPES)):
                 has_types = (types[i] == type_i) & (types[j] == type_j)
                 if not has_types.any():

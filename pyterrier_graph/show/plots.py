@@ -35,6 +35,8 @@ __all__ = [
     "word_graph",
 ]
 
+Point = tuple[float, float]
+
 SCALE = (0.001, 1.0)  # the weights at both ends of the color scale of a word graph
 # A legend outside the axes.
 RIGHT: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1, 1)}
@@ -109,9 +111,7 @@ def _edges_by_relation(graph: HeteroGraph, nodes: np.ndarray) -> dict[str, list[
     return edges
 
 
-def _draw_edge(
-    ax: Axes, source: tuple[float, float], target: tuple[float, float], color: str
-) -> None:
+def _draw_edge(ax: Axes, source: Point, target: Point, color: str) -> None:
     """Draws an arrow that bends to the left, away from the texts."""
     _, source_y = source
     _, target_y = target
