@@ -130,7 +130,6 @@ class OpenVINOEncoder(WithSignature, pt.Transformer):
             tokens = self._tokenizer.encode_batch(inputs)
             lengths = [len(encoding) for encoding in tokens]
             order = np.argsort(-np.array(lengths), kind="stable")  # the longest texts first
-            network = self._network(precision)
             for start in range(0, len(order), BATCH):
                 rows = order[start : start + BATCH]
                 batch = [tokens[row] for row in rows]
@@ -139,6 +138,7 @@ class OpenVINOEncoder(WithSignature, pt.Transformer):
                     encoding.pad(longest)
                 ids = np.array([encoding.ids for encoding in batch])  # (texts, tokens)
                 mask = np.array([encoding.attention_mask for encoding in batch])
+                network = self._network(precision)  # compiled once
                 vectors[rows] = network([ids, mask])[0]
         return vectors
 
