@@ -28,7 +28,9 @@ class FolderFiles(DocumentFiles):
     """
 
     def __init__(self, folder: Path, *, verbose: bool = True) -> None:
-        formats = [name for name in FORMATS if name != "office" or find_spec("markitdown")]
+        formats = list(FORMATS)
+        if not find_spec("markitdown"):
+            formats.remove("office")
         super().__init__(folder, formats, verbose=verbose)
         if not self.paths:
             endings = ", ".join(chain.from_iterable(FORMATS.values()))
@@ -41,7 +43,8 @@ class FolderFiles(DocumentFiles):
             digest.update(f"{ascii(path)} ".encode())
             with suppress(OSError):
                 stat = (self.root / path).stat()
-                digest.update(f"{stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns}\n".encode())
+                numbers = f"{stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns}\n"
+                digest.update(numbers.encode())
         return digest.hexdigest()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -65,7 +68,8 @@ def reasons_of(broken: Mapping[str, str]) -> str:
     """Returns the first broken files and their reasons, for the end of a message."""
     if not broken:
         return ""
-    reasons = [f"{name}: {reason}" for name, reason in islice(broken.items(), NAMED)]
+    named = islice(broken.items(), NAMED)
+    reasons = [f"{name}: {reason}" for name, reason in named]
     if len(broken) > NAMED:
         reasons.append(f"{len(broken) - NAMED} more")
     return f" ({'; '.join(reasons)})"
