@@ -39,6 +39,7 @@ INVISIBLE = regex.compile(r"\p{Default_Ignorable_Code_Point}+")  # such as soft 
 UNSPACED = regex.compile(
     r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\u30fc]+"
 )
+# ASCII characters that are neither letters nor digits
 SEPARATORS = {code: " " for code in range(128) if not chr(code).isalnum()}
 
 

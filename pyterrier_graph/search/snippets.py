@@ -19,7 +19,8 @@ def stems(token: str) -> frozenset[str]:
 def snippet(text: str, terms: frozenset[str] = frozenset(), length: int = 40) -> str:
     """Returns the window of ``length`` words that has the most of the terms. Dots mark omitted text.
 
-    Of several such windows, the first one with the most matching words is returned. If none matches, it is the beginning.
+    Of several such windows, the first one with the most matching words is returned. Without matches, the window is the
+    beginning.
     """
     tokens = text.split()
     matches = [terms & stems(token) for token in tokens] if terms else []

@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, get_args
@@ -71,19 +72,19 @@ ROWS_AT_ONCE = 4096
 Answered = tuple[pd.DataFrame, pd.DataFrame]  # topics and judgments
 
 
+@dataclass
 class Version:
     """One version of an index. Files are opened on first use.
 
-    Args:
+    Attributes:
         path: Folder of the index.
         number: Number of the version.
         verbose: Whether to show progress.
     """
 
-    def __init__(self, path: Path, number: int, *, verbose: bool = True) -> None:
-        self.path = path
-        self.number = number
-        self.verbose = verbose
+    path: Path
+    number: int
+    verbose: bool = True
 
     @property
     def folder(self) -> Path:
@@ -248,7 +249,7 @@ class VersionedIndex(WithSignature, BuiltArtifact):
     def version(self) -> Version:
         """The version that is open. Raises as :func:`read_meta` does if there is none."""
         number = self.meta["version"]
-        return Version(self.path, number, verbose=self.verbose)
+        return Version(self.path, number, self.verbose)
 
     def reopen(self) -> Self:
         """Opens the current version, if there is one. An encoder that is already loaded is kept."""
