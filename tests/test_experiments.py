@@ -28,6 +28,7 @@ from experiments import (
     scale,
     search_at_scale,
     text_rerankers,
+    training_costs,
 )
 from experiments.collections.ir_datasets import read_questions
 from experiments.harness import command
@@ -140,6 +141,17 @@ def test_costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert (table["ms"] > 0).all() and len(table) > 1
     with pytest.raises(SystemExit):
         costs.main(["reranking"])
+
+
+@pytest.mark.slow
+def test_training_costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training_costs, "read_medquad", lambda *_, **__: pages())
+    small = "--train 3 --dev 2 --candidates 6 --tokens 16"
+    table = training_costs.main([str(tmp_path), *ENCODER, *small.split()])
+    assert (table["a step"] > 0).all()
+    validated = table.drop(index=training_costs.PEER)
+    assert (validated["validation"] > 0).all()
+    assert (table["all"] > table["steps"] + table["validation"]).all()
 
 
 @pytest.mark.slow

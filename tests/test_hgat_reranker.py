@@ -113,6 +113,20 @@ def test_training_on_graphs_of_candidates() -> None:
         hgat(None).fit(made, QRELS)
 
 
+def test_direct_matches_learn_from_a_sample_of_queries() -> None:
+    reranker = hgat(matches={"order": 0.5}, training={"epochs": 0, "max_triples": 2})
+    reranker.fit(RUN, QRELS)
+    everything = hgat(matches={"order": 0.5}, training={"epochs": 0}).fit(RUN, QRELS)
+    assert (scores(reranker) != scores(everything)).any()
+
+
+def test_relation_weights_add_up_to_one() -> None:
+    table = hgat(layers=2, variant="BASE", relations=("order", "title")).relation_weights()
+    assert [*table.index] == ["order", "title", "SELF"]
+    assert [*table.columns] == ["layer 1", "layer 2"]
+    np.testing.assert_allclose(table.sum(), 1, rtol=1e-6)
+
+
 def test_training_that_diverges_or_has_nothing_to_learn() -> None:
     with pytest.raises(ValueError, match="diverged|not finite"):
         hgat(training={"learning_rate": 1e30}).fit(RUN, QRELS)

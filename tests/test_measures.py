@@ -12,7 +12,7 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 import regex
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from ir_measures import AP, nDCG
 
@@ -145,9 +145,14 @@ PASSAGE_RUNS = st.dictionaries(
     st.sampled_from(QUERIES), st.dictionaries(st.sampled_from(PASSAGES), SCORES, min_size=1)
 )
 LIMITS = st.none() | st.integers(1, 6)
+# all passages are retrieved, and two of three are relevant
+DENSE_LABELS = {"1": {passage: number % 3 for number, passage in enumerate(PASSAGES)}}
+DENSE_RUN = {"1": {passage: float(number) for number, passage in enumerate(PASSAGES)}}
 
 
 @given(PASSAGE_LABELS, PASSAGE_RUNS, st.integers(1, 2), LIMITS)
+@example(DENSE_LABELS, DENSE_RUN, 1, None)
+@example(DENSE_LABELS, DENSE_RUN, 2, 9)
 def test_within_documents_is_the_definition(labels, run, minimum, cutoff):
     parameters = {"rel": minimum, "cutoff": cutoff}
     parameters = {name: value for name, value in parameters.items() if value is not None}

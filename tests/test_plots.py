@@ -99,6 +99,19 @@ def test_curves_of_a_training() -> None:
     np.testing.assert_array_equal(measure.lines[1].get_xydata(), [[0, 0.3]])
 
 
+def test_similarities_before_and_after_training() -> None:
+    pairs = pd.DataFrame({"positive_query": [0.9, 0.2], "positive_negative": [0.5, 0.6]})
+    before, after = plots.similarity_shift(pairs, pairs.assign(positive_query=0.9))
+    assert before.get_title().endswith("larger for 50%")
+    assert after.get_title().endswith("larger for 100%")
+
+
+def test_weights_of_a_model_without_layers() -> None:
+    model = SimpleNamespace(weights={"external/order": 0.5, "about_i": 1.0})
+    labels = [label.get_text() for label in plots.relation_weights(model).get_yticklabels()]
+    assert labels == ["next passage of cited document", "about, inverse"]
+
+
 def test_means_intervals_and_differences() -> None:
     means, differences = plots.results(RESULTS, "nDCG@10")
     labels = [label.get_text() for label in means.get_yticklabels()]
