@@ -115,7 +115,7 @@ class BM25Index:
         vocabulary = {} if previous is None else dict(previous.vocabulary)
         with TemporaryDirectory(dir=path) as scratch:
             joined = JoinedCounts(Path(scratch))
-            if previous is not None and reused is not None:
+            if previous is not None:
                 joined.append(previous.counts()[reused])
             for counts in _count(texts, vocabulary):
                 joined.append(counts)

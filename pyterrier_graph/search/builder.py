@@ -318,7 +318,8 @@ class IndexBuilder:
                 if measured >= ENOUGH_QUERIES:
                     break
         start = default_settings(self.meta["mean_cosine"])
-        return best_settings(results, graph, judged, start, self.index.training, verbose=verbose)
+        run = pd.concat(results, ignore_index=True)
+        return best_settings(run, graph, judged, start, self.index.training, verbose=verbose)
 
     def _hybrid(self, folder: Path, graph: DocumentGraph, answered: Answered) -> Hybrid:
         """Writes an index with some of the answered queries, and opens its hybrid."""

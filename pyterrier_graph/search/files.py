@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from importlib.util import find_spec
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -33,8 +33,10 @@ class FolderFiles(DocumentFiles):
             formats.remove("office")
         super().__init__(folder, formats, verbose=verbose)
         if not self.paths:
-            endings = ", ".join(chain.from_iterable(FORMATS.values()))
-            raise ValueError(f"{str(folder)!r} has no files whose names end in {endings}")
+            endings = [ending for name in formats for ending in FORMATS[name]]
+            raise ValueError(
+                f"{str(folder)!r} has no files whose names end in {', '.join(endings)}"
+            )
 
     def state(self) -> str:
         """Returns a digest of the names, sizes and times of the files, and of the options of the reader."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -17,7 +17,7 @@ from pyterrier_graph.search.scores import query_numbers
 from pyterrier_graph.training.grid_search import Numbers, Tuning, coordinate_search
 from pyterrier_graph.training.validation import JudgedRun, Validation
 
-# of an index before any query is judged, if the encoder knows the language
+# settings of an index before any query is judged, if the encoder knows the language
 SETTINGS: Mapping[str, Any] = {"alpha": ALPHA, "evidence": {DOCUMENT: 0.3, ORDER: 0.3}}
 ORDER_GRID = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)
 MEASURED_RESULTS = 100  # best results of each pipeline for a query
@@ -64,7 +64,7 @@ def measured_results(hybrid: Hybrid, topics: pd.DataFrame, qrels: pd.DataFrame) 
 
 
 def best_settings(
-    results: Sequence[pd.DataFrame],
+    results: pd.DataFrame,
     graph: HeteroGraph,
     qrels: pd.DataFrame,
     present: Mapping[str, Any],
@@ -74,10 +74,9 @@ def best_settings(
 ) -> dict[str, Any]:
     """The settings that judged queries support, by the one-standard-error rule.
 
-    ``results`` are what :func:`measured_results` returns, each for some of the queries.
+    ``results`` are what :func:`measured_results` returns.
     """
-    run = pd.concat(results, ignore_index=True)
-    judged = JudgedRun(run, qrels, DocumentEvidence(graph=graph))
+    judged = JudgedRun(results, qrels, DocumentEvidence(graph=graph))
     validation = Validation(judged, training.measure)
     run = validation.run
     query = query_numbers(run)

@@ -181,7 +181,7 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
         results = measured_results(hybrid, topics, qrels)
         present = self.meta["settings"]
         fitted = best_settings(
-            [results], self.graph, qrels, present, self.training, verbose=self.verbose
+            results, self.graph, qrels, present, self.training, verbose=self.verbose
         )
         settings = {**present, **fitted, "judged": True}
         with locked(self.path / LOCK):

@@ -202,7 +202,7 @@ class Hybrid(Retriever, pt.Estimator):
 
 
 def distinct_queries(topics: pd.DataFrame) -> pd.DataFrame:
-    """The topics with qids that are strings, each once."""
+    """Topics with string qids, one row per qid."""
     qids = topics["qid"].astype("str")
     return topics.assign(qid=qids).drop_duplicates("qid")
 

@@ -74,8 +74,7 @@ class ArrayWriter(ExitStack):
         """Adds values to the end of an array; an array without values becomes an empty file."""
         path = array_file(self.folder, name)
         if name not in self._files:
-            file = open(path, "ab")
-            self._files[name] = self.enter_context(file)
+            self._files[name] = self.enter_context(open(path, "ab"))
         content = np.ascontiguousarray(values, dtype=_dtype(path))
         self._files[name].write(content.tobytes())
 

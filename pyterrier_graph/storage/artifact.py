@@ -1,7 +1,7 @@
 """Artifacts on disk: written completely or not at all, and checked with digests.
 
-An artifact is a folder with a ``pt_meta.json``: its kind, and the size and SHA-256 of every file. While an artifact is
-written, everything is in hidden siblings::
+An artifact is a folder with a ``pt_meta.json``, which lists its kind and the size and SHA-256 of every file. While an
+artifact is written, everything is in hidden siblings::
 
     .NAME.lock           held by the process that writes
     .NAME.new/shards/    finished shards of long work (see storage.shards)
@@ -278,7 +278,7 @@ def _problems(path: Path, meta: Mapping[str, Any]) -> Iterator[str]:
 
 
 def json_sha256(value: Mapping[str, Any]) -> str:
-    """SHA-256 of a dictionary that JSON can express; the order of its keys does not matter."""
+    """SHA-256 of a dictionary that JSON can represent; the order of its keys does not matter."""
     text = json.dumps(value, indent=1, sort_keys=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -85,15 +85,10 @@ class ShardWriter:
         missing = [number for number, file in enumerate(self._files) if not file.exists()]
         total = sum(map(len, self._rows))
         missing_rows = sum(len(self._rows[number]) for number in missing)
-        finished_rows = total - missing_rows
-
-        def inputs() -> Iterator[tuple[int, Any]]:
-            for number in missing:
-                rows = np.array(self._rows[number])
-                yield number, read(rows)
-
-        with pt.tqdm(total=total, initial=finished_rows, **progress) as bar:
-            for number, arrays in _computed(work, inputs(), workers):
+        batches = (np.array(self._rows[number]) for number in missing)
+        inputs = zip(missing, map(read, batches), strict=True)
+        with pt.tqdm(total=total, initial=total - missing_rows, **progress) as bar:
+            for number, arrays in _computed(work, inputs, workers):
                 tensors = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
                 write_file(self._files[number], save(tensors))
                 bar.update(len(self._rows[number]))
