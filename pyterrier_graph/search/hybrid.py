@@ -145,6 +145,7 @@ class Hybrid(Retriever, pt.Estimator):
         side = np.repeat([0, 1], lengths)  # (rows,)
         scores = np.full((len(SIDES), len(first_row)), np.nan)
         scores[side, result] = rows["score"]
+        # columns of results replace columns of topics that have the same name
         qids = rows["qid"].array.take(first_row)
         docnos = rows["docno"].array.take(first_row)
         columns: dict[Any, Any] = {"qid": qids, "docno": docnos}

@@ -27,9 +27,8 @@ from pyterrier_graph.search.versions import Version
 
 DOCUMENTS = "documents"
 ROW_TYPES: dict[str, Any] = {"nodes": Node, "links": Link, "references": Reference}
-EMPTY: dict[str, Any] = dict.fromkeys(
-    ["codes", "passage_ids", *ROW_TYPES], ()
-)  # fields that records lack
+# fields that a record lacks where they are empty
+EMPTY: dict[str, Any] = dict.fromkeys(["codes", "passage_ids", *ROW_TYPES], ())
 Documents = Iterable[tuple[StructuredDocument, list[int] | None]]  # with the lines of their nodes
 
 
@@ -79,7 +78,7 @@ def compare_records(
 
     Args:
         documents: New documents, and documents that may have changed.
-        lines: An empty file for the lines of those that have changed.
+        lines: An empty file for the records of new and changed documents.
         previous: The previous version.
         deleted: Docnos of documents that are removed unless they are among ``documents``.
 
