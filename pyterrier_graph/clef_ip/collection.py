@@ -39,7 +39,7 @@ class ClefIpQuery(NamedTuple):
 
     Attributes:
         text: The claims.
-        abstract: The application's abstract, or ``''``; title, language, document and codes are the application's, too.
+        abstract: The application's abstract, or ``''``. Title, language, document and codes are also the application's.
         claims: XPaths of the claims in the application.
         family: Docnos of the application's family that were published before it; empty in the topics of train.
     """
@@ -64,12 +64,14 @@ def datasets() -> dict[str, Dataset]:
     """The datasets by their ir_datasets ids. Files are read when they are needed."""
     # one object for all: so ir_datasets knows that they share their documents
     docs = Docs(Patent, lambda: archive().patents(), lambda: archive().patent)
-    made = {DATASET_ID: Dataset(docs)}
+    by_id = {DATASET_ID: Dataset(docs)}
     for split, language in itertools.product(TASK_FILES, LANGUAGES):
-        queries = Queries(functools.partial(_queries, split, language), language, ClefIpQuery)
-        qrels = Qrels(functools.partial(_qrels, split, language), {1: "relevant"}, TrecQrel)
-        made[f"{TASK}/{split}/{language}"] = Dataset(docs, queries, qrels)
-    return made
+        read_queries = functools.partial(_queries, split, language)
+        read_judgments = functools.partial(_qrels, split, language)
+        queries = Queries(read_queries, language, ClefIpQuery)
+        qrels = Qrels(read_judgments, {1: "relevant"}, TrecQrel)
+        by_id[f"{TASK}/{split}/{language}"] = Dataset(docs, queries, qrels)
+    return by_id
 
 
 def _queries(split: str, language: str) -> Iterator[ClefIpQuery]:
@@ -99,13 +101,15 @@ def _qrels(split: str, language: str) -> Iterator[TrecQrel]:
     qrels: dict[tuple[str, str], TrecQrel] = {}
     unresolved = []
     for query_id, docno, xpath in _judgments(split, language):
-        if query_id in topics:
-            try:
-                passage = patent(docno).passage_id(xpath)
-            except KeyError:
-                unresolved.append(f"{docno}{xpath}")
-            else:
-                qrels.setdefault((query_id, passage), TrecQrel(query_id, passage, 1, xpath))
+        if query_id not in topics:
+            continue
+        try:
+            passage = patent(docno).passage_id(xpath)
+        except KeyError:
+            unresolved.append(f"{docno}{xpath}")
+            continue
+        judgment = TrecQrel(query_id, passage, 1, xpath)
+        qrels.setdefault((query_id, passage), judgment)
     if unresolved:
         warnings.warn(
             f"{split}/{language}: {len(unresolved)} judgments are left out: the collection has no such passages, "
@@ -117,13 +121,18 @@ def _qrels(split: str, language: str) -> Iterator[TrecQrel]:
 
 
 def _topics(split: str, language: str) -> list[Topic]:
-    """The topics in the language: those that its file judges, or else those whose applications are in it."""
+    """The topics in the language's file of judgments; without such a file, the topics whose applications are in it."""
     files = TASK_FILES[split]
     topics = read_topics(find(files.topics))
     if "{}" in files.qrels:  # a file per language
         judged = {judgment.query_id for judgment in _judgments(split, language)}
         return [topic for topic in topics if topic.query_id in judged]
-    return [topic for topic in topics if _application(split, topic).language == language.upper()]
+    in_language = []
+    for topic in topics:
+        application = _application(split, topic)
+        if application.language == language.upper():
+            in_language.append(topic)
+    return in_language
 
 
 def _judgments(split: str, language: str) -> Iterator[Judgment]:
@@ -139,6 +148,7 @@ def _application(split: str, topic: Topic) -> Patent:
 def _claims_text(topic: Topic, application: Patent) -> str:
     """The claims of a topic, or the title of its application if it has none of them."""
     passages = dict(zip(application.xpaths, application.passages, strict=True))
-    claims = dict.fromkeys(normalize_xpath(claim) for claim in topic.claims)  # each once
-    texts = [passages[claim] for claim in claims if claim in passages]
+    xpaths = [normalize_xpath(claim) for claim in topic.claims]
+    distinct = dict.fromkeys(xpaths)
+    texts = [passages[xpath] for xpath in distinct if xpath in passages]
     return " ".join(texts) or application.title

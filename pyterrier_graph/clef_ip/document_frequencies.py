@@ -11,6 +11,7 @@ import pyterrier as pt
 from pyterrier_graph.checks import WithSignature
 from pyterrier_graph.storage.artifact import BuiltArtifact, atomic_folder, check_vacant, kind_of
 
+COUNTS = "counts.npy"
 BUCKETS = 1 << 22
 WORD = r"\b[^\W\d_]{2,}\b"
 
@@ -43,18 +44,22 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
         check_vacant(self.path)
         counts: dict[str, np.ndarray] = {}
         documents: Counter[str] = Counter()
-        progress = {"desc": "counting words", "unit": "doc", "delay": 1}
-        for record in pt.tqdm(corpus_iter, disable=not self.verbose, **progress):
+        records = pt.tqdm(
+            corpus_iter, desc="counting words", unit="doc", delay=1, disable=not self.verbose
+        )
+        for record in records:
             language = record["language"]
             if language not in counts:
                 counts[language] = np.zeros(BUCKETS, dtype=np.uint32)
-            buckets = self._vectorizer.transform([record["text"]]).indices  # each once
-            counts[language][buckets] += 1
+            row = self._vectorizer.transform([record["text"]])  # sparse, (1, buckets)
+            counts[language][row.indices] += 1
             documents[language] += 1
         if not counts:
             raise ValueError("corpus_iter has no documents, so no words can be counted")
-        with atomic_folder(self.path, kind_of(self) | {"documents": documents}) as folder:
-            np.save(folder / "counts.npy", np.stack([counts[language] for language in documents]))
+        all_counts = np.stack(list(counts.values()))  # (languages, buckets)
+        meta = kind_of(self) | {"documents": documents}
+        with atomic_folder(self.path, meta) as folder:
+            np.save(folder / COUNTS, all_counts)
         return self
 
     @property
@@ -81,11 +86,12 @@ class DocumentFrequencies(WithSignature, BuiltArtifact):
         if not words:
             return np.zeros(0)
         documents = self.documents[language]
-        row = [*self.documents].index(language)
-        counts = np.load(self.folder / "counts.npy", mmap_mode="r")  # (languages, buckets)
+        row = list(self.documents).index(language)
+        counts = np.load(self.folder / COUNTS, mmap_mode="r")  # (languages, buckets)
         buckets = self._vectorizer.transform(words).indices  # (words,)
+        frequencies = counts[row, buckets]
         with np.errstate(divide="ignore"):
-            return np.log(documents / counts[row, buckets])
+            return np.log(documents / frequencies)
 
     @cached_property
     def _vectorizer(self) -> Any:

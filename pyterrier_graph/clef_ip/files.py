@@ -31,7 +31,7 @@ class TaskFiles(NamedTuple):
     qrels: str
 
 
-# The names of the published archives, with their misprints. The topics of train are those of 2012.
+# The names of the published archives, with their misprints. The topics of train are the topics of 2012.
 TRAIN, TEST = "clef-ip-2013-clms-psg-training", "clef-ip-2013-clms-psg-TEST"
 TASK_FILES = {
     "train": TaskFiles(
@@ -126,7 +126,8 @@ def read_topics(path: Path) -> list[Topic]:
     breaks and closing tags are ignored.
     """
     topics = []
-    _, *blocks = re.split("<(?=t?id)", _read_text(path), flags=re.IGNORECASE)
+    text = _read_text(path)
+    _, *blocks = re.split("<(?=t?id)", text, flags=re.IGNORECASE)
     for block in blocks:
         fields: dict[str, list[str]] = {}
         for name, content in _TAG.findall(f"<{block}"):
@@ -134,9 +135,9 @@ def read_topics(path: Path) -> list[Topic]:
             fields[name.lower()] = values.split()
         [query_id] = fields["id"]
         [document] = fields["file"]
-        claims = tuple(dict.fromkeys(fields["claims"]))  # each once
-        family = tuple(fields.get("fam-docs", ()))
-        topics.append(Topic(query_id, document, claims, family))
+        claims = dict.fromkeys(fields["claims"])  # each once
+        family = fields.get("fam-docs", ())
+        topics.append(Topic(query_id, document, tuple(claims), tuple(family)))
     return topics
 
 
@@ -153,7 +154,8 @@ def read_qrels(path: Path) -> Iterator[Judgment]:
 
     Commas, spaces or tabs separate the fields of a line: the topic, then a docno and an XPath among others (``Q0``).
     """
-    for line in filter(str.strip, _read_text(path).splitlines()):
+    lines = _read_text(path).splitlines()
+    for line in filter(str.strip, lines):
         query_id, *fields = _SEPARATOR.split(line.strip(" \t,"))
         docno = next(filter(is_docno, fields), None)
         xpath = next((field for field in fields if field.startswith("/")), None)

@@ -110,7 +110,8 @@ def parse_patent(data: bytes, docno: str) -> Patent:
         block.tail = f" {block.tail or ''}"
     language = _language(root)
     title = _choose(list(root.iter("invention-title")), language)
-    nodes = [Node(SECTION, "" if title is None else _plain_text(title), NO_PARENT)]
+    title_text = "" if title is None else _plain_text(title)
+    nodes = [Node(SECTION, title_text, NO_PARENT)]
     xpaths: list[str] = []
     claims: dict[int, int] = {}  # node of each claim, by its number
     titles = _TITLES.get(language, _TITLES["EN"])
@@ -119,16 +120,14 @@ def parse_patent(data: bytes, docno: str) -> Patent:
         if element is not None:
             _add_passages(element, titles[tag], nodes, xpaths, claims)
     passages = [node.text for node in nodes if node.kind == PASSAGE]
-    cited = dict.fromkeys(citation.get("ucid", "") for citation in root.iter("patcit"))
-    cited.pop(docno, None)
     return Patent(
         docno,
-        nodes[0].text,
+        title_text,
         "\n\n".join(passages),
         language,
         tuple(nodes),
         tuple(_links(nodes, claims)),
-        tuple(Reference("external", 0, name) for name in cited if is_docno(name)),
+        tuple(_references(root, docno)),
         tuple(_codes(root)),
         tuple(xpaths),
     )
@@ -136,7 +135,7 @@ def parse_patent(data: bytes, docno: str) -> Patent:
 
 def _plain_text(element: Element) -> str:
     """Returns all text of an element with normalized white space. Entities of a DTD are read as their names."""
-    text = "".join(unescape(part) for part in element.itertext())
+    text = "".join(unescape(string) for string in element.itertext())
     return " ".join(text.split())
 
 
@@ -163,8 +162,11 @@ def _language(element: Element) -> str:
 
 
 def _choose(versions: list[Element], language: str) -> Element | None:
-    """The first version in the language, or else the first."""
-    return min(versions, key=lambda version: _language(version) != language, default=None)
+    """The first version in the language, or else the first; None if there are no versions."""
+    for version in versions:
+        if _language(version) == language:
+            return version
+    return versions[0] if versions else None
 
 
 def _add_passages(
@@ -179,23 +181,26 @@ def _add_passages(
     position = 0
     for child in element.iterchildren("heading", PARAGRAPHS[tag]):
         text = _plain_text(child)
-        if text and (child.tag == "heading" or (tag == "description" and _is_heading(text))):
+        has_heading_tag = child.tag == "heading"
+        opens_section = has_heading_tag or (tag == "description" and _is_heading(text))
+        if text and opens_section:
             current = len(nodes)
             if text.isupper():
                 upper = current
                 nodes.append(Node(SECTION, text, section))
             else:  # a subsection of the heading in capitals before it
                 nodes.append(Node(SECTION, text, upper))
-        if child.tag == "heading":
+        if has_heading_tag:
             continue
         position += 1
-        if text:
-            if tag == "claims":
-                attribute = child.get("num", "")
-                number = int(attribute) if attribute.isdecimal() else position
-                claims.setdefault(number, len(nodes))
-            nodes.append(Node(PASSAGE, text, current))
-            xpaths.append(f"/patent-document/{tag}/{child.tag}[{position}]")
+        if not text:
+            continue
+        if tag == "claims":
+            attribute = child.get("num", "")
+            number = int(attribute) if attribute.isdecimal() else position
+            claims.setdefault(number, len(nodes))
+        nodes.append(Node(PASSAGE, text, current))
+        xpaths.append(f"/patent-document/{tag}/{child.tag}[{position}]")
 
 
 def _is_heading(paragraph: str) -> bool:
@@ -206,7 +211,16 @@ def _is_heading(paragraph: str) -> bool:
     return paragraph.isupper() and len(paragraph) <= HEADING_CHARACTERS
 
 
+def _references(root: Element, docno: str) -> Iterator[Reference]:
+    """References to the cited documents, each once, without the patent itself."""
+    cited = [citation.get("ucid", "") for citation in root.iter("patcit")]
+    for name in dict.fromkeys(cited):
+        if is_docno(name) and name != docno:
+            yield Reference("external", 0, name)
+
+
 def _codes(root: Element) -> dict[str, None]:
+    """IPC codes, each once: the keys of a dictionary, in the order of the file."""
     codes: dict[str, None] = {}
     for element in root.iter(*_IPC_TAGS):
         match = _IPC.match(_plain_text(element).upper())
@@ -219,10 +233,12 @@ def _codes(root: Element) -> dict[str, None]:
 
 
 def _links(nodes: list[Node], claims: dict[int, int]) -> Iterator[Link]:
+    """Links from passages to the claims that they refer to."""
     numbers = {node: number for number, node in claims.items()}
     for source, node in enumerate(nodes):
         if node.kind == PASSAGE:
-            for number in claim_references(node.text, claims, numbers.get(source)):
+            own = numbers.get(source)
+            for number in claim_references(node.text, claims, own):
                 yield Link("internal", source, claims[number])
 
 
@@ -262,7 +278,8 @@ def claim_references(text: str, claims: Collection[int], own: int | None = None)
     references: set[int] = set()
     for numbers in _LIST.findall(text):
         for first, last in _SPAN.findall(numbers):
-            low, high = sorted((int(first), int(last or first)))
+            ends = int(first), int(last or first)
+            low, high = sorted(ends)
             references.update(claim for claim in claims if low <= claim <= high)
     if own is not None:
         before = [claim for claim in claims if claim < own]

@@ -9,8 +9,8 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_graph.clef_ip.document_frequencies import DocumentFrequencies
-from pyterrier_graph.documents.document import split_passage_id
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
+from pyterrier_graph.graphs.judgments import documents_of
 from pyterrier_graph.graphs.passages import Step
 
 Level = Literal["subclass", "group"]
@@ -23,8 +23,8 @@ class ClaimsQuery(Step):
     of ``text``, so that ``text`` can later be the text of passages.
 
     Args:
-        words: The number of words that are kept. An encoder with this maximum length loses nothing, because each word
-            has at least one token.
+        words: Number of words to keep. An encoder with this maximum length loses nothing, because each word has at
+            least one token.
     """
 
     def __init__(self, words: int = 120) -> None:
@@ -41,7 +41,7 @@ class ClaimsQuery(Step):
 class AbstractTerms(Step):
     """The query of the first stage: the words of the application's abstract with the highest tf-idf.
 
-    If the application has no abstract, the words are those of its claims. Words that are in no document of the
+    If the application has no abstract, the words come from its claims. Words that are in no document of the
     application's language are left out.
 
     Columns in: ``qid``, ``query`` (the claims), ``abstract``, ``language``, and any others. Columns out: the words as
@@ -49,7 +49,7 @@ class AbstractTerms(Step):
 
     Args:
         frequencies: The document frequencies of the collection.
-        terms: The number of words.
+        terms: Number of words.
     """
 
     def __init__(self, frequencies: DocumentFrequencies, terms: int = 10) -> None:
@@ -58,17 +58,21 @@ class AbstractTerms(Step):
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Makes the words the query."""
-        pt.validate.query_frame(inp, extra_columns=["query", "abstract", "language"], context=self)
-        texts = inp["abstract"].where(inp["abstract"] != "", inp["query"])
+        columns = ["query", "abstract", "language"]
+        pt.validate.query_frame(inp, extra_columns=columns, context=self)
+        has_abstract = inp["abstract"] != ""
+        texts = inp["abstract"].where(has_abstract, inp["query"])
         topics = zip(texts, inp["language"], strict=True)
         queries = [self._best_words(text, language) for text, language in topics]
-        return pt.model.push_queries(inp).assign(query=queries)
+        out = pt.model.push_queries(inp)
+        return out.assign(query=queries)
 
     def _best_words(self, text: str, language: str) -> str:
         counts = Counter(self.frequencies.words(text))
-        idf = self.frequencies.idf([*counts], language)
+        idf = self.frequencies.idf(list(counts), language)  # (words,)
         weights = pd.Series(counts, dtype=float) * idf
-        best = weights[np.isfinite(weights)].nlargest(self.terms)
+        is_known = np.isfinite(weights)
+        best = weights[is_known].nlargest(self.terms)
         return " ".join(best.index)
 
 
@@ -95,19 +99,18 @@ class SharedCodes(Step):
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Removes the documents that share no code."""
         pt.validate.result_frame(inp, extra_columns=["rank", "codes"], context=self)
-        topics = inp.drop_duplicates("qid")
-        wanted = {}  # codes of each application
-        for topic in topics.itertuples():
-            wanted[topic.qid] = {code for code in topic.codes if _level(code) == self.level}
+        topic_codes = {}  # of each application, by qid
+        for topic in inp.drop_duplicates("qid").itertuples():
+            codes = [code for code in topic.codes if _level(code) == self.level]
+            topic_codes[topic.qid] = set(codes)
+        wanted = [topic_codes[qid] for qid in inp["qid"]]  # of each row
         documents = self.graph.document_of(inp["docno"].tolist())
-        rows, codes = self.graph.document_codes.select(documents)
+        rows, numbers = self.graph.document_codes.select(documents)
         names = self.graph.code_names
-        qids = inp["qid"].tolist()
-        shared = set()  # rows whose document has a wanted code
-        for row, code in zip(rows.tolist(), codes.tolist(), strict=True):
-            if names[code] in wanted[qids[row]]:
-                shared.add(row)
-        mask = [not wanted[qid] or row in shared for row, qid in enumerate(qids)]
+        mask = [not codes for codes in wanted]
+        for row, number in zip(rows.tolist(), numbers.tolist(), strict=True):
+            if names[number] in wanted[row]:
+                mask[row] = True
         return _select(inp, mask)
 
 
@@ -127,7 +130,7 @@ class NotOwnFamily(Step):
         """Removes the documents of the family."""
         columns = ["rank", "document", "family"]
         pt.validate.result_frame(inp, extra_columns=columns, context=self)
-        families = {}  # patents of each application's family
+        families = {}  # patents of each application's family, by qid
         for topic in inp.drop_duplicates("qid").itertuples():
             publications = [topic.document, *topic.family]
             families[topic.qid] = {_patent(docno) for docno in publications}
@@ -137,7 +140,7 @@ class NotOwnFamily(Step):
 
 
 class DocumentCutoff(Step):
-    """Keeps the passages of the best documents. The rank of a document is that of its best passage.
+    """Keeps the passages of the best documents. A document has the rank of its best passage.
 
     Runs of CLEF-IP have at most 100 documents per topic, with any number of passages each.
 
@@ -145,8 +148,8 @@ class DocumentCutoff(Step):
     ``rank``; ranks are counted again.
 
     Args:
-        documents: The number of documents per topic that are kept.
-        passages: The number of passages per document that are kept; None keeps all.
+        documents: Number of documents to keep per topic.
+        passages: Number of passages to keep per document; None keeps all.
     """
 
     def __init__(self, documents: int = 100, passages: int | None = None) -> None:
@@ -157,12 +160,14 @@ class DocumentCutoff(Step):
         """Removes the other passages."""
         pt.validate.result_frame(inp, extra_columns=["rank"], context=self)
         ranked = inp.sort_values(["qid", "rank"], ignore_index=True)
-        documents = pd.Series([split_passage_id(docno)[0] for docno in ranked["docno"]])
+        documents = documents_of(ranked["docno"])
         by_document = ranked.groupby(["qid", documents])
         best = by_document["rank"].transform("min")  # of each passage's document
-        mask = best.groupby(ranked["qid"]).rank(method="dense") <= self.documents
+        document_rank = best.groupby(ranked["qid"]).rank(method="dense")  # from 1
+        mask = document_rank <= self.documents
         if self.passages is not None:
-            mask &= by_document.cumcount() < self.passages
+            position = by_document.cumcount()
+            mask &= position < self.passages
         return _select(ranked, mask)
 
 

@@ -11,8 +11,9 @@ END = "\0"  # control characters are no tokens
 
 def words(text: str) -> str:
     """The lower-case tokens of a text, each after a NUL character, with one at the end."""
-    tokens = TOKEN.findall(unicodedata.normalize("NFD", text))
-    return "".join(END + token.lower() for token in tokens) + END
+    normalized = unicodedata.normalize("NFD", text)
+    tokens = [token.lower() for token in TOKEN.findall(normalized)]
+    return "".join(END + token for token in tokens) + END
 
 
 def has_answer(text: str, answers: list[str]) -> bool:
@@ -29,8 +30,8 @@ def first_answers(answers: pd.DataFrame, run: pd.DataFrame) -> dict[str, int]:
         run: ``query_id, doc_id, score, text``.
     """
     answers_of = answers.groupby("query_id")["answer"].agg(list)
-    run = run[run["query_id"].isin(answers_of.index)]
-    run = run.sort_values(["score", "doc_id"], ascending=False)
+    has_answers = run["query_id"].isin(answers_of.index)
+    run = run[has_answers].sort_values(["score", "doc_id"], ascending=False)
     ranks: dict[str, int] = {}
     for question, passages in run.groupby("query_id"):
         for rank, text in enumerate(passages["text"], start=1):

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyterrier as pt
 
@@ -59,22 +60,25 @@ def cross_validate(
     trained: list[pt.Transformer] = []
     progress = pt.tqdm(folds, desc="cross_validate", unit="fold", disable=not verbose)
     for number, test in enumerate(progress, start=1):
-        # the folds after the test fold, then those before it; the last of them is for validation
-        *train, validation = [*folds[number:], *folds[: number - 1]]
         file = None if output_dir is None else Path(output_dir, f"fold{number}.parquet")
         if file is not None and file.exists():
             run = pd.read_parquet(file)
         else:
             pipeline: Any = make_pipeline(number)
             _check_new(pipeline, trained)
-            train_data = _judged_rows(topics, qrels, set().union(*train))
+            # the folds after the test fold, then the folds before it; the last one is for validation
+            *train, validation = [*folds[number:], *folds[: number - 1]]
+            train_qids = set().union(*train)
+            train_data = _judged_rows(topics, qrels, train_qids)
             validation_data = _judged_rows(topics, qrels, validation)
             pipeline.fit(*train_data, *validation_data)
             run = pipeline.transform(_rows(topics, test))
-            run = run[["qid", "docno", "score"]].astype({"qid": str, "docno": str})
+            run = run[["qid", "docno", "score"]]
+            run = run.astype({"qid": str, "docno": str})
             if file is not None:
                 _write_run(run, file)
-        runs.append(pt.model.add_ranks(run).assign(fold=number))
+        ranked = pt.model.add_ranks(run)
+        runs.append(ranked.assign(fold=number))
     return pd.concat(runs, ignore_index=True)
 
 
@@ -98,13 +102,14 @@ def _check_new(pipeline: pt.Transformer, trained: list[pt.Transformer]) -> None:
 
 def _rows(frame: pd.DataFrame, qids: Collection[str]) -> pd.DataFrame:
     """The rows of some queries."""
-    return frame[frame["qid"].isin(qids)].reset_index(drop=True)
+    rows = frame[frame["qid"].isin(qids)]
+    return rows.reset_index(drop=True)
 
 
 def _judged_rows(
     topics: pd.DataFrame, qrels: pd.DataFrame, qids: Collection[str]
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The topics and judgments of those queries that have judgments."""
+    """Topics and judgments of the queries that have judgments."""
     judgments = _rows(qrels, qids)
     judged = set(judgments["qid"])
     return _rows(topics, judged), judgments
@@ -123,6 +128,7 @@ def query_folds(topics: pd.DataFrame, folds: int = 5, *, seed: int = 0) -> list[
     """
     from sklearn.model_selection import KFold
 
-    qids = sorted(set(topics["qid"].astype(str)))
+    distinct = set(topics["qid"].astype(str))
+    qids = np.array(sorted(distinct), dtype=object)
     splits = KFold(folds, shuffle=True, random_state=seed).split(qids)
-    return [{qids[row] for row in test} for _, test in splits]
+    return [set(qids[test]) for _, test in splits]

@@ -40,10 +40,12 @@ def compute(measure: Measure, qrels: pd.DataFrame, run: pd.DataFrame) -> pd.Seri
         return _on_documents(measure["measure"], qrels, ranking)
     _check_level(ranking, qrels)
     ranking = ranking.merge(qrels, on=IDS, how="left")  # relevance is NaN if unjudged
+    cutoff = measure["cutoff"]
+    minimum = measure["rel"]
     if measure.NAME == "PRES":
-        return pres(qrels, ranking, measure["cutoff"], measure["rel"])
-    ranking = ranking[ranking["rank"] <= measure["cutoff"]]
-    return within_documents(str(measure.NAME), qrels, ranking, measure["rel"])
+        return pres(qrels, ranking, cutoff, minimum)
+    ranking = ranking[ranking["rank"] <= cutoff]
+    return within_documents(str(measure.NAME), qrels, ranking, minimum)
 
 
 def pres(qrels: pd.DataFrame, ranking: pd.DataFrame, cutoff: int, minimum: int) -> pd.Series:
@@ -54,12 +56,13 @@ def pres(qrels: pd.DataFrame, ranking: pd.DataFrame, cutoff: int, minimum: int) 
     """
     relevant = qrels[qrels["relevance"] >= minimum]
     n = relevant.groupby("query_id").size()
-    hits = ranking[ranking["relevance"] >= minimum]
-    hits = hits[hits["rank"] <= cutoff]
+    is_relevant = ranking["relevance"] >= minimum
+    is_counted = ranking["rank"] <= cutoff
+    hits = ranking[is_relevant & is_counted]
     i = hits.groupby("query_id").cumcount() + 1
-    gained = cutoff + i - hits["rank"]
-    gained = gained.groupby(hits["query_id"]).sum()
-    return gained.reindex(n.index, fill_value=0) / (cutoff * n)
+    difference = cutoff + i - hits["rank"]  # to the worst rank
+    total = difference.groupby(hits["query_id"]).sum()
+    return total.reindex(n.index, fill_value=0) / (cutoff * n)
 
 
 def within_documents(
@@ -67,19 +70,21 @@ def within_documents(
 ) -> pd.Series:
     """MAPD or PRECD of each topic with relevant documents. Relevant documents without results have the value 0."""
     pair = ["query_id", "document"]
-    qrels = qrels[qrels["relevance"] >= minimum]
-    qrels = qrels.assign(document=documents_of(qrels["doc_id"]))
-    passages = qrels.groupby(pair).size()  # n_D of each topic and D
+    relevant = qrels[qrels["relevance"] >= minimum]
+    relevant = relevant.assign(document=documents_of(relevant["doc_id"]))
+    num_relevant = relevant.groupby(pair).size()  # n_D of each topic and D
     ranking = ranking.assign(document=documents_of(ranking["doc_id"]))
     ranking = ranking.set_index(pair)
-    relevant = ranking["relevance"] >= minimum  # of each result, by topic and D
-    by_document = relevant.groupby(level=pair)
+    is_relevant = ranking["relevance"] >= minimum  # of each result, by topic and D
+    by_document = is_relevant.groupby(level=pair)
     if name == "PRECD":
         values = by_document.mean()
     else:
-        precision = by_document.cumsum() / (by_document.cumcount() + 1)  # Prec_D(k)
-        values = precision[relevant].groupby(level=pair).sum() / passages
-    values = values.reindex(passages.index).fillna(0.0)
+        k = by_document.cumcount() + 1
+        precision = by_document.cumsum() / k  # Prec_D(k)
+        at_relevant = precision[is_relevant].groupby(level=pair)
+        values = at_relevant.sum() / num_relevant
+    values = values.reindex(num_relevant.index).fillna(0.0)
     return values.groupby(level="query_id").mean()
 
 
@@ -92,19 +97,22 @@ def _on_documents(measure: Measure, qrels: pd.DataFrame, ranking: pd.DataFrame) 
     _check_level(ranking, qrels)
     run = ranking.assign(score=-ranking["rank"].astype(float))
     metrics = ir_measures.iter_calc([measure], qrels, run)
-    return pd.Series({metric.query_id: metric.value for metric in metrics}, dtype=float)
+    values = {metric.query_id: metric.value for metric in metrics}
+    return pd.Series(values, dtype=float)
 
 
 def _check_level(run: pd.DataFrame, qrels: pd.DataFrame) -> None:
     """Warns about a run of passages and judgments of documents, and the other way round."""
-    retrieved, judged = run["doc_id"], qrels["doc_id"]
+    retrieved = run["doc_id"]
+    judged = qrels["doc_id"]
     if run.empty or qrels.empty or retrieved.isin(judged).any():
         return
-    of_run, of_qrels = _level(retrieved), _level(judged)
-    if of_run != of_qrels:
+    run_level = _level(retrieved)
+    qrels_level = _level(judged)
+    if run_level != qrels_level:
         warnings.warn(
-            f"no judged docno is in the run, so every measure is 0: the run has {of_run}, such as "
-            f"{retrieved.min()!r}, the judgments have {of_qrels}, such as {judged.min()!r}. Add "
+            f"no judged docno is in the run, so every measure is 0: the run has {run_level}, such as "
+            f"{retrieved.min()!r}, the judgments have {qrels_level}, such as {judged.min()!r}. Add "
             "pt.text.max_passage() or graph.fold(relation) to the pipeline, or use "
             "pyterrier_graph.measures.on_documents(nDCG @ 10)",
             DataWarning,
@@ -113,13 +121,14 @@ def _check_level(run: pd.DataFrame, qrels: pd.DataFrame) -> None:
 
 
 def _level(ids: pd.Series) -> str:
-    has_passages = (documents_of(ids) != ids).any()
-    return "passages" if has_passages else "documents"
+    is_passage = documents_of(ids) != ids
+    return "passages" if is_passage.any() else "documents"
 
 
 def _judgments(qrels: pd.DataFrame) -> pd.DataFrame:
     """Judgments with the highest label of each document."""
-    return qrels.groupby(IDS, sort=False)["relevance"].max().reset_index()
+    labels = qrels.groupby(IDS, sort=False)["relevance"]
+    return labels.max().reset_index()
 
 
 def _ranking(run: pd.DataFrame) -> pd.DataFrame:

@@ -36,7 +36,7 @@ _PASSAGES = ParamInfo(dtype=int, default=math.inf, desc="number of passages per 
 
 
 class _PythonMeasure(Measure):
-    """A measure that the provider ``runtime`` of ir_measures computes, as those of ``ir_measures.define``."""
+    """A measure that the provider ``runtime`` of ir_measures computes, like measures of ``ir_measures.define``."""
 
     RUN_INPUTS = ["query_id", "doc_id", "score"]
     QREL_INPUTS = ["query_id", "doc_id", "relevance"]

@@ -22,25 +22,30 @@ def summarize(per_query: pd.DataFrame, baseline: str) -> pd.DataFrame:
     per_query = per_query.astype({"measure": str})
     if "seed" not in per_query.columns:
         per_query = per_query.assign(seed=0)
-    by_seed = per_query.groupby(["name", "measure", "seed"])["value"].mean()
-    deviation = by_seed.groupby(["name", "measure"]).std().unstack("measure")
+    by_seed = per_query.groupby(["name", "measure", "seed"])["value"]
+    by_system = by_seed.mean().groupby(["name", "measure"])
+    deviation = by_system.std().unstack("measure")  # (systems, measures), NaN with one seed
     columns = {}
     for measure in per_query["measure"].unique():
         values = values_of(per_query, measure)
-        means = values.mean(axis=1).map("{:.3f}".format)
-        deviations = deviation[measure][means.index]
-        deviations = deviations.map(" ± {:.3f}".format, na_action="ignore").fillna("")
+        mean = values.mean(axis=1)
+        deviations = deviation[measure][mean.index]
+        mean_texts = mean.map("{:.3f}".format)
+        deviation_texts = deviations.map(" ± {:.3f}".format, na_action="ignore").fillna("")
         marks = pd.Series(significance_marks(values, baseline))
-        columns[measure] = means + deviations + marks
+        columns[measure] = mean_texts + deviation_texts + marks
     return pd.DataFrame(columns).rename_axis("system")
 
 
 def values_of(per_query: pd.DataFrame, measure: str) -> pd.DataFrame:
     """A measure of each system (row) and query (column), the mean over seeds; systems in order of appearance."""
-    rows = per_query[per_query["measure"].astype(str) == str(measure)]
+    has_measure = per_query["measure"].astype(str) == str(measure)
+    rows = per_query[has_measure]
+    systems = rows["name"].unique()
+    by_query = rows.groupby(["name", "qid"], sort=False)["value"]
     # Means of equal values differ by the same tiny number for all queries, which would be significant.
-    by_query = rows.groupby(["name", "qid"], sort=False)["value"].mean().round(12)
-    return by_query.unstack("qid").loc[rows["name"].unique()]
+    means = by_query.mean().round(12)
+    return means.unstack("qid").loc[systems]
 
 
 def significance_marks(values: pd.DataFrame, baseline: str) -> dict[str, str]:
@@ -52,11 +57,14 @@ def significance_marks(values: pd.DataFrame, baseline: str) -> dict[str, str]:
     systems = [name for name in values.index if name != baseline]
     if not systems:
         return marks
-    p_values = [ttest_rel(values.loc[name], values.loc[baseline]).pvalue for name in systems]
+    p_values = []
+    for name in systems:
+        test = ttest_rel(values.loc[name], values.loc[baseline])
+        p_values.append(test.pvalue)
     p_values = np.nan_to_num(p_values, nan=1.0)  # of systems that are equal
-    rejected = multipletests(p_values, method="holm")[0]
+    is_significant, *_ = multipletests(p_values, method="holm")
     means = values.mean(axis=1)
-    better = means > means[baseline]
-    for name in np.array(systems)[rejected]:
-        marks[name] = "+" if better[name] else "-"
+    is_better = means > means[baseline]
+    for name in np.array(systems)[is_significant]:
+        marks[name] = "+" if is_better[name] else "-"
     return marks

@@ -15,6 +15,7 @@ from accelerate import PartialState
 from datasets import Dataset
 from pyterrier_dr import BiEncoder
 from safetensors.torch import load_model, save_model
+from torch import nn
 
 from pyterrier_graph.encoders.checkpoints import DType
 from pyterrier_graph.encoders.names import DEFAULT
@@ -29,6 +30,7 @@ from pyterrier_graph.gnn_encoder.training import (
     loss_queries,
 )
 from pyterrier_graph.graph_mean.contextual_encoder import ContextualEncoder
+from pyterrier_graph.graph_mean.equations import PassageNetwork
 from pyterrier_graph.graph_mean.graph_mean import default_weights
 from pyterrier_graph.graph_mean.tuning import PassageValidation, tuned_weights
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
@@ -58,7 +60,7 @@ class GNNEncoder(ContextualEncoder):
     The untrained network is a :class:`~pyterrier_graph.GraphMean`; ``config=GNNEncoderConfig(mean.weights)`` starts at
     one that was tuned.
 
-    A trained network serves other collections, too: ``gnn.apply_attributes(graph=other, query_graph=queries)``, or
+    A trained network also serves other collections: ``gnn.apply_attributes(graph=other, query_graph=queries)``, or
     ``GNNEncoder.load(path, graph=other, query_graph=queries)``.
 
     Args:
@@ -111,17 +113,12 @@ class GNNEncoder(ContextualEncoder):
             config = dataclasses.replace(config, weights=weights)
         self.config: Any = config
         self._network = network
-        made: Any
+        if isinstance(config, PaperGNNEncoderConfig):
+            self.random_start = config.average is None
         with torch.random.fork_rng():
             torch.manual_seed(config.seed)
-            if isinstance(config, GNNEncoderConfig):
-                made = GNNEncoderNetwork(config, self._dimension, network)
-            elif network is None:
-                made = PaperGNNEncoderNetwork(config, self._dimension)
-                self.random_start = config.average is None
-            else:
-                raise ValueError("the papers' network has no place for network=")
-        self.network = made.to(self._device).eval()
+            untrained = _network_of(config, self._dimension, network)
+        self.network = untrained.to(self._device).eval()
         self._check()
 
     @property
@@ -149,13 +146,13 @@ class GNNEncoder(ContextualEncoder):
     ) -> Self:
         """Masked graph training (Algorithm 1).
 
-        Training queries that are in the query graph are taken out of it, some in each epoch, when they give the loss;
-        others always give it. Negatives are the other passages of the batch, and passages that were retrieved for a
-        query and are not relevant to it, or those of ``examples``.
+        In each epoch, some of the training queries in the query graph are taken out of it and contribute to the loss.
+        Training queries outside of the graph always contribute. Negatives are the other passages of the batch, and
+        passages that were retrieved for a query and are not relevant to it, or the negatives of ``examples``.
 
         The network learns from the encoder's own vectors (000). With ``encoder_learning_rate`` the encoder, which has
         to be a :class:`~pyterrier_graph.DualEncoder`, learns as well (001): a copy of it becomes ``gnn.encoder``, and
-        the passages of the graph are encoded again. Eq. 6 keeps the vectors of the encoder before,
+        the passages of the graph are encoded again. Eq. 6 keeps the vectors of the previous encoder,
         ``gnn.initial_encoder``, in training and in the index.
 
         Args:
@@ -165,8 +162,8 @@ class GNNEncoder(ContextualEncoder):
                 :class:`~pyterrier_graph.training.trainer.TrainerOptions`.
             qrels_va: Judgments for them.
             examples: What a :class:`~pyterrier_graph.HardNegativeMiner` has made of the training queries, such as
-                ``miner.denoised(topics, qrels)``. Its denoised positives and hard negatives (001, Sect. 3.4) take the
-                place of relevant and retrieved passages.
+                ``miner.denoised(topics, qrels)``. Its denoised positives and hard negatives (001, Sect. 3.4) replace
+                relevant and retrieved passages.
 
         Raises:
             KeyError: If no relevant passage is in the graph.
@@ -174,39 +171,56 @@ class GNNEncoder(ContextualEncoder):
                 training diverges.
         """
         self._start_fit()
+        options = self.training
         with PartialState(cpu=self._device.type == "cpu").main_process_first():
             sampler = self.sampler()
             sampler.encode()
         queries = loss_queries(self, topics_or_res_tr, qrels_tr, examples)
-        rates = []  # groups of parameters, with their learning rates
-        parameters = list(self.network.parameters())
-        if parameters:
-            rates.append((parameters, self.training.learning_rate))
-        encoder: Any = None
-        encoder_rate = self.training.encoder_learning_rate
-        if encoder_rate is not None:
+        encoder = None
+        if options.encoder_learning_rate is not None:
             encoder = self.encoder.apply_attributes()  # the copy that learns
-            rates.append((list(encoder.network.parameters()), encoder_rate))
-        validate: Any = None
-        if topics_or_res_va is not None and len(topics_or_res_va):
-            validate = PassageValidation(self, topics_or_res_va, qrels_va, self.training.measure)
-            if encoder is not None:
-                validate = partial(joint_measure, validate, self.network, encoder)
-        digests = [frame_sha256(frame) for frame in (topics_or_res_tr, qrels_tr)]
+        validate = self._validation(topics_or_res_va, qrels_va, encoder)
+        digests = [frame_sha256(topics_or_res_tr), frame_sha256(qrels_tr)]
         identity = self._identity() | {"training queries": digests}
-        kind = MaskedPassages if self.training.batches == "passages" else MaskedGraph
-        batches = kind(queries, sampler, self.training)
-        learner = MaskedGraphModel(self.network, self.training.scale, encoder)
         run = self._run(validate, identity)
-        self.training_log = train(learner, batches, batches, self.training, run, rates=rates)
+        dataset_class = MaskedPassages if options.batches == "passages" else MaskedGraph
+        dataset = dataset_class(queries, sampler, options)
+        learner = MaskedGraphModel(self.network, options.scale, encoder)
+        rates = self._learning_rates(encoder)
+        self.training_log = train(learner, dataset, dataset, options, run, rates=rates)
         if encoder is not None:
             self.initial_encoder = self.initial_encoder or self.encoder
             self.encoder = encoder
             self._checkpoint = None
         return self
 
+    def _validation(
+        self, topics: pd.DataFrame | None, qrels: pd.DataFrame | None, encoder: Any
+    ) -> Any:
+        """A function that measures each validation query, with the ``encoder`` if it learns; None without queries."""
+        if topics is None or not len(topics):
+            return None
+        validation = PassageValidation(self, topics, qrels, self.training.measure)
+        if encoder is None:
+            return validation
+        return partial(joint_measure, validation, self.network, encoder)
+
+    def _learning_rates(self, encoder: Any) -> list[tuple[list[nn.Parameter], float]]:
+        """The parameters of the network, and of the encoder that learns, with their learning rates."""
+        rates = []
+        parameters = list(self.network.parameters())
+        if parameters:
+            rates.append((parameters, self.training.learning_rate))
+        encoder_rate = self.training.encoder_learning_rate
+        if encoder_rate is not None:
+            encoder_parameters = list(encoder.network.parameters())
+            rates.append((encoder_parameters, encoder_rate))
+        return rates
+
     def tune(self, topics: pd.DataFrame, qrels: pd.DataFrame) -> Self:
-        """Sets the weights of relations by grid search; all that was learned stays. The papers' network has none.
+        """Sets the weights of relations by grid search, and leaves the network's parameters unchanged.
+
+        The papers' network has no weights of relations.
 
         Args:
             topics: Validation queries; see :meth:`fit`.
@@ -227,10 +241,19 @@ class GNNEncoder(ContextualEncoder):
 
     @classmethod
     def _read(cls, folder: Path, about: dict[str, Any], options: dict[str, Any]) -> Self:
-        config = CONFIGS[about["kind"]]
-        saved: dict[str, Any] = {"config": config(**about["config"])}
+        config_class = CONFIGS[about["kind"]]
+        saved: dict[str, Any] = {"config": config_class(**about["config"])}
         if about["layer"] is not None and "network" not in options:
             saved["network"] = saved_layers(about["layer"], "network")
         model = super()._read(folder, about, saved | options)
         load_model(model.network, folder / WEIGHTS)
         return model
+
+
+def _network_of(config: Any, dimension: int, layers: Layers | None) -> PassageNetwork:
+    """The untrained network of a configuration; raises ValueError for layers that it has no place for."""
+    if isinstance(config, GNNEncoderConfig):
+        return GNNEncoderNetwork(config, dimension, layers)
+    if layers is not None:
+        raise ValueError("the papers' network has no place for network=")
+    return PaperGNNEncoderNetwork(config, dimension)

@@ -2,10 +2,10 @@ r"""The GNN-encoder's equations: graph attention, and the papers' network.
 
 J. Liu, J. Liu, Y. Yang, J. Wang, W. Wu, D. Zhao, R. Yan: GNN-encoder: Learning a dual-encoder architecture via graph
 neural networks for passage retrieval. Findings of EMNLP 2022 ("001"), and its first version, arXiv 2204.08241 ("000").
-"Eq. n" below are those of 001; Eq. 3-10 have the same numbers in 000, where they have no edge features.
+"Eq. n" refers to 001; Eq. 3-10 have the same numbers in 000, where they have no edge features.
 
 :class:`BipartiteAttention`, GAT in the equations below, is graph attention from the nodes of one side of a bipartite
-graph to those of the other. For target i, its sources :math:`N_i`, edge features :math:`h_{ij}`, and one head:
+graph to the nodes of the other. For target i, its sources :math:`N_i`, edge features :math:`h_{ij}`, and one head:
 
 .. math::
 
@@ -28,7 +28,7 @@ first argument of GAT, and one more source, with :math:`W_s h_i`, unless ``own=F
 :func:`~pyterrier_graph.pair.losses.in_batch_loss`.
 
 As in PyTorch Geometric, ``edge_index``, shape (2, edges), has the row of each edge's source and of its target, and
-``edge_attr``, shape (edges, d_e), the features of the edges; those of a target's edge to itself are 0.
+``edge_attr``, shape (edges, d_e), the features of the edges. A target's edge to itself has the features 0.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from torch_geometric.data import HeteroData
 
 SLOPE = 0.2  # of LeakyReLU, as in GAT; the papers do not state it
+TARGET, SOURCE, EDGE = 0, 1, 2  # the roles of vectors in Eq. 3, each with its own part of a
 
 
 class Weights(NamedTuple):
@@ -110,26 +111,27 @@ class BipartiteAttention(nn.Module):
         self.source = linear(dimension)  # W_s
         self.target = None if shared else linear(dimension)  # W_t
         self.edge: Any = linear(edge_features) if edge_features else None  # W_e
-        # a, in the parts of Eq. 3: target, source and, with edge features, edge
-        parts = 3 if edge_features else 2
-        self.attention = nn.Parameter(torch.zeros(parts, heads, dimension // heads))
-        for layer in filter(None, (self.source, self.target, self.edge)):
-            nn.init.xavier_uniform_(layer.weight)
+        num_roles = 3 if edge_features else 2
+        self.attention = nn.Parameter(torch.zeros(num_roles, heads, dimension // heads))  # a
+        for layer in (self.source, self.target, self.edge):
+            if layer is not None:
+                nn.init.xavier_uniform_(layer.weight)
         for vectors in self.attention:
             nn.init.xavier_uniform_(vectors)
 
     def weights(self, x: Pair, edges: CSR, edge_attr: Tensor | None = None) -> Weights:
         """Eq. 3 and 4 of the edges of each target (:func:`~pyterrier_graph.graph_mean.equations.rows_of`)."""
         sources, targets = x
-        by_target = self._logits(targets, 0, self.target or self.source)  # (targets, heads)
-        by_source = self._logits(sources, 1, self.source)  # (sources, heads)
-        logits = by_target.index_select(0, edges.row_index)
-        logits = logits + by_source.index_select(0, edges.indices)  # Eq. 3: (edges, heads)
+        of_targets = self._logits(targets, TARGET, self.target or self.source)  # (targets, heads)
+        of_sources = self._logits(sources, SOURCE, self.source)  # (sources, heads)
+        logits = of_targets.index_select(0, edges.row_index)
+        logits = logits + of_sources.index_select(0, edges.indices)  # Eq. 3: (edges, heads)
         if edge_attr is not None:
-            logits = logits + self._logits(edge_attr.to(logits.dtype), 2, self.edge)
+            edge_attr = edge_attr.to(logits.dtype)
+            logits = logits + self._logits(edge_attr, EDGE, self.edge)
         own = None
         if self.own:
-            own = by_target + self._logits(targets, 1, self.source)  # (targets, heads)
+            own = of_targets + self._logits(targets, SOURCE, self.source)  # (targets, heads)
         return _softmax(logits, own, edges)
 
     def forward(self, x: Pair, edge_index: Tensor, edge_attr: Tensor | None = None) -> Tensor:
@@ -138,14 +140,17 @@ class BipartiteAttention(nn.Module):
         The output has shape (targets, d); it is 0 for a target without sources in a layer without ``own``.
         """
         # attention over many sources needs full precision
-        sources, targets = (side.to(self.source.weight.dtype) for side in x)
-        if (edge_index[1].diff() < 0).any():
+        dtype = self.source.weight.dtype
+        sources, targets = (vectors.to(dtype) for vectors in x)
+        steps = edge_index[1].diff()
+        if (steps < 0).any():
             edge_index, edge_attr = sort_edge_index(edge_index, edge_attr, sort_by_row=False)
         edges = rows_of(edge_index, len(targets))
         with full_precision(targets):
             weights = self.weights((sources, targets), edges, edge_attr)
             heads = []
-            for head, projection in enumerate(self.source.weight.chunk(self.heads)):
+            projections = self.source.weight.chunk(self.heads)  # W_s of each head, (d / heads, d)
+            for head, projection in enumerate(projections):
                 projected = sources @ projection.T  # (sources, d / heads)
                 total = weighted_sum(weights.edges[:, head], projected, edges)
                 if self.own:
@@ -165,17 +170,19 @@ class BipartiteAttention(nn.Module):
         sources, targets = x
         edges = rows_of(edge_index, len(targets))
         weights = self.weights(x, edges, edge_attr)
+        attention = weights.edges.mean(1)  # (edges,)
         by_head = self.heads, -1  # shape (heads, d / heads)
         sources = self.source(sources).unflatten(1, by_head)  # (sources, heads, d / heads)
         targets = self.source(targets).unflatten(1, by_head)  # (targets, heads, d / heads)
         from_sources = weights.edges[:, :, None] * sources[edge_index[0]]
         to_itself = weights.own[:, :, None] * targets
-        return weights.edges.mean(1), from_sources.flatten(1), to_itself.flatten(1)
+        return attention, from_sources.flatten(1), to_itself.flatten(1)
 
-    def _logits(self, vectors: Tensor, side: int, linear: nn.Linear) -> Tensor:
+    def _logits(self, vectors: Tensor, role: int, linear: nn.Linear) -> Tensor:
         """``a W h``, with a and W multiplied first, shape (rows, heads)."""
-        weight = linear.weight.unflatten(0, (self.heads, -1))
-        return vectors @ torch.einsum("hc,hcd->dh", self.attention[side], weight)
+        weight = linear.weight.unflatten(0, (self.heads, -1))  # (heads, d / heads, d)
+        combined = torch.einsum("hc,hcd->dh", self.attention[role], weight)  # (d, heads)
+        return vectors @ combined
 
 
 def _softmax(logits: Tensor, own: Tensor | None, edges: CSR) -> Weights:
@@ -188,7 +195,8 @@ def _softmax(logits: Tensor, own: Tensor | None, edges: CSR) -> Weights:
     if own is not None:
         own = functional.leaky_relu(own, SLOPE)
         largest = torch.maximum(largest, own.detach())
-    exponentials = (logits - largest.index_select(0, edges.row_index)).exp()  # (edges, heads)
+    largest_by_edge = largest.index_select(0, edges.row_index)
+    exponentials = (logits - largest_by_edge).exp()  # (edges, heads)
     total = torch.segment_reduce(exponentials, "sum", offsets=edges.indptr, axis=0)
     own_share = torch.zeros_like(total)  # (targets, heads)
     if own is not None:
@@ -201,7 +209,7 @@ def _softmax(logits: Tensor, own: Tensor | None, edges: CSR) -> Weights:
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class PaperGNNEncoderConfig:
-    """Shape of the papers' network; the defaults are those of 001, without edge features.
+    """Shape of the papers' network; by default as in 001, without edge features.
 
     Attributes:
         heads: Attention heads, which divide d; 001 does not say how many.
@@ -253,10 +261,11 @@ class PaperGNNEncoderNetwork(PassageNetwork):
             edge_features=config.edge_features,
             shared=config.shared_weights,
         )
+        has_filter = attends and config.gate == "filter"
         self.query_layer: Any = layer() if self.two_hops else None
         self.fusion: Any = linear() if self.two_hops else None  # W_pq, b_pq
         self.passage_layer: Any = layer() if attends else None
-        self.gate: Any = linear() if attends and config.gate == "filter" else None  # W_qp, b_qp
+        self.gate: Any = linear() if has_filter else None  # W_qp, b_qp
 
     def query_states(self, batch: HeteroData) -> Tensor:
         """Eq. 6 and 7; with one layer, or if these are states already, the queries are unchanged."""
@@ -276,10 +285,11 @@ class PaperGNNEncoderNetwork(PassageNetwork):
         """The input of Eq. 8: queries, after they have aggregated, and passages; edges and their features."""
         passages = batch[PASSAGE].x
         if QUERY not in batch.node_types:
-            none = torch.empty(2, 0, dtype=torch.long, device=passages.device)
-            return (passages[:0], passages), none, None
+            no_edges = torch.empty(2, 0, dtype=torch.long, device=passages.device)
+            return (passages[:0], passages), no_edges, None
         edges = batch[edge_type(RETRIEVED)]
-        return (self.query_states(batch), passages), edges.edge_index, edges.get("edge_attr")
+        x = self.query_states(batch), passages
+        return x, edges.edge_index, edges.get("edge_attr")
 
     def forward(self, batch: HeteroData) -> Tensor:
         """Eq. 8 to 10, or what the configuration has in their place, shape (passages, d)."""
@@ -295,7 +305,8 @@ class PaperGNNEncoderNetwork(PassageNetwork):
         """Eq. 9, or alpha."""
         if self.gate is None:
             return self.config.gate
-        return self.gate(torch.cat([aggregated, passages], 1)).sigmoid()
+        logits = self.gate(torch.cat([aggregated, passages], 1))
+        return logits.sigmoid()
 
     def parts(self, batch: HeteroData) -> Parts:
         """The terms of Eq. 8 behind the gate; the passage's attention to itself counts as its own.

@@ -112,8 +112,12 @@ class GNNEncoderNetwork(RelationNetwork):
 
     def about(self) -> dict[str, Any]:
         """The weights, and the number of heads or the layer."""
-        network = {"heads": self.heads} if self.layer_meta is None else {"layer": self.layer_meta}
-        return super().about() | network
+        about = super().about()
+        if self.layer_meta is None:
+            about["heads"] = self.heads
+        else:
+            about["layer"] = self.layer_meta
+        return about
 
     def own_states(self, passages: Tensor) -> Tensor:
         """``y``, shape (passages, d)."""
@@ -139,12 +143,15 @@ class AttentionMessage(Message):
 
     def forward(self, x: Pair, edge_index: Tensor) -> Tensor:
         """``m``, shape (targets, d)."""
+        _, targets = x
         aggregated = self.attention(x, edge_index)
-        return self.gate(aggregated, x[1]) * aggregated
+        return self.gate(aggregated, targets) * aggregated
 
     def terms(self, x: Pair, edge_index: Tensor) -> tuple[Tensor, Tensor]:
         """Attention, the mean over heads, shape (edges,), and gated terms of one target, shape (edges, d)."""
-        gate = self.gate(self.attention(x, edge_index), x[1])  # (1, d)
+        _, targets = x
+        aggregated = self.attention(x, edge_index)
+        gate = self.gate(aggregated, targets)  # (1, d)
         attention, terms, _ = self.attention.terms(x, edge_index)
         return attention, gate * terms
 
@@ -174,7 +181,8 @@ class LayerMessage(Message):
         of_output = shares
         if accepts(self.layer, "return_attention_weights"):
             _, (_, weights) = self.layer(x, edge_index, return_attention_weights=True)
-            attention = of_output = weights.flatten(1).mean(1)  # (edges, heads) to (edges,)
+            attention = weights.flatten(1).mean(1)  # (edges, heads) to (edges,)
+            of_output = attention
         added = of_output[:, None] * self.gate * self.layer(x, edge_index)  # (edges, d)
         sources, _ = x
         of_mean = shares[:, None] * sources[edge_index[0]]
@@ -193,17 +201,19 @@ class HeterogeneousLayer(nn.Module):
         self.gate = nn.Parameter(torch.zeros(dimension))
         batch = HeteroData()
         batch[PASSAGE].x = torch.zeros(2, dimension)
+        two_edges = torch.tensor([[0, 1], [0, 1]])
         for relation in relations:
-            kind = edge_type(relation)
-            batch[kind[0]].x = batch[PASSAGE].x
-            batch[kind].edge_index = torch.tensor([[0, 1], [0, 1]])
+            source_type, _, target_type = edge_type(relation)
+            batch[source_type].x = batch[PASSAGE].x
+            batch[source_type, relation, target_type].edge_index = two_edges
         with torch.no_grad():
             self.eval()(batch)  # lazy layers get their parameters
 
     def forward(self, batch: HeteroData) -> Tensor:
         """What is added to the vectors of passages, shape (passages, d)."""
         out = self.layer(batch.x_dict, batch.edge_index_dict)[PASSAGE]
-        edges = torch.cat(list(batch.edge_index_dict.values()), 1)
+        edge_indexes = list(batch.edge_index_dict.values())
+        edges = torch.cat(edge_indexes, 1)  # (2, edges of all relations)
         return self.gate * out * has_sources(edges, len(out))
 
 

@@ -1,8 +1,8 @@
 """Masked graph training (Algorithm 1 of Liu et al. 2022): its options, its queries, its batches and its loss.
 
-The relevant passage of a query in the graph aggregates from that query, so that the query finds it too easily. So in
-each epoch some queries are taken out of the graph, and of the graph's queries only these give the loss. Queries that
-are not in the graph always give the loss.
+The relevant passage of a query in the graph aggregates from that query, so the query finds it too easily. Therefore
+some queries are taken out of the graph in each epoch, and of the graph's queries only these contribute to the loss.
+Queries that are not in the graph always contribute.
 
 ======= ============================================================== ================================================
 Line    Algorithm 1 (001, Appendix A)                                  Here
@@ -45,6 +45,7 @@ from pyterrier_graph.graph_mean.nearest import nearest
 from pyterrier_graph.graph_mean.neighbors import QUERY, NeighborSampler, encoded_again
 from pyterrier_graph.graph_mean.tuning import PassageValidation, relevant_passages
 from pyterrier_graph.graphs.csr import CSR
+from pyterrier_graph.graphs.query_passage_graph import QueryPassageGraph
 from pyterrier_graph.graphs.relations import RELEVANT, RETRIEVED
 from pyterrier_graph.pair.dual_encoder import DualEncoder
 from pyterrier_graph.pair.losses import in_batch_loss
@@ -126,18 +127,19 @@ def loss_queries(
     qrels: pd.DataFrame,
     examples: Examples | None = None,
 ) -> LossQueries:
-    """The training queries that have a relevant passage; the frames and ``examples`` are those of ``GNNEncoder.fit``.
+    """The training queries that have a relevant passage; takes the arguments of ``GNNEncoder.fit``.
 
-    Where documents are judged, of which most passages do not answer, the positive of a query is the most similar
-    passage. Hard negatives, if there are any, are the passages retrieved for the query: those of the query graph, else
-    those that a search finds. ``examples`` replace both.
+    If documents are judged, most passages of a relevant document do not answer the query, so the most similar passage
+    is the positive. Hard negatives are passages retrieved for the query: by the query graph, else by a search.
+    ``examples`` replace both.
     """
     topics = checked_topics(topics, model)
     qrels = checked_qrels(qrels, model)
     sampler = model.sampler()
-    qrels = qrels[qrels["qid"].isin(topics["qid"])]
-    relevant, by_document = relevant_passages(sampler, qrels)
-    topics = topics[topics["qid"].isin(relevant["qid"])]
+    in_topics = qrels["qid"].isin(topics["qid"])
+    relevant, by_document = relevant_passages(sampler, qrels[in_topics])
+    has_relevant = topics["qid"].isin(relevant["qid"])
+    topics = topics[has_relevant]
     texts = topics["query"].tolist()
     qids = topics["qid"].tolist()
     vectors = np.asarray(sampler.encoder.encode_queries(texts), dtype=np.float32)
@@ -150,8 +152,8 @@ def loss_queries(
     if examples is not None:
         positives, negatives = _mined(sampler, qids, examples)
     else:
-        positives = _most_similar(sampler, vectors, labeled) if by_document else labeled
-        positives = _answerable(sampler, number, positives)
+        candidates = _most_similar(sampler, vectors, labeled) if by_document else labeled
+        positives = _answerable(sampler, number, candidates)
         negatives = _retrieved(sampler, vectors, number, labeled)
     return LossQueries(texts, torch.from_numpy(vectors), number, positives, negatives, labeled)
 
@@ -164,9 +166,10 @@ def _mined(sampler: NeighborSampler, qids: list[str], examples: Examples) -> tup
     row = row[known]
     passages = known_numbers_of(sampler.docnos, docnos[known])  # (examples, 1 + negatives)
     positives = CSR.group(row, passages[:, 0], len(qids))
-    negatives = passages[:, 1:]
-    rows = np.repeat(row, negatives.shape[1])
-    return positives, CSR.group(rows, negatives.ravel(), len(qids))
+    hard = passages[:, 1:]  # (examples, negatives)
+    rows = np.repeat(row, hard.shape[1])
+    negatives = CSR.group(rows, hard.ravel(), len(qids))
+    return positives, negatives
 
 
 def _retrieved(
@@ -204,24 +207,27 @@ def _most_similar(sampler: NeighborSampler, vectors: np.ndarray, positives: CSR)
 
 
 def _answerable(sampler: NeighborSampler, number: np.ndarray, positives: CSR) -> CSR:
-    """The positives that are relevant to another query of the graph, too, and those of queries outside of it.
+    """The positives that are also relevant to another query of the graph, and all positives of queries outside of it.
 
-    Otherwise, where passages aggregate from relevant queries, a masked query teaches that a passage with a relevant
-    query is wrong, since its own positive has lost its only one. If none is left, all of them give the loss.
+    If passages aggregate from relevant queries, masking a query can take the only one from its positive. The network
+    would learn that passages with relevant queries are wrong. If no positive remains, all positives are returned.
     """
     graph = sampler.query_graph
     if graph is None or RELEVANT not in sampler.query_relations:
         return positives
     queries = graph.edges_of_passages(positives.indices, RELEVANT)
-    own = number[positives.row_index]
-    further = queries.indices != own[queries.row_index]
-    answerable = np.bincount(queries.row_index[further], minlength=len(own)) > 0
-    usable = positives.filter(answerable | (own < 0))
-    return usable if len(usable.indices) else positives
+    own = number[positives.row_index]  # the query of each positive
+    is_other = queries.indices != own[queries.row_index]
+    num_others = np.bincount(queries.row_index[is_other], minlength=len(own))  # per positive
+    is_outside = own < 0
+    answerable = positives.filter((num_others > 0) | is_outside)
+    return answerable if len(answerable.indices) else positives
 
 
 class MaskedGraph(Dataset):
     """Lines 3 to 7 of Algorithm 1: the queries of each epoch, the graph without them, and the batches.
+
+    It is the training set, whose examples are queries, and the function that collates examples into a batch.
 
     Attributes:
         query_graph: The graph of the present epoch, without the masked queries.
@@ -236,14 +242,13 @@ class MaskedGraph(Dataset):
         self.sampler = sampler
         self.options = options
         has_positive = queries.positives.lengths > 0
-        usable = np.flatnonzero(has_positive)
-        in_graph = queries.number[usable] >= 0
-        self._inside = usable[in_graph]
-        self._outside = usable[~in_graph]
-        self._drawn = len(self._inside)  # per epoch
+        in_graph = queries.number >= 0
+        self._inside = np.flatnonzero(has_positive & in_graph)
+        self._outside = np.flatnonzero(has_positive & ~in_graph)
+        self._num_drawn = len(self._inside)  # per epoch
         if options.masked is not None and sampler.query_graph is not None:
-            masked = round(options.masked * sampler.query_graph.num_queries)
-            self._drawn = min(self._drawn, max(1, masked))
+            num_masked = round(options.masked * sampler.query_graph.num_queries)
+            self._num_drawn = min(self._num_drawn, max(1, num_masked))
         self.draw(0)
 
     def __len__(self) -> int:
@@ -258,38 +263,47 @@ class MaskedGraph(Dataset):
         Without masking, the edges between training queries and their relevant passages are dropped (001, Sect. 4.5).
         """
         random = np.random.default_rng((self.options.seed, epoch))
-        drawn = random.permutation(self._inside)[: self._drawn]
+        shuffled = random.permutation(self._inside)
+        drawn = shuffled[: self._num_drawn]
         self._rows = np.concatenate([drawn, self._outside])  # Q_t
-        graph = self.sampler.query_graph
-        if graph is not None and self.options.masked is not None:
-            graph = graph.without(self.queries.number[drawn])
-        elif graph is not None:
-            labeled = self.queries.labeled
-            query = self.queries.number[labeled.row_index]
-            in_graph = query >= 0
-            graph = graph.without_edges(query[in_graph], labeled.indices[in_graph])
-        self.query_graph = graph
-        self.positives = _sample(self.queries.positives, 1, random)[:, 0]
+        self.query_graph = self._graph_without(drawn)
+        positives = _sample(self.queries.positives, 1, random)  # (queries, 1)
+        self.positives = positives[:, 0]
         self.negatives = _sample(self.queries.negatives, self.options.negatives, random)
+
+    def _graph_without(self, queries: np.ndarray) -> QueryPassageGraph | None:
+        """The query graph without these queries; without masking, it lacks the edges to relevant passages instead."""
+        graph = self.sampler.query_graph
+        if graph is None:
+            return None
+        if self.options.masked is not None:
+            return graph.without(self.queries.number[queries])
+        labeled = self.queries.labeled
+        query = self.queries.number[labeled.row_index]
+        in_graph = query >= 0
+        return graph.without_edges(query[in_graph], labeled.indices[in_graph])
 
     def __call__(self, rows: Sequence[int]) -> dict[str, Any]:
         """Lines 6 and 7: the batch of some queries, with their positives and negatives, each passage once."""
         queries = np.asarray(rows)
+        positives = self.positives[queries]
         negatives = self.negatives[queries]
-        passages = np.union1d(self.positives[queries], negatives[negatives >= 0])  # P_b
+        negatives = negatives[negatives >= 0]
+        passages = np.union1d(positives, negatives)  # P_b
         return self._batch(queries, passages)
 
     def _batch(self, queries: np.ndarray, passages: np.ndarray) -> dict[str, Any]:
         """The arguments of :meth:`MaskedGraphModel.forward`; ``passages`` ascend and include the positives."""
         positives = np.searchsorted(passages, self.positives[queries])
+        neighborhood = self.sampler.sample(passages, self.query_graph)
         batch: dict[str, Any] = {
             "queries": self.queries.vectors[queries],
             "positives": torch.from_numpy(positives),
-            "neighborhood": self.sampler.sample(passages, self.query_graph),
+            "neighborhood": neighborhood,
         }
         if self.options.encoder_learning_rate is not None:
             query_texts = [self.queries.texts[row] for row in queries]
-            passage_texts, sources = texts_of(self.sampler, passages, batch["neighborhood"])
+            passage_texts, sources = texts_of(self.sampler, passages, neighborhood)
             batch["texts"] = [query_texts, passage_texts, sources]
         return batch
 
@@ -310,7 +324,8 @@ class MaskedPassages(MaskedGraph):
         """The batch of some passages P_b."""
         passages = np.unique(rows)  # the trainer may repeat passages to fill a batch
         positives = self.positives[self._rows]
-        queries = self._rows[np.isin(positives, passages)]  # Q_b+
+        in_batch = np.isin(positives, passages)
+        queries = self._rows[in_batch]  # Q_b+
         return self._batch(queries, passages)
 
 
@@ -319,13 +334,14 @@ def _sample(rows: CSR, count: int, random: np.random.Generator) -> np.ndarray:
     lengths = rows.lengths[:, None]  # (rows, 1)
     starts = rows.indptr[:-1, None]  # (rows, 1)
     shares = random.random((len(rows), count))  # below 1
-    position = starts + (shares * lengths).astype(np.int64)
+    offset = (shares * lengths).astype(np.int64)
     elements = np.append(rows.indices, -1)  # the end of the last row is read if it is empty
-    return np.where(lengths > 0, elements[position], -1)
+    drawn = elements[starts + offset]  # (rows, count)
+    return np.where(lengths > 0, drawn, -1)
 
 
 class MaskedGraphModel(nn.Module):
-    """Lines 8 to 10 of Algorithm 1: the network, with the dual-encoder if it learns, too, and their loss."""
+    """Lines 8 to 10 of Algorithm 1: the network, the dual-encoder if it also learns, and their loss."""
 
     def __init__(
         self,
@@ -373,10 +389,12 @@ def texts_of(
 ) -> tuple[list[str], list[str]]:
     """Texts of the passages of a batch, with their titles in front, and of the queries that they aggregate from."""
     nodes = sampler.graph.passage_nodes[passages]
+    passage_texts = sampler.graph.texts(nodes, titles=True)
     sources = []
     if QUERY in batch.node_types:
-        sources = sampler.query_graph.texts(batch[QUERY].n_id.numpy())
-    return sampler.graph.texts(nodes, titles=True), sources
+        queries = batch[QUERY].n_id.numpy()
+        sources = sampler.query_graph.texts(queries)
+    return passage_texts, sources
 
 
 @torch.inference_mode()

@@ -174,15 +174,16 @@ class ContextualEncoder(LearnedModel):
         self._warn_if_random()
         sampler = self.sampler(workers)
         sampler.encode()  # before the progress bar of the index
-        identity = self._identity() | {"dtype": dtype_name(self.dtype, self._device)}
+        identity = self._identity()
+        identity["dtype"] = dtype_name(self.dtype, self._device)
         vectorizer = self.vectorizer()
         write_index(sampler.index, Path(path), vectorizer, identity=identity, verbose=self.verbose)
         return ContextualIndex(path, self.graph, self)
 
     def vectors_of(self, docnos: Sequence[str]) -> np.ndarray:
         """The contextual vectors of passages, float32 of shape (passages, d)."""
-        vectorizer = self.vectorizer()
         passages = known_numbers_of(self.sampler().docnos, docnos)
+        vectorizer = self.vectorizer()
         return vectorizer(passages)
 
     def explain(self, query: str, docno: str, *, graph: HeteroGraph | None = None) -> pd.DataFrame:
@@ -215,8 +216,9 @@ class ContextualEncoder(LearnedModel):
             ids, texts = sampler.texts_of_sources(batch, name)
             weights = attention[name].tolist()
             scores = (terms[name] @ vector).tolist()
-            rows += [(name, *row) for row in zip(ids, texts, weights, scores, strict=True)]
-        rows.sort(key=lambda row: -row[-1])
+            for row in zip(ids, texts, weights, scores, strict=True):
+                rows.append((name, *row))
+        rows.sort(key=lambda row: -row[-1])  # by score
         own_score = float(own @ vector)
         first = own_row(docno, graph or self.graph, own_score)
         return pd.DataFrame([first, *rows], columns=EXPLANATION)

@@ -130,14 +130,14 @@ class ContextualIndex(WithSignature):
         return self.encoder.query_encoder()
 
     def retriever(self, num_results: int = 1000, *, exact: bool = False) -> pt.Transformer:
-        """Finds passages; the columns are those of :class:`ContextualRetriever`.
+        """Finds passages: see :class:`ContextualRetriever` for the columns.
 
         A query is compared with all vectors. In an index of a million passages or more, it is compared with the codes
         of a quarter of them instead, and exact scores are computed for the best 5,000, or ten per result.
 
         Args:
             num_results: Passages per query.
-            exact: Whether to compare a query with all vectors of a large index, too.
+            exact: Whether to compare a query with all vectors, even in a large index.
         """
         return ContextualRetriever(self, num_results, exact=exact)
 
@@ -181,7 +181,7 @@ class ContextualRetriever(Retriever):
     Args:
         index: The index.
         num_results: Passages per query.
-        exact: Whether to compare a query with all vectors of a large index, too.
+        exact: Whether to compare a query with all vectors, even in a large index.
         texts: Whether results have texts.
     """
 
@@ -228,13 +228,15 @@ class ContextualRetriever(Retriever):
             encoded = topics["query_vec"].tolist()
         else:
             encoded = self.index.encoder.encode_queries(topics["query"].tolist())
-        queries = np.array(encoded, np.float32).reshape(-1, vectors.shape[1])
+        dimension = vectors.shape[1]
+        queries = np.array(encoded, np.float32).reshape(-1, dimension)  # also without queries
         codes = None if self.exact else self.index.codes
         if codes is None:
             scores, passages = nearest(queries, vectors, self.num_results)  # (queries, results)
         else:
             scores, passages = nearest_by_codes(queries, vectors, codes, self.num_results)
-        query = np.repeat(np.arange(len(topics)), scores.shape[1])
+        num_queries, num_results = scores.shape
+        query = np.repeat(np.arange(num_queries), num_results)
         return Hits(query, passages.ravel(), scores.ravel())
 
 
@@ -247,9 +249,11 @@ class Hits(NamedTuple):
 
 
 def ranking(topics: pd.DataFrame, query: np.ndarray, columns: Mapping[str, Any]) -> pd.DataFrame:
-    """A ranking with columns of results, and those of their topics; ``query`` is the number of a result's topic."""
-    names = [name for name in topics if name not in REPLACED]
-    data: dict[str, Any] = {name: topics[name].array.take(query) for name in names}
+    """A ranking with the columns of results and of their topics; ``query`` has the number of each result's topic."""
+    data: dict[str, Any] = {}
+    for name in topics:
+        if name not in REPLACED:
+            data[name] = topics[name].array.take(query)
     data.update(columns)
     data["rank"] = positions(query)
     return pd.DataFrame(data)
@@ -277,8 +281,12 @@ def write_index(
     (about,) = base.payload(return_docnos=False, return_dvecs=False)
     count = about["doc_count"]
     dimension = about["vec_size"]
-    sizes = {"doc_count": count, "vec_size": dimension}
-    meta = FLEX | sizes | {"contextual": {"identity": identity}}
+    meta = {
+        **FLEX,
+        "doc_count": count,
+        "vec_size": dimension,
+        "contextual": {"identity": identity},
+    }
     progress = {"desc": "indexing", "unit": "passage", "delay": 1, "disable": not verbose}
     with atomic_folder(path, meta) as folder, pt.tqdm(total=count, **progress) as bar:
         shutil.copyfile(base.index_path / DOCNOS, folder / DOCNOS)
@@ -296,12 +304,13 @@ def own_row(docno: str, graph: Any, score: float) -> tuple[Any, ...]:
     """The row of an explanation that has the passage itself; its text is in a graph, if there is one."""
     text = ""
     if graph is not None:
-        (text,) = graph.texts(graph.nodes_of([docno]))
+        node = graph.nodes_of([docno])
+        (text,) = graph.texts(node)
     return OWN, docno, text, np.nan, score
 
 
 def encoder_of(encoder: Any, **hardware: Any) -> BiEncoder:
-    """The given bi-encoder, or the one of that name, on a ``device`` and with a ``dtype``."""
+    """Returns a bi-encoder; loads the one of a given name on a ``device`` and with a ``dtype``."""
     if isinstance(encoder, (str, os.PathLike)):
         return load_encoder(os.fspath(encoder), **hardware)
     return encoder

@@ -88,8 +88,9 @@ class MeanMessage(Message):
     def terms(self, x: Pair, edge_index: Tensor) -> tuple[Tensor, Tensor]:
         """Equal shares of each source."""
         sources, targets = x
-        shares = equal_shares(rows_of(edge_index, len(targets)))
-        return shares, shares[:, None] * sources[edge_index[0]]
+        edges = rows_of(edge_index, len(targets))
+        shares = equal_shares(edges)
+        return shares, shares[:, None] * sources[edges.indices]
 
 
 class Terms(NamedTuple):
@@ -173,7 +174,8 @@ class RelationNetwork(PassageNetwork):
 def inputs_of(batch: HeteroData, relation: str) -> tuple[Pair, Tensor]:
     """The vectors of a relation's sources and of the passages, and the edges: the input of a bipartite layer."""
     kind = edge_type(relation)
-    x = batch[kind[0]].x, batch[PASSAGE].x
+    source_type, _, target_type = kind
+    x = batch[source_type].x, batch[target_type].x
     return x, batch[kind].edge_index
 
 

@@ -37,8 +37,8 @@ def default_weights(
         if len(titles):
             weights[TITLES] = WEIGHT
     if query_graph is not None:
-        has_relevant = RELEVANT in query_graph.edge_types
-        weights[RELEVANT if has_relevant else RETRIEVED] = WEIGHT
+        relation = RELEVANT if RELEVANT in query_graph.edge_types else RETRIEVED
+        weights[relation] = WEIGHT
     if graph is not None and not weights:
         warnings.warn(
             f"{graph!r} has no titles: passages aggregate from nothing; give weights=",
@@ -49,7 +49,7 @@ def default_weights(
 
 
 class GraphMean(ContextualEncoder):
-    """Adds to each passage's vector those of its neighbors: titles and answered queries. Needs no training.
+    """Adds the vectors of its neighbors, titles and answered queries, to each passage's vector. Needs no training.
 
     ::
 

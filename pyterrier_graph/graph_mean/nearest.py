@@ -30,18 +30,20 @@ BLOCK = 64  # scores per maximum; the k-th largest maximum is a bound of the k-t
 
 def nearest(queries: np.ndarray, vectors: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Scores and rows of the ``k`` best vectors per query (or of all, if there are fewer), shape (queries, k) each."""
-    k = min(k, len(vectors))
+    count = len(vectors)
+    k = min(k, count)
     scores = np.empty((len(queries), k), np.float32)
     rows = np.empty((len(queries), k), np.int64)
-    queries_at_once = max(1, SCORES_AT_ONCE // max(1, len(vectors)))
+    queries_at_once = max(1, SCORES_AT_ONCE // max(1, count))
     for batch in blocks(len(queries), queries_at_once):
-        products = np.empty((len(batch), len(vectors)), np.float32)
-        for start in range(0, len(vectors), VECTORS_AT_ONCE):
+        products = np.empty((len(batch), count), np.float32)
+        for start in range(0, count, VECTORS_AT_ONCE):
             block = slice(start, start + VECTORS_AT_ONCE)
             products[:, block] = queries[batch] @ vectors[block].T
         for query, values in zip(batch, products, strict=True):
-            rows[query] = largest(values, k)
-            scores[query] = values[rows[query]]
+            best = largest(values, k)
+            rows[query] = best
+            scores[query] = values[best]
     return scores, rows
 
 
@@ -79,8 +81,8 @@ def write_codes(file: Path, vectors: np.ndarray) -> None:
     kind = f"IVF{lists},PQ{pairs}x4fs"
     codes: Any = faiss.index_factory(dimension, kind, faiss.METRIC_INNER_PRODUCT)
     codes.nprobe = math.ceil(lists * SEARCHED / LISTS)
-    sample = np.linspace(0, count - 1, SAMPLE_PER_LIST * lists)
-    codes.train(vectors[sample.astype(np.int64)])
+    sample = np.linspace(0, count - 1, SAMPLE_PER_LIST * lists).astype(np.int64)
+    codes.train(vectors[sample])
     for rows in blocks(count, ROWS_AT_ONCE):
         codes.add(vectors[rows])
     faiss.write_index(codes, str(file))
@@ -102,14 +104,14 @@ def nearest_by_codes(
     wanted = min(wanted, len(vectors))
     scores = np.empty((len(queries), k), np.float32)
     rows = np.empty((len(queries), k), np.int64)
-    for number, query in enumerate(queries):
-        _, (numbers,) = codes.search(query[None], wanted)  # (wanted,), -1 for none
-        numbers = np.sort(numbers[numbers >= 0])
-        if len(numbers) < k:
-            scores[number], rows[number] = nearest(query[None], vectors, k)
+    for row, query in enumerate(queries):
+        _, (candidates,) = codes.search(query[None], wanted)  # (wanted,), -1 for none
+        candidates = np.sort(candidates[candidates >= 0])
+        if len(candidates) < k:
+            scores[row], rows[row] = nearest(query[None], vectors, k)
             continue
-        products = vectors[numbers] @ query
+        products = vectors[candidates] @ query
         best = largest(products, k)
-        scores[number] = products[best]
-        rows[number] = numbers[best]
+        scores[row] = products[best]
+        rows[row] = candidates[best]
     return scores, rows

@@ -103,6 +103,7 @@ class NeighborSampler:
             folder, graph, encoder, titles=True, workers=workers, verbose=verbose
         )
         self.docnos, self.vectors, _ = self.index.payload()
+        self.dimension = self.vectors.shape[1]  # d
         self.query_relations = [name for name in relations if name in QUERY_RELATIONS]
         self.document_relations = [name for name in relations if name not in QUERY_RELATIONS]
         if query_graph is not None and self.query_relations:
@@ -110,11 +111,11 @@ class NeighborSampler:
 
     def _check_passages(self, graph: QueryPassageGraph) -> None:
         """Raises ValueError if a sample shows that the query graph has other passages."""
-        same = graph.num_passages == len(self)
-        if same:
+        is_same = graph.num_passages == len(self)
+        if is_same:
             sample = np.linspace(0, len(self) - 1, COMPARED_IDS).astype(np.int64)
-            same = ids_of(graph.docnos, sample) == ids_of(self.docnos, sample)
-        if not same:
+            is_same = ids_of(graph.docnos, sample) == ids_of(self.docnos, sample)
+        if not is_same:
             raise ValueError(f"{graph!r} was built for other passages, or in another order")
 
     def __len__(self) -> int:
@@ -129,9 +130,9 @@ class NeighborSampler:
     ) -> HeteroData:
         """Looks up passages by number, with all of their neighbors: the input of a network.
 
-        ``batch["passage"].x`` are the vectors of the passages, shape (passages, d); ``batch["query"].x`` and
-        ``batch["node"].x`` are those of their sources in the query graph and the document graph, with their numbers
-        there in ``n_id``. Edges, one type per relation (see :func:`edge_type`), are sorted by passage.
+        ``batch["passage"].x`` are the vectors of the passages, shape (passages, d). ``batch["query"].x`` and
+        ``batch["node"].x`` are the vectors of their sources in the query graph and the document graph, whose numbers in
+        these graphs are in ``n_id``. Edges, one type per relation (see :func:`edge_type`), are sorted by passage.
         ``batch.isolated_share`` is beta of :func:`isolated_share`.
 
         Args:
@@ -145,7 +146,11 @@ class NeighborSampler:
         if graph is not None and self.query_relations:
             rows = {name: graph.edges_of_passages(passages, name) for name in self.query_relations}
             vectors = self.query_vectors if states is None else states
-            queries = self._connect(batch, QUERY, PASSAGE, rows, vectors.__getitem__, graph)
+
+            def vectors_of(queries: np.ndarray) -> np.ndarray:
+                return vectors[queries]
+
+            queries = self._connect(batch, QUERY, PASSAGE, rows, vectors_of, graph)
             if states is None:
                 self._add_candidates(batch, queries, graph)
         if self.document_relations:
@@ -174,16 +179,20 @@ class NeighborSampler:
         for name in relations:
             position, reached = self.graph.neighbors(nodes, name)
             has_vector = self.rows[reached] >= 0
-            rows[name] = CSR.group(position[has_vector], reached[has_vector], len(passages))
+            position = position[has_vector]
+            reached = reached[has_vector]
+            rows[name] = CSR.group(position, reached, len(passages))
         self._connect(batch, NODE, PASSAGE, rows, self._vectors_of_nodes)
 
     def _vectors_of_nodes(self, nodes: np.ndarray) -> np.ndarray:
         """Vectors of passages and titles, shape (nodes, d)."""
-        row = self.rows[nodes]
-        is_passage = row < len(self)
-        vectors = np.empty((len(nodes), self.vectors.shape[1]), dtype=np.float32)
-        vectors[is_passage] = self.vectors[row[is_passage]]
-        vectors[~is_passage] = self.section_vectors[row[~is_passage] - len(self)]
+        rows = self.rows[nodes]
+        is_passage = rows < len(self)
+        passages = rows[is_passage]
+        sections = rows[~is_passage] - len(self)
+        vectors = np.empty((len(nodes), self.dimension), dtype=np.float32)
+        vectors[is_passage] = self.vectors[passages]
+        vectors[~is_passage] = self.section_vectors[sections]
         return vectors
 
     def _connect(
@@ -196,16 +205,17 @@ class NeighborSampler:
         query_graph: QueryPassageGraph | None = None,
     ) -> np.ndarray:
         """Adds the sources of each relation, and edges with the features that the network uses; returns the sources."""
-        numbers = [csr.indices for csr in rows.values()]
+        of_edges = np.concatenate([csr.indices for csr in rows.values()])
         # the row of each edge's source in x, shape (edges of all relations,)
-        sources, source_rows = np.unique(np.concatenate(numbers), return_inverse=True)
+        sources, source_rows = np.unique(of_edges, return_inverse=True)
         batch[source_type].x = torch.as_tensor(vectors_of(sources))
         batch[source_type].n_id = torch.from_numpy(sources)
-        ends = np.cumsum([len(indices) for indices in numbers])
-        by_relation = np.split(source_rows, ends[:-1])
-        for (name, csr), source in zip(rows.items(), by_relation, strict=True):
+        end = 0
+        for name, csr in rows.items():
+            start = end
+            end = start + len(csr.indices)
             edges = batch[source_type, name, target_type]
-            edge_index = np.stack([source, csr.row_index])  # (2, edges)
+            edge_index = np.stack([source_rows[start:end], csr.row_index])  # (2, edges)
             edges.edge_index = torch.from_numpy(edge_index)
             if self.edge_features and query_graph is not None:
                 features = query_graph.edge_features(name)[csr.data["edges"]]
@@ -215,9 +225,10 @@ class NeighborSampler:
     def texts_of_sources(self, batch: HeteroData, relation: str) -> tuple[list[str], list[str]]:
         """Ids and texts of the sources of a relation, by edge."""
         kind = edge_type(relation)
-        source, _ = batch[kind].edge_index
-        sources = batch[kind[0]].n_id[source].cpu().numpy()
-        if kind[0] == NODE:
+        source_type, _, _ = kind
+        rows, _ = batch[kind].edge_index
+        sources = batch[source_type].n_id[rows].cpu().numpy()
+        if source_type == NODE:
             return self.graph.ids_of(sources), self.graph.texts(sources)
         return self.query_graph.qids_of(sources), self.query_graph.texts(sources)
 
@@ -264,20 +275,22 @@ class NeighborSampler:
     def sections(self) -> np.ndarray:
         """Nodes of the sections that have a title."""
         sections = np.flatnonzero(self.graph.node_type == SECTION_TYPE)
-        titled = [bool(title.strip()) for title in self.graph.texts(sections)]
-        return sections[np.array(titled, dtype=bool)]
+        titles = self.graph.texts(sections)
+        has_title = [bool(title.strip()) for title in titles]
+        return sections[np.array(has_title, dtype=bool)]
 
     @cached_property
     def rows(self) -> np.ndarray:
-        """Row of each node's vector, those of sections after those of passages; -1 for none; shape (nodes,)."""
+        """Row of each node's vector, passages first, then sections; -1 for nodes without a vector; shape (nodes,)."""
         rows = np.full(self.graph.num_nodes, -1, dtype=np.int64)
-        rows[self.graph.passage_nodes] = np.arange(len(self))
-        rows[self.sections] = len(self) + np.arange(len(self.sections))
+        num_passages = len(self)
+        rows[self.graph.passage_nodes] = np.arange(num_passages)
+        rows[self.sections] = num_passages + np.arange(len(self.sections))
         return rows
 
     def _encoded(self, name: str, digest: str, count: int, texts: Texts) -> np.ndarray:
         if not count:  # an empty file cannot be mapped
-            return np.empty((0, self.vectors.shape[1]), np.float32)
+            return np.empty((0, self.dimension), np.float32)
         encoder = self.encoder
         identity = {"encoder": encoder_name(encoder), "texts": digest}
         encode = encoder.encode_queries if name == "queries" else encoder.encode_docs
@@ -296,15 +309,15 @@ class NeighborSampler:
 
 
 def isolated_share(queries: np.ndarray) -> float:
-    r"""How likely a passage without relevant queries is relevant, as a share of its and another passage's chance.
+    r"""The chance that a passage without relevant queries is relevant, compared with a passage that has some.
 
     .. math::
         \beta = \frac{\frac{1 - c}{1 - u}}{\frac{1 - c}{1 - u} + \frac{c}{u}}
 
-    u is the share of passages that have a relevant query. c is the chance that a passage which is relevant to a further
-    query is one of them, estimated from the number of relevant ``queries`` of each passage: the share of pairs whose
-    passage has several, with one more pair whose chance is u. If no passage ever answers twice, beta is nearly 1; if
-    those that have answered are often relevant again, it is low.
+    u is the share of passages that have a relevant query. c is the chance that a passage which is relevant to a new
+    query is one of them. It is estimated from the number of relevant ``queries`` of each passage: the share of pairs
+    whose passage has several relevant queries, with one more pair whose chance is u. If no passage ever answers twice,
+    beta is nearly 1; if passages often answer again, it is low.
     """
     u = float((queries > 0).mean())
     if not 0 < u < 1:

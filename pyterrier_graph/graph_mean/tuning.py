@@ -42,16 +42,17 @@ class PassageValidation:
     ) -> None:
         self.model = model
         self.sampler = model.sampler()
-        judged = JudgedRun(checked_topics(topics, model), qrels, model)
+        topics = checked_topics(topics, model)
+        judged = JudgedRun(topics, qrels, model)
         self._validation = Validation(judged, measure)
-        texts = query_texts(judged.rows)
-        qrels = judged.qrels
-        qrels = qrels[qrels["qid"].isin(texts.index)]
+        texts = query_texts(judged.rows)  # by qid
         _warn_of_known_queries(self.sampler, texts.index.tolist())
         self.queries = texts.tolist()
-        self.query_vectors = np.asarray(model.encoder.encode_queries(self.queries), np.float32)
+        vectors = model.encoder.encode_queries(self.queries)
+        self.query_vectors = np.asarray(vectors, np.float32)
         _, retrieved = nearest(self.query_vectors, self.sampler.vectors, CANDIDATES)
-        relevant, _ = relevant_passages(self.sampler, qrels)
+        in_run = judged.qrels["qid"].isin(texts.index)
+        relevant, _ = relevant_passages(self.sampler, judged.qrels[in_run])
         passages = numbers_of(self.sampler.docnos, relevant["docno"].tolist())
         self.candidates = np.union1d(retrieved, passages)
         docnos = ids_of(self.sampler.docnos, self.candidates)
@@ -86,15 +87,17 @@ def _warn_of_known_queries(sampler: NeighborSampler, qids: list[str]) -> None:
         warnings.warn(
             f"{known} of {len(qids)} validation queries are in the graph: passages aggregate from them",
             QualityWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
 
 
 def relevant_passages(sampler: NeighborSampler, qrels: pd.DataFrame) -> tuple[pd.DataFrame, bool]:
     """The relevant passages of queries (``qid, docno``), and whether documents were judged."""
-    relevant = qrels.loc[qrels["label"] > 0, ["qid", "docno"]].drop_duplicates()
+    is_relevant = qrels["label"] > 0
+    relevant = qrels.loc[is_relevant, ["qid", "docno"]].drop_duplicates()
     passages = passage_qrels(relevant, sampler.graph)
-    by_document = not passages["docno"].isin(relevant["docno"]).any()
+    is_judged = passages["docno"].isin(relevant["docno"])
+    by_document = not is_judged.any()
     return passages.reset_index(drop=True), by_document
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,8 @@ TEXTS_AT_ONCE = 4096
 WHOLE_DOCUMENT = -1  # the number of a passage, in a reference to a document
 CODES = "codes.json"
 PASSAGES = "passages.npids"
+
+Arrays = dict[str, np.ndarray]  # by name
 
 
 class GraphBuilder:
@@ -88,7 +90,7 @@ class GraphBuilder:
                 passage = WHOLE_DOCUMENT
             self._references[relation].extend((start + source, target, passage))
 
-    def nodes(self) -> dict[str, np.ndarray]:
+    def nodes(self) -> Arrays:
         """The arrays of nodes, documents and passages, as :class:`HeteroGraph` describes them."""
         node_type = np.array(self._node_type)
         parent = np.array(self._parent)
@@ -106,7 +108,7 @@ class GraphBuilder:
             "passage_nodes": passages,
         }
 
-    def edges(self, nodes: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def edges(self, nodes: Arrays) -> Arrays:
         """Edges i -> j of all relations that have some, shape (2, edges). Takes what :meth:`nodes` returned.
 
         Raises ValueError if the name of a link or reference cannot be a relation.
@@ -115,40 +117,43 @@ class GraphBuilder:
             check_relation_name(relation)
         edges = self._structure(nodes)
         for relation, links in self._links.items():
-            edges[relation] = np.array(links).reshape(-1, 2).T
+            pairs = np.array(links).reshape(-1, 2)
+            edges[relation] = pairs.T
         for relation, references in sorted(self._references.items()):
             triples = np.array(references).reshape(-1, 3)
-            pairs = self._resolved(triples, nodes)  # (2, references)
-            is_known = pairs[1] >= 0
-            self.unresolved[relation] = int((~is_known).sum())
+            resolved = self._resolved(triples, nodes)  # (2, references)
+            is_unknown = resolved[1] < 0
+            self.unresolved[relation] = int(is_unknown.sum())
             from_links = edges.get(relation, NO_EDGES)
-            from_references = pairs[:, is_known]
+            from_references = resolved[:, ~is_unknown]
             edges[relation] = np.concatenate([from_links, from_references], axis=1)
         return edges
 
-    def _structure(self, nodes: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def _structure(self, nodes: Arrays) -> Arrays:
         """The edges that follow from the order and the tree of nodes."""
-        parent = nodes["parent"]
         passages = nodes["passage_nodes"]
         document = nodes["document"][passages]
-        # positions of passages that have a next one in their document
-        followed = np.flatnonzero(document[1:] == document[:-1])
-        order = np.stack([passages[followed], passages[followed + 1]])
+        has_next = document[1:] == document[:-1]  # in the same document, (passages - 1,)
+        passage = passages[:-1][has_next]
+        next_passage = passages[1:][has_next]
+        parent = nodes["parent"]
         inner = np.flatnonzero(parent != NO_PARENT)
-        structural = np.stack([inner, parent[inner]])
         is_titled = np.array(self._titled, dtype=bool)
         title = nearest_titled(parent, is_titled)
         under_title = np.flatnonzero(title != NO_PARENT)
-        titles = np.stack([under_title, title[under_title]])
-        return {ORDER: order, STRUCTURAL: structural, TITLE: titles}
+        return {
+            ORDER: np.stack([passage, next_passage]),
+            STRUCTURAL: np.stack([inner, parent[inner]]),
+            TITLE: np.stack([under_title, title[under_title]]),
+        }
 
-    def _resolved(self, references: np.ndarray, nodes: Mapping[str, np.ndarray]) -> np.ndarray:
+    def _resolved(self, references: np.ndarray, nodes: Arrays) -> np.ndarray:
         """The source and the target of each reference, -1 for a target that does not exist; shape (2, references)."""
         source, target, passage = references.T
         numbers = [self.documents.get(docno, -1) for docno in self._targets]
         document = np.array(numbers)[target]
-        passages = CSR(nodes["passage_offsets"], nodes["passage_nodes"])
-        node = passages.element(document, passage)
+        document_passages = CSR(nodes["passage_offsets"], nodes["passage_nodes"])
+        node = document_passages.element(document, passage)
         exists = document >= 0
         to_root = exists & (passage == WHOLE_DOCUMENT)
         node[to_root] = nodes["roots"][document[to_root]]
@@ -168,11 +173,12 @@ def passage_ids_of(document: StructuredDocument) -> Sequence[str]:
     """The ids of a document's passages: its own, or ``docno%pN``."""
     if document.passage_ids:
         return document.passage_ids
-    return [passage_id(document.docno, number) for number in range(len(document.passages()))]
+    numbers = range(len(document.passages()))
+    return [passage_id(document.docno, number) for number in numbers]
 
 
 def sparse_rows(
-    edges: Mapping[str, np.ndarray], num_nodes: int, document_codes: CSR, num_codes: int
+    edges: Arrays, num_nodes: int, document_codes: CSR, num_codes: int
 ) -> Iterator[tuple[str, CSR]]:
     """Sparse rows, by name, of all relations and of the codes of documents, in both directions."""
     for relation in relation_names(edges)[::2]:  # each is followed by its inverse
@@ -180,7 +186,8 @@ def sparse_rows(
         yield relation, forward
         yield inverse(relation), back
     yield "document_codes", document_codes
-    codes, documents = document_codes.indices, document_codes.row_index
+    codes = document_codes.indices
+    documents = document_codes.row_index
     yield "code_documents", CSR.group(codes, documents, num_codes)
 
 
@@ -199,8 +206,7 @@ def build(
         counts = {}
         num_nodes = len(nodes["node_type"])
         for name, rows in sparse_rows(edges, num_nodes, document_codes, len(code_names)):
-            arrays.append(f"{name}.indptr", rows.indptr)
-            arrays.append(f"{name}.indices", rows.indices)
+            append_rows(arrays, name, rows)
             counts[name] = len(rows.indices)
     (folder / CODES).write_text(json.dumps(code_names), encoding="utf-8")
     relations = relation_names(edges)
@@ -215,6 +221,14 @@ def build(
     }
 
 
+def append_rows(arrays: ArrayWriter, name: str, rows: CSR) -> None:
+    """Writes sparse rows and their data into files that begin with their name."""
+    arrays.append(f"{name}.indptr", rows.indptr)
+    arrays.append(f"{name}.indices", rows.indices)
+    for column, values in rows.data.items():
+        arrays.append(f"{name}.{column}", values)
+
+
 def _write_nodes(
     folder: Path,
     documents: Iterable[StructuredDocument],
@@ -222,16 +236,16 @@ def _write_nodes(
     arrays: ArrayWriter,
     *,
     verbose: bool,
-) -> dict[str, np.ndarray]:
+) -> Arrays:
     """Adds documents to the builder, writes their ids, texts and nodes, and returns the arrays of nodes."""
     has_own_ids = False
     texts: list[str] = []  # not written yet
-    progress = {"desc": "reading documents", "unit": "doc", "delay": 1}
+    bar = pt.tqdm(documents, desc="reading documents", unit="doc", delay=1, disable=not verbose)
     with (
         writing_ids(folder / DOCNOS) as docnos,
         writing_ids(folder / PASSAGES) as passage_ids,
     ):
-        for document in pt.tqdm(documents, disable=not verbose, **progress):
+        for document in bar:
             builder.add(document)
             texts += [node.text for node in document.nodes]
             if len(texts) >= TEXTS_AT_ONCE:
@@ -240,7 +254,8 @@ def _write_nodes(
             docnos.add(document.docno)
             for identifier in passage_ids_of(document):
                 passage_ids.add(identifier)
-            has_own_ids = has_own_ids or bool(document.passage_ids)
+            if document.passage_ids:
+                has_own_ids = True
         arrays.append_texts(texts)
         nodes = builder.nodes()
         if not len(nodes["passage_nodes"]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import NamedTuple
 
 import pandas as pd
 import pyterrier as pt
@@ -51,27 +52,43 @@ class CandidateGraph(Step):
         groups = inp.groupby("qid", sort=False)
         bar = progress(groups, len(groups), "query", verbose=self.verbose, desc="candidate graphs")
         graphs = {qid: _graph_of(candidates) for qid, candidates in bar}
-        return inp.assign(graph=inp["qid"].map(graphs).astype(object))
+        graph = inp["qid"].map(graphs)  # of each row
+        return inp.assign(graph=graph.astype(object))
+
+
+class Candidate(NamedTuple):
+    """A passage of a document; a document without passages is its own candidate, with the number -1."""
+
+    number: int
+    docno: str
+    title: str
+    text: str
 
 
 def _graph_of(candidates: pd.DataFrame) -> MemoryGraph:
     """The graph of one query's candidates; it does not depend on the order of the rows."""
     rows = candidates.drop_duplicates("docno")
-    titles = rows["title"].fillna("") if "title" in rows else [""] * len(rows)
+    if "title" not in rows:
+        rows = rows.assign(title="")
+    titles = rows["title"].fillna("")
+    columns = rows["docno"], titles, rows["text"]
     passages = defaultdict(list)  # by document
-    for docno, title, text in zip(rows["docno"], titles, rows["text"], strict=True):
+    for docno, title, text in zip(*columns, strict=True):
         document, number = split_passage_id(docno)
         if number is None:
             number = -1
-        passages[document].append((number, docno, title, text))
+        candidate = Candidate(number, docno, title, text)
+        passages[document].append(candidate)
     documents = [_document(docno, passages[docno]) for docno in sorted(passages)]
     return MemoryGraph(documents)
 
 
-def _document(docno: str, passages: list[tuple[int, str, str, str]]) -> StructuredDocument:
-    """A document with the number, the id, the title and the text of each passage."""
-    _, ids, titles, texts = zip(*sorted(passages), strict=True)
-    title = next(filter(None, titles), "")
+def _document(docno: str, passages: list[Candidate]) -> StructuredDocument:
+    """A document of these passages, in the order of their numbers."""
+    passages = sorted(passages)
+    titles = [passage.title for passage in passages if passage.title]
+    title = titles[0] if titles else ""
     root = Node(SECTION, title, NO_PARENT)
-    nodes = [Node(PASSAGE, text, 0) for text in texts]
+    nodes = [Node(PASSAGE, passage.text, 0) for passage in passages]
+    ids = tuple(passage.docno for passage in passages)
     return StructuredDocument(docno, (root, *nodes), passage_ids=ids)

@@ -63,7 +63,8 @@ def _documents(graph: HeteroGraph) -> Iterator[dict[str, str]]:
         ends = graph.node_offsets[numbers + 1]
         docnos = graph.docnos_of(numbers)
         titles = graph.texts(roots)
-        for docno, title, root, start, end in zip(docnos, titles, roots, starts, ends, strict=True):
+        columns = docnos, titles, roots, starts, ends
+        for docno, title, root, start, end in zip(*columns, strict=True):
             nodes = np.arange(start, end)
             texts = graph.texts(nodes[nodes != root])
             yield {"docno": docno, "title": title, "text": _joined(texts)}
@@ -82,9 +83,11 @@ def _passages(
             for docno, title, text in zip(docnos, titles, texts, strict=True):
                 yield {"docno": docno, "title": title, "text": text}
             continue
-        context = [_context(graph, query_graph, nodes, relation) for relation in relations]
-        for docno, text, *related in zip(docnos, texts, *context, strict=True):
-            distinct = dict.fromkeys(chain(*related, [text]))
+        contexts = [_context(graph, query_graph, nodes, relation) for relation in relations]
+        for docno, text, *related in zip(docnos, texts, *contexts, strict=True):
+            # related: along each relation, the texts of the passage's neighbors
+            lines = chain(*related, [text])
+            distinct = dict.fromkeys(lines)
             yield {"docno": docno, "text": _joined(distinct)}
 
 

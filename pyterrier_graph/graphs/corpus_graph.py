@@ -31,10 +31,12 @@ def corpus_graph(
         frames = []
         for relation in relations:
             row, node = graph.neighbors(nodes, relation)
-            frames.append(pd.DataFrame({"qid": qids[row], "node": node}))
+            frame = pd.DataFrame({"qid": qids[row], "node": node})
+            frames.append(frame)
         run = pd.concat(frames).drop_duplicates()  # the first relation decides the order
         is_passage = graph.node_type[run["node"]] == PASSAGE_TYPE
         run = run[is_passage]
-        return run.assign(docno=graph.ids_of(run["node"]), score=1.0)
+        docnos = graph.ids_of(run["node"])
+        return run.assign(docno=docnos, score=1.0)
 
     return CorpusGraph.from_retriever(neighbors, passages, path, k=k)

@@ -34,24 +34,28 @@ class CSR:
     def group(cls, rows: Array, indices: Array, count: int, **data: Array) -> CSR:
         """Groups elements by row, in their order; pairs of a row and an element may repeat."""
         order = rows.argsort(stable=True)
+        elements = indices[order]
+        data = {name: values[order] for name, values in data.items()}
         if isinstance(rows, np.ndarray):
             lengths = np.bincount(rows, minlength=count)
         else:
             lengths = rows.bincount(minlength=count)
-        data = {name: values[order] for name, values in data.items()}
-        return cls(offsets(lengths), indices[order], data)
+        return cls(offsets(lengths), elements, data)
 
     @classmethod
     def distinct(cls, rows: np.ndarray, indices: np.ndarray, count: int) -> CSR:
         """Groups distinct elements by row (numpy arrays), in ascending order."""
         from scipy import sparse
 
-        shape = count, int(indices.max(initial=-1)) + 1
+        largest = int(indices.max(initial=-1))
         is_element = np.ones(len(rows), dtype=bool)
+        shape = count, largest + 1
         pairs = sparse.coo_array((is_element, (rows, indices)), shape)
         matrix = pairs.tocsr()  # sums repeated pairs
         matrix.sort_indices()
-        return cls(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64))
+        indptr = matrix.indptr.astype(np.int64)
+        elements = matrix.indices.astype(np.int64)
+        return cls(indptr, elements)
 
     def __len__(self) -> int:
         return len(self.indptr) - 1
@@ -74,9 +78,11 @@ class CSR:
     def positions(self, rows: Array) -> tuple[Array, Array]:
         """As :meth:`select`, with positions in :attr:`indices` instead of elements."""
         starts = self.indptr[rows]
-        lengths = self.indptr[rows + 1] - starts
+        ends = self.indptr[rows + 1]
+        lengths = ends - starts
         _, positions = ranges(starts, lengths)
-        return _repeated(lengths, len(positions)), positions
+        row = _repeated(lengths, len(positions))
+        return row, positions
 
     def select(self, rows: Array) -> tuple[Array, Array]:
         """Elements of ``rows``, which may repeat.
@@ -91,15 +97,19 @@ class CSR:
 
     def filter(self, mask: Array) -> CSR:
         """The same rows with only the elements whose ``mask``, shape (elements,), is True."""
+        num_before = offsets(mask)  # elements that remain before each position, (elements + 1,)
+        indptr = num_before[self.indptr]
+        indices = self.indices[mask]
         data = {name: values[mask] for name, values in self.data.items()}
-        return CSR(offsets(mask)[self.indptr], self.indices[mask], data)
+        return CSR(indptr, indices, data)
 
     def element(self, rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
         """Element ``positions[i]`` of row ``rows[i]`` (numpy arrays); -1 if there is none, and for row -1."""
         elements = np.full(len(rows), -1, dtype=np.int64)
         starts = self.indptr[rows]
         ends = self.indptr[rows + 1]  # row -1 ends before it starts
-        exists = (positions >= 0) & (positions < ends - starts)
+        lengths = ends - starts
+        exists = (positions >= 0) & (positions < lengths)
         offset = starts[exists] + positions[exists]
         elements[exists] = self.indices[offset]
         return elements
@@ -118,7 +128,9 @@ class CSR:
 def offsets(lengths: Array) -> Array:
     """The offset of each row, and the end of the last one, from the lengths of the rows; shape (rows + 1,), int64."""
     if isinstance(lengths, np.ndarray):
-        return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths, dtype=np.int64)])
+        start = np.zeros(1, dtype=np.int64)
+        ends = np.cumsum(lengths, dtype=np.int64)
+        return np.concatenate([start, ends])
     from torch.nn.functional import pad
 
     return pad(lengths.cumsum(0), (1, 0))
@@ -129,7 +141,8 @@ def ranges(starts: Array, lengths: Array) -> tuple[Array, Array]:
     bounds = offsets(lengths)
     shifts = starts - bounds[:-1]  # (ranges,)
     if isinstance(lengths, np.ndarray):
-        return bounds, np.arange(bounds[-1]) + np.repeat(shifts, lengths)
+        shift: Array = np.repeat(shifts, lengths)  # (numbers,)
+        return bounds, np.arange(len(shift)) + shift
     import torch
 
     shift = torch.repeat_interleave(shifts, lengths)  # (numbers,)
@@ -140,13 +153,16 @@ def adjacency(edges: np.ndarray, count: int) -> tuple[CSR, CSR]:
     """Rows of edges i -> j, shape (2, edges), and of their inverses, without self-loops and repeated edges."""
     is_loop = edges[0] == edges[1]
     i, j = edges[:, ~is_loop]
-    return CSR.distinct(i, j, count), CSR.distinct(j, i, count)
+    forward = CSR.distinct(i, j, count)
+    back = CSR.distinct(j, i, count)
+    return forward, back
 
 
 def _repeated(lengths: Array, total: int) -> Array:
-    """The numbers 0, 1, ..., repeated ``lengths`` times each."""
+    """The numbers 0, 1, ..., repeated ``lengths`` times each; ``total`` is the sum of the lengths."""
     if isinstance(lengths, np.ndarray):
-        return np.repeat(np.arange(len(lengths)), lengths)
+        numbers: Array = np.arange(len(lengths))
+        return np.repeat(numbers, lengths)
     import torch
 
     numbers = torch.arange(len(lengths), device=lengths.device)

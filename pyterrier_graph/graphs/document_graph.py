@@ -95,7 +95,7 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         documents = structured_documents(corpus_iter, document, passage_words)
         meta = kind_of(self)
         with atomic_folder(self.path, meta) as folder:
-            structured = (made for made, _ in documents)
+            structured = (document for document, _ in documents)
             meta |= build(folder, structured, verbose=self.verbose)
             report = getattr(corpus_iter, "report", None)
             if report:
@@ -198,6 +198,6 @@ class DocumentGraph(WithSignature, StoredGraph, HeteroGraph):
         """
         rows = records(self, kind, context, query_graph)
         total = len(self.passage_nodes) if kind == "passages" else len(self)
-        progress = {"desc": kind, "unit": kind[:-1], "delay": 1}
-        bar = pt.tqdm(rows, total=total, disable=not self.verbose, **progress)
+        unit = kind.removesuffix("s")
+        bar = pt.tqdm(rows, total=total, desc=kind, unit=unit, delay=1, disable=not self.verbose)
         return iter(bar)

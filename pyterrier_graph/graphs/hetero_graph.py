@@ -168,7 +168,7 @@ class HeteroGraph(HtmlDisplay, ABC):
         for relation in relations[1:]:
             position, reached = self.edges(relation).select(reached)
             rows = rows[position]
-        elsewhere = reached != nodes[rows]
+        elsewhere = reached != nodes[rows]  # a path may lead back to its start
         rows = rows[elsewhere]
         reached = reached[elsewhere]
         pairs = CSR.distinct(rows, reached, len(nodes))
@@ -188,7 +188,8 @@ class HeteroGraph(HtmlDisplay, ABC):
             pairs = np.setdiff1d(next_pairs, seen)  # edges may form a cycle
             seen = np.concatenate([seen, pairs])
             levels.append(pairs)
-        rows, reached = np.divmod(np.concatenate(levels), count)
+        all_pairs = np.concatenate(levels)
+        rows, reached = np.divmod(all_pairs, count)
         order = np.argsort(rows, kind="stable")
         return rows[order], reached[order]
 
@@ -232,18 +233,22 @@ class HeteroGraph(HtmlDisplay, ABC):
         position = numbers_of(self.passage_ids, identifiers)
         is_passage = position >= 0
         nodes[is_passage] = self.passage_nodes[position[is_passage]]
-        sections = np.flatnonzero(~is_passage)
-        if not len(sections):
-            return nodes
+        rows = np.flatnonzero(~is_passage)  # positions in `identifiers`
+        if len(rows):
+            section_ids = [identifiers[row] for row in rows.tolist()]
+            nodes[rows] = self._find_sections(section_ids)
+        return nodes
+
+    def _find_sections(self, identifiers: Sequence[str]) -> np.ndarray:
+        """Nodes of sections by id (``docno%sN``), -1 for unknown ids; shape (n,)."""
         docnos = []
         numbers = []
-        for row in sections.tolist():
-            docno, number = split_section_id(identifiers[row])
+        for identifier in identifiers:
+            docno, number = split_section_id(identifier)
             docnos.append(docno)
             numbers.append(-1 if number is None else number)
         documents = self.find_documents(docnos)
-        nodes[sections] = self._document_sections.element(documents, np.array(numbers))
-        return nodes
+        return self._document_sections.element(documents, np.array(numbers))
 
     @cached_property
     def _document_sections(self) -> CSR:
@@ -262,14 +267,15 @@ class HeteroGraph(HtmlDisplay, ABC):
         position = np.searchsorted(self.passage_nodes, nodes)
         ids = np.empty(len(nodes), dtype=object)
         ids[is_passage] = ids_of(self.passage_ids, position[is_passage])
-        sections = np.flatnonzero(~is_passage)
-        document = self.document[nodes[sections]]
-        nodes_before = nodes[sections] - self.node_offsets[document]
-        passages_before = position[sections] - self.passage_offsets[document]
-        number = nodes_before - passages_before
+        rows = np.flatnonzero(~is_passage)  # positions of sections in `nodes`
+        sections = nodes[rows]
+        document = self.document[sections]
+        nodes_before = sections - self.node_offsets[document]
+        passages_before = position[rows] - self.passage_offsets[document]
+        numbers = nodes_before - passages_before
         docnos = self.docnos_of(document)
-        for section, docno, n in zip(sections, docnos, number.tolist(), strict=True):
-            ids[section] = f"{docno}{SECTION_SEPARATOR}{n}"
+        for row, docno, number in zip(rows, docnos, numbers.tolist(), strict=True):
+            ids[row] = f"{docno}{SECTION_SEPARATOR}{number}"
         return ids.tolist()
 
     def write_passage_ids(self, file: Path) -> None:
@@ -312,8 +318,9 @@ class HeteroGraph(HtmlDisplay, ABC):
             number[nodes] = np.arange(len(nodes))
             data[name].node = torch.from_numpy(nodes)
             data[name].num_nodes = len(nodes)
+        all_nodes = np.arange(self.num_nodes)
         for relation in self.relations:
-            i, j = self.neighbors(np.arange(self.num_nodes), relation)  # both (edges,)
+            i, j = self.neighbors(all_nodes, relation)  # both (edges,)
             for type_i, type_j in np.ndindex(len(NODE_TYPES), len(NODE_TYPES)):
                 has_types = (types[i] == type_i) & (types[j] == type_j)
                 if not has_types.any():
@@ -346,7 +353,9 @@ class HeteroGraph(HtmlDisplay, ABC):
             j = data[j_type].node[source]
             pairs = np.stack([i.numpy(), j.numpy()])  # (2, edges)
             batches.setdefault(name, []).append(pairs)
-        edges = {name: np.concatenate(arrays, axis=1) for name, arrays in batches.items()}
+        edges = {}
+        for name, arrays in batches.items():
+            edges[name] = np.concatenate(arrays, axis=1)
         return GraphView(self, edges)
 
     def _view(self) -> HtmlCard:
@@ -359,7 +368,8 @@ class HeteroGraph(HtmlDisplay, ABC):
         if self.code_names:
             facts["codes"] = len(self.code_names)
         for name in self.relations[::2]:  # each is followed by its inverse, which has as many edges
-            fact = f"{len(self.edges(name).indices):,}"
+            count = len(self.edges(name).indices)
+            fact = f"{count:,}"
             words = in_words(name)
             if words != name:
                 fact += f", to the {words}"
@@ -374,7 +384,8 @@ def checked_numbers(
     numbers: np.ndarray, names: Sequence[str], noun: str, advice: str
 ) -> np.ndarray:
     """Returns numbers; raises KeyError, which names unknown names, if some are -1."""
-    unknown = [names[row] for row in np.flatnonzero(numbers < 0).tolist()]
+    rows = np.flatnonzero(numbers < 0)
+    unknown = [names[row] for row in rows.tolist()]
     if unknown:
         raise KeyError(f"{noun} {reprlib.repr(unknown)} not in the graph: {advice}")
     return numbers
@@ -402,7 +413,8 @@ def warn_of_missing_edges(graph: HeteroGraph, relations: Iterable[str]) -> None:
     """Warns about relations without edges, which have no effect."""
     for path in relations:
         for relation in _steps(path):
-            if not len(graph.edges(relation).indices):
+            edges = graph.edges(relation)
+            if not len(edges.indices):
                 message = f"{path!r} has no effect: the graph has no {relation!r} edges"
                 warnings.warn(message, DataWarning, stacklevel=4)
                 break
@@ -429,7 +441,8 @@ class GraphView(HeteroGraph):
         self.relations = with_inverses(names)
         self._edges: dict[str, CSR] = {}
         for name in names:
-            forward, back = adjacency(edges.get(name, NO_EDGES), self.num_nodes)
+            pairs = edges.get(name, NO_EDGES)
+            forward, back = adjacency(pairs, self.num_nodes)
             self._edges[name] = forward
             self._edges[inverse(name)] = back
 

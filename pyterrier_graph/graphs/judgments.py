@@ -81,7 +81,8 @@ def _known(numbers: np.ndarray, docnos: list[str]) -> np.ndarray:
     if not known.any():
         raise KeyError(f"nothing judged is in the corpus, got {docnos[:3]}: {advice}")
     if not known.all():
-        unknown = reprlib.repr([docnos[row] for row in np.flatnonzero(~known)])
-        message = f"judged docnos {unknown} not in the graph: these judgments are ignored; {advice}"
+        unknown = [docnos[row] for row in np.flatnonzero(~known)]
+        names = reprlib.repr(unknown)
+        message = f"judged docnos {names} not in the graph: these judgments are ignored; {advice}"
         warnings.warn(message, DataWarning, stacklevel=4)
     return known

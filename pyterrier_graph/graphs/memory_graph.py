@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from itertools import chain
 
 import numpy as np
 
@@ -27,12 +26,14 @@ class MemoryGraph(HeteroGraph):
 
     def __init__(self, documents: Sequence[StructuredDocument]) -> None:
         builder = GraphBuilder()
+        passage_ids: list[str] = []
+        self._node_texts: list[str] = []
         for document in documents:
             builder.add(document)
-        self.docnos = Ids([document.docno for document in documents])
-        passage_ids = [passage_ids_of(document) for document in documents]
-        self.passage_ids = Ids(list(chain.from_iterable(passage_ids)))
-        self._node_texts = [node.text for document in documents for node in document.nodes]
+            passage_ids += passage_ids_of(document)
+            self._node_texts += [node.text for node in document.nodes]
+        self.docnos = Ids(list(builder.documents))
+        self.passage_ids = Ids(passage_ids)
         self._arrays = builder.nodes()
         edges = builder.edges(self._arrays)
         self.relations = relation_names(edges)

@@ -87,9 +87,10 @@ class GraphTextLoader(Step):
         inp = check_frame(inp, self).reset_index(drop=True)
         pt.validate.columns(inp, includes=["docno"], context=self)
         nodes = self.graph.nodes_of(inp["docno"].tolist())
-        load = {"text": self.graph.texts, "title": self.graph.titles}
+        loaders = {"text": self.graph.texts, "title": self.graph.titles}
         for field in self.fields:
-            inp[field] = pd.array(load[field](nodes), dtype="str")
+            load = loaders[field]
+            inp[field] = pd.array(load(nodes), dtype="str")
         return inp
 
     def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
@@ -120,7 +121,8 @@ class Fold(Step):
 
     def __init__(self, graph: HeteroGraph, relation: str = "structural") -> None:
         if relation != DOCUMENT:
-            warn_of_missing_edges(graph, check_relations(graph, [relation]))
+            relations = check_relations(graph, [relation])
+            warn_of_missing_edges(graph, relations)
         self.graph = graph
         self.relation = relation
 
@@ -130,11 +132,14 @@ class Fold(Step):
         pt.validate.result_frame(inp, extra_columns=["score"], context=self)
         query, _ = inp["qid"].factorize()
         scores = inp["score"].to_numpy()
-        run = inp.iloc[np.lexsort((-scores, query))]
+        order = np.lexsort((-scores, query))  # by query, the best first
+        run = inp.iloc[order].drop(columns=["rank", "docid"], errors="ignore")
         rows, ids = self._targets(run["docno"].tolist())
-        out = run.drop(columns=["rank", "docid"], errors="ignore").iloc[rows]
-        out = out.assign(passage=out["docno"], docno=pd.array(ids, dtype="str"))
-        best = out.drop_duplicates(["qid", "docno"]).reset_index(drop=True)
+        out = run.iloc[rows]
+        docnos = pd.array(ids, dtype="str")
+        out = out.assign(passage=out["docno"], docno=docnos)
+        best = out.drop_duplicates(["qid", "docno"])
+        best = best.reset_index(drop=True)
         return pt.model.add_ranks(best)
 
     def _targets(self, ids: list[str]) -> tuple[np.ndarray, list[str]]:
@@ -142,8 +147,10 @@ class Fold(Step):
         graph = self.graph
         nodes = graph.nodes_of(ids)
         if self.relation == DOCUMENT:
-            return np.arange(len(ids)), graph.docnos_of(graph.document[nodes])
-        passages = np.flatnonzero(graph.node_type[nodes] == PASSAGE_TYPE)
+            documents = graph.document[nodes]
+            return np.arange(len(ids)), graph.docnos_of(documents)
+        is_passage = graph.node_type[nodes] == PASSAGE_TYPE
+        passages = np.flatnonzero(is_passage)  # positions of passages in `ids`
         row, reached = graph.neighbors(nodes[passages], self.relation)
         rows = passages[row]
         unchanged = np.setdiff1d(np.arange(len(nodes)), rows)

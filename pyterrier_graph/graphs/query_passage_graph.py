@@ -15,6 +15,7 @@ import pyterrier as pt
 from npids.lookup import Lookup
 
 from pyterrier_graph.checks import WithSignature, check_frame, query_texts
+from pyterrier_graph.graphs.builder import append_rows
 from pyterrier_graph.graphs.csr import CSR, offsets
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.judgments import passage_qrels
@@ -78,7 +79,8 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
 
     def __reduce__(self) -> tuple[Any, ...]:
         kind, arguments, state = super().__reduce__()
-        return kind, arguments, state | {"_masked": self._masked, "_dropped": self._dropped}
+        view = {"_masked": self._masked, "_dropped": self._dropped}
+        return kind, arguments, state | view
 
     def _view(self) -> HtmlCard:
         if not self.built():
@@ -110,7 +112,7 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
             passages: The corpus: a document graph (its passages), an index of passages, or docnos in an index's order.
             retriever: Finds passages for queries: ``qid, query`` to ``qid, docno, score``. Without a retriever, there
                 are no ``'retrieved'`` edges.
-            k: Number of passages per query: those that the retriever ranks first.
+            k: Number of passages per query; the retriever's best ``k`` are stored.
             qrels: Judgments ``qid, docno, label`` of passages, or with a document graph of documents for all their
                 passages. Labels above 0 become ``'relevant'`` edges. Judgments of unknown passages are ignored with a
                 warning.
@@ -124,25 +126,26 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
         topics = _checked_topics(topics)
         meta = kind_of(self)
         with atomic_folder(self.path, meta) as folder:
-            _write_docnos(folder / DOCNOS, passages, verbose=self.verbose)
+            docnos_file = folder / DOCNOS
+            _write_docnos(docnos_file, passages, verbose=self.verbose)
             edges: dict[str, CSR] = {}
-            with Lookup(folder / DOCNOS) as docnos:
-                count = len(docnos)
+            with Lookup(docnos_file) as docnos:
+                num_passages = len(docnos)
                 if qrels is not None:
                     edges[RELEVANT] = _judged(topics["qid"], qrels, docnos, passages)
             if retriever is not None:
                 inputs = meta | {
-                    "docnos_sha256": file_sha256(folder / DOCNOS),
+                    "docnos_sha256": file_sha256(docnos_file),
                     "topics_sha256": frame_sha256(topics),
                     "retriever": pipeline_identity(retriever),
                     "k": k,
                 }
                 shards = ShardWriter(folder.parent, len(topics), BATCH, inputs)
                 progress = {"workers": workers, "disable": not self.verbose}
-                retrieved = _retrieved(shards, topics, retriever % k, folder / DOCNOS, progress)
+                retrieved = _retrieved(shards, topics, retriever % k, docnos_file, progress)
                 edges = {RETRIEVED: retrieved} | edges
-            _write(folder, topics, edges, count)
-            meta |= {"queries": len(topics), "passages": count, "k": k}
+            _write(folder, topics, edges, num_passages)
+            meta |= {"queries": len(topics), "passages": num_passages, "k": k}
             meta["edges"] = {name: len(rows.indices) for name, rows in edges.items()}
         return self
 
@@ -169,21 +172,24 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
             queries, passages = self._ends(edges, edge_type)
             docnos = self.docnos_of(passages)
             loaded = texts.transform(pd.DataFrame({"docno": docnos}))
-            vectors = encode(self.texts(queries), loaded["text"].tolist())  # (edges, d)
+            passage_texts = loaded["text"].tolist()
+            vectors = encode(self.texts(queries), passage_texts)  # (edges, d)
             return {name: np.asarray(vectors).astype("<f2")}
 
         meta: dict[str, Any] = {"type": "edge_features", "format": "float16"}
-        progress: dict[str, Any] = {"desc": "edge features", "unit": "edge", "delay": 1}
         inputs = {"graph": content_sha256(self.meta)}
         with atomic_folder(self._features_folder(edge_type), meta) as folder:
             shards = ShardWriter(folder.parent, self.num_edges[edge_type], BATCH, inputs)
-            shards.compute(encoded, disable=not self.verbose, **progress)
+            shards.compute(
+                encoded, desc="edge features", unit="edge", delay=1, disable=not self.verbose
+            )
             shards.concatenate(folder, [name])
-            meta["dimension"] = next(shards.read())[name].shape[1]
+            first_shard = next(shards.read())
+            meta["dimension"] = first_shard[name].shape[1]
         return self
 
     def fingerprint(self) -> str:
-        """A digest of queries, passages, edges, scores, edge features, and the mask; those of files are stored."""
+        """A digest of queries, passages, edges, scores, edge features, and the mask. Digests of files are stored."""
         features = {}
         for edge_type in self.edge_types:
             folder = self._features_folder(edge_type)
@@ -199,12 +205,12 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
 
     @property
     def num_queries(self) -> int:
-        """Number of queries, masked ones included: numbers stay what they are."""
+        """Number of queries, including masked ones, because masking does not renumber queries."""
         return self.meta["queries"]
 
     @property
     def num_passages(self) -> int:
-        """Number of passages, those without edges included."""
+        """Number of passages, including passages without edges."""
         return self.meta["passages"]
 
     @property
@@ -235,9 +241,9 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
         return self._texts(np.asarray(queries, dtype=np.int64))
 
     def without(self, queries: np.ndarray) -> Self:
-        """The graph without the edges of some queries, and of those that are masked already.
+        """A view of the graph without the edges of some queries; queries that are masked already stay masked.
 
-        This is a view, which costs a boolean per query. ``qids.inv`` has the numbers of qids.
+        A view costs a boolean per query. ``qids.inv`` has the numbers of qids.
         """
         masked = np.zeros(self.num_queries, dtype=bool)
         if self._masked is not None:
@@ -247,12 +253,13 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
 
     def without_edges(self, queries: np.ndarray, passages: np.ndarray) -> Self:
         """A view of the graph without the edges, of all types, between ``queries[i]`` and ``passages[i]``."""
-        pairs = self._pairs(np.asarray(queries, np.int64), passages)
+        queries = np.asarray(queries, np.int64)
+        pairs = self._pairs(queries, passages)
         return self._view_with(_dropped=np.unique(pairs))
 
     def _view_with(self, **attributes: Any) -> Self:
         view = type(self)(self.path)
-        view.__dict__.update(self.__dict__, **attributes)
+        vars(view).update(vars(self), **attributes)  # the view shares the mapped arrays
         return view
 
     def edges_of_queries(self, queries: np.ndarray, edge_type: str = RETRIEVED) -> CSR:
@@ -267,7 +274,8 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
         passages = rows.indices[edges].astype(np.int64)
         visible = self._visible(queries[row], passages)
         lengths = np.bincount(row, minlength=len(queries))
-        return self._with_scores(lengths, passages, edges, edge_type).filter(visible)
+        all_edges = self._with_scores(lengths, passages, edges, edge_type)
+        return all_edges.filter(visible)
 
     def edges_of_passages(self, passages: np.ndarray, edge_type: str = RETRIEVED) -> CSR:
         """The queries of passages, without masked ones: query numbers, with data as in :meth:`edges_of_queries`."""
@@ -278,14 +286,16 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
         edges = self._array(f"{back}.edges")[positions].astype(np.int64)
         visible = self._visible(queries, passages[row])
         lengths = np.bincount(row, minlength=len(passages))
-        return self._with_scores(lengths, queries, edges, edge_type).filter(visible)
+        all_edges = self._with_scores(lengths, queries, edges, edge_type)
+        return all_edges.filter(visible)
 
     def _with_scores(
         self, lengths: np.ndarray, elements: np.ndarray, edges: np.ndarray, edge_type: str
     ) -> CSR:
         """Rows of elements, with the number and the score of each edge."""
         scores = self._array(f"{edge_type}.scores")[edges]
-        return CSR(offsets(lengths), elements, {"scores": scores, "edges": edges})
+        data = {"scores": scores, "edges": edges}
+        return CSR(offsets(lengths), elements, data)
 
     def edge_features(self, edge_type: str = RETRIEVED) -> np.ndarray:
         """Vectors of edges, by number: shape (edges, d), float16, memory-mapped.
@@ -304,11 +314,14 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
         """The numbers of the queries and of the passages that edges join."""
         rows = self._rows(edge_type)
         queries = np.searchsorted(rows.indptr, edges, side="right") - 1
-        return queries, rows.indices[edges].astype(np.int64)
+        passages = rows.indices[edges].astype(np.int64)
+        return queries, passages
 
     def _rows(self, direction: str) -> CSR:
         """The stored rows of queries (of an edge type), or of passages (of its inverse)."""
-        return CSR(self._array(f"{direction}.indptr"), self._array(f"{direction}.indices"))
+        indptr = self._array(f"{direction}.indptr")
+        indices = self._array(f"{direction}.indices")
+        return CSR(indptr, indices)
 
     def _visible(self, queries: np.ndarray, passages: np.ndarray) -> np.ndarray:
         """Whether this view has the edge between each query and passage, shape (edges,)."""
@@ -327,7 +340,8 @@ class QueryPassageGraph(HtmlDisplay, WithSignature, StoredGraph):
 
 def _checked_topics(topics: pd.DataFrame) -> pd.DataFrame:
     """The queries, each once, with string ids; raises ValueError if a query has no text."""
-    topics = check_frame(topics, "topics").astype({"qid": str}).drop_duplicates("qid")
+    topics = check_frame(topics, "topics")
+    topics = topics.astype({"qid": str}).drop_duplicates("qid")
     query_texts(topics)  # raises ValueError
     return topics.reset_index(drop=True)
 
@@ -337,7 +351,8 @@ def _judged(qids: pd.Series, qrels: pd.DataFrame, docnos: Lookup, passages: Any)
     qrels = check_frame(qrels, "qrels", numbers=("label",))
     qrels = qrels.astype({"qid": str, "docno": str})
     is_relevant = qrels["label"] > 0
-    relevant = qrels[is_relevant & qrels["qid"].isin(qids)]
+    is_topic = qrels["qid"].isin(qids)
+    relevant = qrels[is_relevant & is_topic]
     corpus = passages if isinstance(passages, HeteroGraph) else docnos
     relevant = passage_qrels(relevant, corpus)
     rows = relevant.rename(columns={"label": "score"})
@@ -359,7 +374,8 @@ def _retrieved(
         results = check_frame(results, pipeline, numbers=("score",))
         with Lookup(docnos_file) as docnos:
             edges = _edges(queries["qid"], results, docnos)
-        return {"lengths": edges.lengths, "indices": edges.indices, "scores": edges.data["scores"]}
+        scores = edges.data["scores"]
+        return {"lengths": edges.lengths, "indices": edges.indices, "scores": scores}
 
     def read(numbers: np.ndarray) -> pd.DataFrame:
         return topics.iloc[numbers].reset_index(drop=True)
@@ -395,11 +411,8 @@ def _write(folder: Path, topics: pd.DataFrame, edges: Mapping[str, CSR], num_pas
         for name, forward in edges.items():
             numbers = np.arange(len(forward.indices))
             back = CSR.group(forward.indices, forward.row_index, num_passages, edges=numbers)
-            for direction, rows in (name, forward), (inverse(name), back):
-                arrays.append(f"{direction}.indptr", rows.indptr)
-                arrays.append(f"{direction}.indices", rows.indices)
-                for column, values in rows.data.items():
-                    arrays.append(f"{direction}.{column}", values)
+            append_rows(arrays, name, forward)
+            append_rows(arrays, inverse(name), back)
 
 
 def _write_docnos(file: Path, passages: Any, *, verbose: bool) -> None:
@@ -408,6 +421,6 @@ def _write_docnos(file: Path, passages: Any, *, verbose: bool) -> None:
         passages.write_passage_ids(file)
         return
     docnos = passages.docnos() if hasattr(passages, "docnos") else passages
-    progress = {"desc": "reading docnos", "unit": "passage", "delay": 1}
-    write_ids(file, pt.tqdm(docnos, disable=not verbose, **progress))
+    bar = pt.tqdm(docnos, desc="reading docnos", unit="passage", delay=1, disable=not verbose)
+    write_ids(file, bar)
     check_unique(file)

@@ -42,14 +42,15 @@ PAPER_RELATIONS = with_inverses((ORDER, STRUCTURAL, "internal", "external"))
 
 def relation_names(named: Iterable[str]) -> tuple[str, ...]:
     """All relations of a graph whose documents name some: the paper's eight, ``title``, ``title_i``, others by name."""
-    own = sorted(set(named).difference(PAPER_RELATIONS, [TITLE]))
-    return PAPER_RELATIONS + with_inverses([TITLE, *own])
+    own = set(named).difference(PAPER_RELATIONS, [TITLE])
+    return PAPER_RELATIONS + with_inverses([TITLE, *sorted(own)])
 
 
 def check_relation_name(relation: str) -> None:
     """Raises ValueError if links and references cannot have this name."""
     taken = (ORDER, STRUCTURAL, TITLE, TITLES, *QUERY_RELATIONS, DOCUMENT)
-    if not _NAME.fullmatch(relation) or relation.endswith(INVERSE) or relation in taken:
+    is_name = _NAME.fullmatch(relation) is not None
+    if not is_name or relation.endswith(INVERSE) or relation in taken:
         raise ValueError(
             f"a relation cannot be called {relation!r}: use lower-case letters, digits and '_', no ending '{INVERSE}', "
             f"and none of {', '.join(taken)}"
@@ -58,7 +59,8 @@ def check_relation_name(relation: str) -> None:
 
 def inverse_path(path: str) -> str:
     """The path that leads back: ``'order/structural'`` to ``'structural_i/order_i'``."""
-    return STEP.join(inverse(relation) for relation in reversed(path.split(STEP)))
+    relations = reversed(path.split(STEP))
+    return STEP.join(inverse(relation) for relation in relations)
 
 
 def nearest_titled(parent: np.ndarray, titled: np.ndarray) -> np.ndarray:

@@ -48,9 +48,13 @@ def explain(pipeline: pt.Transformer, query: str, docno: str) -> Explanation:
             "index or its retriever, GraphMaxSim, HGATReranker, or a pipeline with one of them"
         )
     model = models[-1]
-    passages = _passages(docno, model.graph)
-    frames = {passage: model.explain(query, passage) for passage in passages}
-    best = max(passages, key=lambda passage: frames[passage]["score"].sum())
+    frames = {}
+    scores = {}
+    for passage in _passages(docno, model.graph):
+        frame = model.explain(query, passage)
+        frames[passage] = frame
+        scores[passage] = frame["score"].sum()
+    best = max(scores, key=scores.__getitem__)
     frame = frames[best].sort_values("score", key=abs, ascending=False, ignore_index=True)
     return Explanation(query, best, type(model).__name__, frame)
 
@@ -81,9 +85,11 @@ class Explanation:
     @property
     def html(self) -> str:
         """The explanation as HTML, which needs no network and no script."""
-        table = self._largest().style.hide(axis="index").format(escape="html")
-        table.format("{:+.3f}", subset="score").bar("score", align="zero", color=[MINUS, PLUS])
-        return f"<p>{escape(self._title())}</p>{table.to_html()}"
+        table = self._largest().style
+        table.hide(axis="index").format(escape="html").format("{:+.3f}", subset="score")
+        table.bar("score", align="zero", color=[MINUS, PLUS])
+        title = escape(self._title())
+        return f"<p>{title}</p>{table.to_html()}"
 
     def _repr_html_(self) -> str:
         return self.html
@@ -98,11 +104,11 @@ class Explanation:
 
     def _largest(self) -> pd.DataFrame:
         """The largest contributions: ``score, relation, text``, with the relation in words."""
-        rows = self.frame[self.frame["score"].abs() >= NOTHING].head(SHOWN)
+        is_visible = self.frame["score"].abs() >= NOTHING
+        rows = self.frame[is_visible].head(SHOWN)
+        relations = rows["relation"].map(in_words)
         texts = [textwrap.shorten(text, LENGTH, placeholder=" …") for text in rows["text"]]
-        return pd.DataFrame(
-            {"score": rows["score"], "relation": rows["relation"].map(in_words), "text": texts}
-        )
+        return pd.DataFrame({"score": rows["score"], "relation": relations, "text": texts})
 
 
 def _models(pipeline: Any) -> Iterator[Any]:
