@@ -88,11 +88,14 @@ def index_state(index: GraphIndex) -> str:
 
     source = index.meta["source"]
     lines = [f"{len(index.graph):,} documents, {len(index):,} passages in {str(index.path)!r}."]
-    if broken := source["broken"]:
-        lines.append(f"Files that cannot be read: {len(broken):,}{reasons_of(broken)}.")
-    if skipped := source["skipped"]:
-        counts = ", ".join(f"{count:,} {suffix}" for suffix, count in skipped.items())
-        lines.append(f"Other files: {counts}.")
+    broken = source["broken"]
+    if broken:
+        reasons = reasons_of(broken)
+        lines.append(f"Files that cannot be read: {len(broken):,}{reasons}.")
+    skipped = source["skipped"]
+    if skipped:
+        counts = [f"{count:,} {suffix}" for suffix, count in skipped.items()]
+        lines.append(f"Other files: {', '.join(counts)}.")
     return "\n".join(lines)
 
 

@@ -42,7 +42,8 @@ class WithSignature:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        parameters = [*inspect.signature(cls.__init__).parameters.values()][1:]
+        signature = inspect.signature(cls.__init__)
+        _, *parameters = signature.parameters.values()  # without self
         cls.__signature__ = inspect.Signature(parameters)
 
 
@@ -61,16 +62,17 @@ def check_frame(
         return frame
     if frame.index.name in frame.columns or not frame.index.is_unique:
         frame = frame.reset_index(drop=True)
-    present = set(frame.columns)
-    for name in [name for name in numbers if name in present]:
-        missing = frame[name].array.isna().sum()  # twenty times as fast as without array
-        if missing:
-            raise ValueError(f"{context}: {missing} rows have no {name}")
-    for name in [name for name in ("qid", "docno", *texts) if name in present]:
-        if not _are_strings(frame[name]):
+    columns = set(frame.columns)
+    for name in numbers:
+        if name in columns:
+            missing = frame[name].array.isna().sum()  # twenty times as fast as without array
+            if missing:
+                raise ValueError(f"{context}: {missing} rows have no {name}")
+    for name in ("qid", "docno", *texts):
+        if name in columns and not _are_strings(frame[name]):
             wrong = next(value for value in frame[name] if not isinstance(value, str))
             raise ValueError(f"{context}: {name} must be a string, got {wrong!r:.60}")
-    if len(frame) > 1 and {"qid", "query"} <= present:
+    if len(frame) > 1 and columns.issuperset(["qid", "query"]):
         _check_queries(frame, context)
     return frame
 
@@ -88,14 +90,14 @@ def _check_queries(frame: "pd.DataFrame", context: Any) -> None:
     """Raises ValueError if a qid has two queries; some of its rows may have none."""
     if frame["query"].nunique() < 2:
         return
-    distinct = frame[["qid", "query"]].dropna().drop_duplicates()
-    repeated = distinct[distinct["qid"].duplicated(keep=False)].sort_values("qid", kind="stable")
-    if len(repeated):
+    queries = frame[["qid", "query"]].dropna().drop_duplicates()
+    is_repeated = queries["qid"].duplicated(keep=False)
+    if is_repeated.any():
+        repeated = queries[is_repeated].sort_values("qid", kind="stable")
+        qid = repeated["qid"].iloc[0]
         first, second, *_ = repeated["query"]
-        raise ValueError(
-            f"{context}: query {repeated['qid'].iloc[0]!r} has two texts, {first!r:.60} and "
-            f"{second!r:.60}: each text needs a qid of its own"
-        )
+        problem = f"query {qid!r} has two texts, {first!r:.60} and {second!r:.60}"
+        raise ValueError(f"{context}: {problem}: each text needs a qid of its own")
 
 
 def query_texts(run: "pd.DataFrame") -> "pd.Series":
@@ -103,7 +105,8 @@ def query_texts(run: "pd.DataFrame") -> "pd.Series":
 
     Raises ValueError if a query has no text. Warns as :func:`warn_of_rewritten`.
     """
-    texts = run.groupby("qid", sort=False)["query"].first()
+    by_qid = run.groupby("qid", sort=False)
+    texts = by_qid["query"].first()
     for qid, text in texts.items():
         if not isinstance(text, str) or not text.strip():
             raise ValueError(f"query {qid!r} has no text: {text!r:.60}")
@@ -122,10 +125,10 @@ def check_texts(texts: Iterable[Any]) -> list[str]:
 
 def warn_of_rewritten(texts: Sequence[str]) -> None:
     """Warns if queries are in Terrier's query language, which an encoder reads as words."""
-    rewritten = next((text for text in texts if text.startswith(TERRIER_QUERY)), None)
-    if rewritten is not None:
+    rewritten = [text for text in texts if text.startswith(TERRIER_QUERY)]
+    if rewritten:
         warnings.warn(
-            f"queries such as {rewritten[:40]!r} are in Terrier's query language, which an encoder "
+            f"queries such as {rewritten[0][:40]!r} are in Terrier's query language, which an encoder "
             "reads as words: put pt.rewrite.reset() before it",
             QualityWarning,
             stacklevel=1,
@@ -136,13 +139,13 @@ def progress(steps: Any, queries: int, unit: str, *, verbose: bool, desc: str = 
     """A progress bar over ``steps``, unless there is a single query, as in ``pipeline.search``."""
     import pyterrier as pt
 
-    return pt.tqdm(
-        steps, desc=desc, unit=unit, delay=1, leave=None, disable=not verbose or queries < 2
-    )
+    hidden = not verbose or queries < 2
+    return pt.tqdm(steps, desc=desc, unit=unit, delay=1, leave=None, disable=hidden)
 
 
 def positions(groups: "np.ndarray") -> "np.ndarray":
     """Position of each row in its group; the numbers of groups ascend."""
     import numpy as np
 
-    return np.arange(len(groups)) - np.searchsorted(groups, groups)
+    starts = np.searchsorted(groups, groups)  # (rows,)
+    return np.arange(len(groups)) - starts

@@ -18,4 +18,5 @@ RelationWeights = dict[str, Annotated[float, Field(ge=0)]]
 
 def checked_weights(weights: Mapping[str, float]) -> dict[str, float]:
     """Weights of relations as floats; raises ValueError if one is negative or not a finite number."""
-    return TypeAdapter(RelationWeights, config=STRICT).validate_python(dict(weights))
+    adapter = TypeAdapter(RelationWeights, config=STRICT)
+    return adapter.validate_python(dict(weights))

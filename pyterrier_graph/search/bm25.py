@@ -27,8 +27,10 @@ from Stemmer import Stemmer
 from pyterrier_graph.graphs.csr import offsets
 from pyterrier_graph.storage.arrays import blocks
 
-K1, B = 1.2, 0.75
-TERMS, COUNTS = "terms.json", "counts.npy"
+K1 = 1.2
+B = 0.75
+TERMS = "terms.json"
+COUNTS = "counts.npy"
 MAX_COUNT = 65_535  # of a term in a passage
 COUNTS_AT_ONCE = 1 << 22
 PASSAGES_AT_ONCE = 1 << 17
@@ -37,6 +39,7 @@ INVISIBLE = regex.compile(r"\p{Default_Ignorable_Code_Point}+")  # such as soft 
 UNSPACED = regex.compile(
     r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\u30fc]+"
 )
+# ASCII characters that are neither letters nor digits
 SEPARATORS = {code: " " for code in range(128) if not chr(code).isalnum()}
 
 
@@ -48,19 +51,28 @@ def words(text: str) -> list[str]:
     """
     if text.isascii():
         return text.lower().translate(SEPARATORS).split()
-    text = unicodedata.normalize("NFKC", INVISIBLE.sub("", text)).casefold()
-    text = unicodedata.normalize("NFKC", text).replace("i\u0307", "i")  # of a Turkish capital
-    return WORD.findall(UNSPACED.sub(_pairs, text))
+    text = INVISIBLE.sub("", text)
+    text = unicodedata.normalize("NFKC", text).casefold()
+    text = unicodedata.normalize("NFKC", text)  # folding may change the form
+    text = text.replace("i\u0307", "i")  # of a Turkish capital
+    text = UNSPACED.sub(_pairs, text)
+    return WORD.findall(text)
 
 
 def _pairs(match: Any) -> str:
     """The overlapping pairs of a match's characters, between spaces; a single character stays."""
     characters = match[0]
     pairs = [first + second for first, second in pairwise(characters)]
-    return f" {' '.join(pairs) or characters} "
+    separated = " ".join(pairs) or characters
+    return f" {separated} "
 
 
 stem = lru_cache(maxsize=1 << 18)(Stemmer("english").stemWord)
+
+
+def term_counts(text: str) -> Counter[str]:
+    """How often a text has each term, which is the stem of a word."""
+    return Counter(map(stem, words(text)))
 
 
 def query_terms(query: str) -> list[str]:
@@ -103,29 +115,31 @@ class BM25Index:
         vocabulary = {} if previous is None else dict(previous.vocabulary)
         with TemporaryDirectory(dir=path) as scratch:
             joined = JoinedCounts(Path(scratch))
-            if previous is not None and reused is not None:
+            if previous is not None:
                 joined.append(previous.counts()[reused])
             for counts in _count(texts, vocabulary):
                 joined.append(counts)
-            index = joined.index()
-            index.save(path, show_progress=False)
-            np.save(path / COUNTS, joined.counts)
-        (path / TERMS).write_text(json.dumps([*vocabulary], ensure_ascii=False), encoding="utf-8")
+            joined.save(path)
+        terms = json.dumps([*vocabulary], ensure_ascii=False)
+        (path / TERMS).write_text(terms, encoding="utf-8")
         return cls(path)
 
     @cached_property
     def vocabulary(self) -> dict[str, int]:
         """The number of each term."""
-        terms = json.loads((self.path / TERMS).read_text(encoding="utf-8"))
+        file = self.path / TERMS
+        terms = json.loads(file.read_text(encoding="utf-8"))
         return {term: number for number, term in enumerate(terms)}
 
     def counts(self) -> csr_matrix:
         """How often each passage has each term, shape (passages, terms)."""
         scores = self._bm25.scores
-        passages, starts = scores["indices"], scores["indptr"]
+        passages = scores["indices"]
+        starts = scores["indptr"]
         shape = scores["num_docs"], len(starts) - 1
         counts = np.load(self.path / COUNTS)
-        return csc_matrix((counts, passages, starts), shape=shape).tocsr()
+        by_term = csc_matrix((counts, passages, starts), shape=shape)
+        return by_term.tocsr()
 
     @cached_property
     def _bm25(self) -> Any:
@@ -135,7 +149,8 @@ class BM25Index:
 
     def search(self, query: str, num_results: int) -> tuple[np.ndarray, np.ndarray]:
         """Scores and numbers of the best passages that have a word of the query; equal scores keep their order."""
-        terms = [self.vocabulary[term] for term in query_terms(query) if term in self.vocabulary]
+        vocabulary = self.vocabulary
+        terms = [vocabulary[term] for term in query_terms(query) if term in vocabulary]
         all_scores = self._bm25.get_scores_from_ids(terms)  # (passages,)
         numbers = np.flatnonzero(all_scores)
         scores = all_scores[numbers]
@@ -154,16 +169,21 @@ def _count(texts: Iterable[str], vocabulary: dict[str, int]) -> Iterator[csr_mat
     rows = PASSAGES_AT_ONCE
     # a smaller block is the last one
     while rows == PASSAGES_AT_ONCE:
-        terms, counts, ends = array("i"), array("i"), array("q", [0])
+        terms = array("i")
+        counts = array("i")
+        starts = array("q", [0])  # of the rows, and the end of the last one
         for text in islice(remaining, PASSAGES_AT_ONCE):
-            term_counts = Counter(map(stem, words(text)))
-            terms.extend([vocabulary.setdefault(term, len(vocabulary)) for term in term_counts])
-            counts.extend(term_counts.values())
-            ends.append(len(terms))
-        rows = len(ends) - 1
-        data = np.minimum(counts, MAX_COUNT).astype(np.uint16)
+            text_counts = term_counts(text)
+            numbers = [vocabulary.setdefault(term, len(vocabulary)) for term in text_counts]
+            terms.extend(numbers)
+            counts.extend(text_counts.values())
+            starts.append(len(terms))
+        rows = len(starts) - 1
         shape = rows, max(1, len(vocabulary))
-        yield csr_matrix((data, np.array(terms), np.array(ends)), shape=shape)
+        data = np.minimum(counts, MAX_COUNT).astype(np.uint16)
+        indices = np.array(terms)
+        indptr = np.array(starts)
+        yield csr_matrix((data, indices, indptr), shape=shape)
 
 
 class JoinedCounts:
@@ -171,10 +191,7 @@ class JoinedCounts:
 
     Attributes:
         frequency: Number of passages with each term.
-        counts: How often a passage has a term, by term, then by passage.
     """
-
-    counts: np.ndarray
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -184,70 +201,70 @@ class JoinedCounts:
 
     def append(self, counts: csr_matrix) -> None:
         """Adds a block of passages, shape (passages, terms)."""
-        lengths = np.asarray(counts.sum(axis=1, dtype=np.int64))
+        lengths = counts.sum(axis=1, dtype=np.int64)  # (passages, 1)
+        self.lengths.append(np.asarray(lengths).ravel())
         by_term = counts.tocsc()
         file = self.folder / f"{len(self.files)}.npz"
         save_npz(file, by_term, compressed=False)
-        self.lengths.append(lengths.ravel())
         self.files.append(file)
         frequency = np.diff(by_term.indptr).astype(np.int64)
         frequency[: len(self.frequency)] += self.frequency  # earlier blocks have no other terms
         self.frequency = frequency
 
-    def index(self) -> Any:
-        """The index of bm25s, ten times as fast as bm25s builds it in its loop over passages."""
+    def save(self, path: Path) -> None:
+        """Writes the index of bm25s, ten times as fast as bm25s builds it in its loop over passages, and the counts."""
         from bm25s import BM25
 
-        starts = offsets(self.frequency)
-        passages = self._joined(starts)
+        starts = offsets(self.frequency)  # (terms + 1,): position of each term's first count
+        counts, passages = self._joined(starts)
         index = BM25(k1=K1, b=B)
         index.scores = {
-            "data": self._weights(starts, passages),
+            "data": self._weights(counts, passages, starts),
             "indices": passages,
             "indptr": starts,
             "num_docs": sum(map(len, self.lengths)),
         }
         index.vocab_dict = {}
         index.nonoccurrence_array = None
-        return index
+        index.save(path, show_progress=False)
+        np.save(path / COUNTS, counts)
 
-    def _joined(self, starts: np.ndarray) -> np.ndarray:
-        """Sets :attr:`counts`, and returns the passage of each count, shape (counts,).
-
-        ``starts`` has the position of each term's first count, shape (terms + 1,).
-        """
-        self.counts = self._array("counts", np.uint16, starts[-1])
+    def _joined(self, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Each count, by term, then by passage, and the number of its passage; both of shape (counts,)."""
+        counts = self._array("counts", np.uint16, starts[-1])
         passages = self._array("passages", np.int32, starts[-1])
         ends = starts[:-1].copy()  # (terms,): where the next count of each term goes
         first_passage = 0
-        for file, lengths in zip(self.files, self.lengths, strict=True):
-            block = load_npz(file)
+        for file in self.files:
+            block = load_npz(file)  # (passages, terms)
             in_block = np.diff(block.indptr)  # passages with each term
             terms = len(in_block)
             shift = ends[:terms] - block.indptr[:-1]
-            position = np.repeat(shift, in_block) + np.arange(block.nnz)
-            self.counts[position] = block.data
+            position = np.repeat(shift, in_block)  # (counts of the block,)
+            position += np.arange(block.nnz)
+            counts[position] = block.data
             passages[position] = block.indices + first_passage
             ends[:terms] += in_block
-            first_passage += len(lengths)
-        return passages
+            first_passage += block.shape[0]
+        return counts, passages
 
-    def _weights(self, starts: np.ndarray, passages: np.ndarray) -> np.ndarray:
+    def _weights(self, counts: np.ndarray, passages: np.ndarray, starts: np.ndarray) -> np.ndarray:
         """The BM25 weight of each count, shape (counts,)."""
         length = np.concatenate(self.lengths)  # (passages,)
-        count = len(length)
-        mean_length = length.sum() / max(count, 1)
+        num_passages = len(length)
+        mean_length = length.sum() / max(num_passages, 1)
         norm = K1 * (1 - B + B * length / max(mean_length, 1))  # (passages,)
-        idf = np.log1p((count - self.frequency + 0.5) / (self.frequency + 0.5))  # (terms,)
+        frequency = self.frequency
+        idf = np.log1p((num_passages - frequency + 0.5) / (frequency + 0.5))  # (terms,)
         weights = self._array("weights", np.float32, len(passages))
         for block in blocks(len(weights), COUNTS_AT_ONCE):
             term = np.searchsorted(starts, block, side="right") - 1
-            tf = self.counts[block]
-            weights[block] = idf[term] * tf / (tf + norm[passages[block]])
+            tf = counts[block]
+            block_norm = norm[passages[block]]
+            weights[block] = idf[term] * tf / (tf + block_norm)
         return weights
 
     def _array(self, name: str, dtype: Any, length: int) -> np.ndarray:
         """Creates an array in a file."""
-        if not length:  # an empty file cannot be mapped
-            return np.empty(0, dtype)
-        return open_memmap(self.folder / f"{name}.npy", "w+", dtype, (int(length),))
+        file = self.folder / f"{name}.npy"
+        return open_memmap(file, "w+", dtype, shape=(int(length),))

@@ -48,6 +48,7 @@ from pyterrier_graph.search.versions import (
     TOPICS,
     VECTORS,
     Answered,
+    Version,
     VersionedIndex,
     contexts,
     is_contextual,
@@ -64,11 +65,19 @@ ENOUGH_QUERIES = 500  # answered queries that are measured before the remaining 
 INDEX_FILES = re.compile(r"v\d+|encoded|lock|pt_meta\.json|\..*")
 
 
-@dataclass
-class IndexBuilder:
-    """Writes the next version of an index, given documents to add, change or remove; see :meth:`build`.
+def build_version(
+    index: VersionedIndex,
+    docs: Iterable[Any] = (),
+    document: Any = None,
+    *,
+    deleted: Sequence[str] = (),
+    answered: Answered | None = None,
+    passage_words: int | None = None,
+    workers: Workers = 1,
+) -> None:
+    """Writes the next version of an index and makes it current. An update that changes nothing writes nothing.
 
-    Attributes:
+    Args:
         index: The index.
         docs: New and changed documents, as for :meth:`GraphIndex.index <pyterrier_graph.GraphIndex.index>`.
         document: As for :meth:`GraphIndex.index <pyterrier_graph.GraphIndex.index>`.
@@ -78,41 +87,51 @@ class IndexBuilder:
             stay.
         workers: Number of processes that encode, or ``'ray'``.
     """
+    is_update = passage_words is None
+    if answered is not None:
+        answered = _checked_answers(*answered)
+    _check_folder(index.path)
+    with locked(index.path / LOCK), TemporaryFile(dir=index.path) as lines:
+        index.reopen()  # another object may have written a newer version
+        previous = index.version if is_update or index.built() else None
+        meta: dict[str, Any] = {"source": {}, **KIND}
+        if previous is not None:
+            meta.update(previous.meta)
+        if passage_words is not None:
+            meta["passage_words"] = passage_words
+        documents = structured_documents(docs, document, meta["passage_words"])
+        base = previous if is_update else None
+        changes = compare_records(documents, lines, base, deleted)
+        if is_update and answered is None and changes.empty():
+            return
+        meta["source"] = getattr(docs, "report", meta["source"])
+        builder = IndexBuilder(index, changes, previous, meta, answered, workers)
+        builder.build()
+
+
+@dataclass
+class IndexBuilder:
+    """Writes the next version of an index, whose lock is held.
+
+    Attributes:
+        index: The index.
+        changes: The documents of the version.
+        previous: The version that is replaced, also by an index from scratch; None if there is none.
+        meta: The meta of the previous version, with the ``source`` and ``passage_words`` of the next one.
+        new_answers: Topics and judgments of answered queries, unless those of the previous version stay.
+        workers: Number of processes that encode, or ``'ray'``.
+    """
 
     index: VersionedIndex
-    docs: Iterable[Any] = ()
-    document: Any = None
-    deleted: Sequence[str] = ()
-    answered: Answered | None = None
-    passage_words: int | None = None
-    workers: Workers = 1
+    changes: RecordChanges
+    previous: Version | None
+    meta: dict[str, Any]
+    new_answers: Answered | None
+    workers: Workers
 
     def build(self) -> None:
-        """Writes the next version and makes it the current one. An update that changes nothing writes nothing."""
-        # the methods below use the attributes that are set here
-        self.path = self.index.path
-        self.is_update = self.passage_words is None
-        if self.answered is not None:
-            self.answered = _checked_answers(*self.answered)
-        _check_folder(self.path)
-        with locked(self.path / LOCK), TemporaryFile(dir=self.path) as file:
-            self.index.reopen()  # another object may have written a newer version
-            self.previous = self.index.version if self.is_update or self.index.built() else None
-            self.meta: dict[str, Any] = {"source": {}, **KIND}
-            if self.previous is not None:
-                self.meta.update(self.previous.meta)
-            if self.passage_words is not None:
-                self.meta["passage_words"] = self.passage_words
-            docs = structured_documents(self.docs, self.document, self.meta["passage_words"])
-            base = self.previous if self.is_update else None
-            changes = compare_records(docs, file, base, self.deleted)
-            changed = changes.count or not changes.unchanged.all()
-            if changed or self.answered is not None or not self.is_update:
-                self._write_version(changes)
-
-    def _write_version(self, changes: RecordChanges) -> None:
         """Writes the folder of the next version, and then makes it the current one."""
-        if not changes.count and not changes.unchanged.any():
+        if not self.changes.count and not self.changes.unchanged.any():
             raise ValueError("no document would be left: delete the folder of the index instead")
         number = 1
         settings: dict[str, Any] = {}
@@ -120,21 +139,22 @@ class IndexBuilder:
             number = self.previous.number + 1
             settings = self.index.meta["fitted"]
         self._describe()
-        with atomic_folder(self.path / f"v{number}", self.meta, overwrite=True) as folder:
-            graph = self._write_graph(folder, changes)
+        with atomic_folder(self.index.path / f"v{number}", self.meta, overwrite=True) as folder:
+            graph = self._write_graph(folder)
             answered = self._write_answered(folder, graph)
             model, _ = self._write_context(folder, graph, answered)
             own_vectors, _ = model.sampler().index.payload(return_docnos=False)
             self.meta["mean_cosine"] = mean_cosine(own_vectors)
             self._write_history(folder, number, graph, answered)
-            if self.answered is not None and "judged" not in settings:
-                fitted = self._answered_settings(graph, *self.answered)
+            if self.new_answers is not None and "judged" not in settings:
+                fitted = self._answered_settings(graph, *self.new_answers)
                 settings = {**settings, **fitted}
         self.index.publish(number, settings)
         self.index.reopen()
         self._remove_unused()
         cosine = self.meta["mean_cosine"]
-        if not self.is_update and cosine > HIGH_COSINE and "alpha" not in settings:
+        from_scratch = self.changes.previous is None
+        if from_scratch and cosine > HIGH_COSINE and "alpha" not in settings:
             warnings.warn(
                 f"the vectors of passages are nearly alike (mean cosine {cosine:.2f}), so BM25 counts more: does the "
                 "encoder know the language of the texts? Give another one as encoder=",
@@ -143,16 +163,17 @@ class IndexBuilder:
             )
 
     def _describe(self) -> None:
-        """Adds the BM25 engine, the source and the encoder to the meta of the next version.
+        """Adds the BM25 engine and the encoder to the meta of the next version.
 
         Raises ValueError in an update with another model than the one that made the vectors.
         """
         lexical = self.index.lexical or self.meta.get("lexical", "bm25s")
         self.meta["lexical"] = lexical if isinstance(lexical, str) else None
-        self.meta["source"] = getattr(self.docs, "report", self.meta["source"])
-        model = self._model_identity()
-        if self.previous is None or (self.index.encoder is not None and not self.is_update):
-            encoder = self.index.encoder or DEFAULT
+        encoder = self.index.encoder
+        model = model_identity(encoder)
+        from_scratch = self.changes.previous is None
+        if self.previous is None or (from_scratch and encoder is not None):
+            encoder = encoder or DEFAULT
             self.meta["encoder"] = {
                 "checkpoint": checkpoint_name(encoder) if isinstance(encoder, str) else None,
                 "name": encoder_name(self.index.bi_encoder),
@@ -162,31 +183,24 @@ class IndexBuilder:
             advice = "an index keeps the model that made its vectors: give the same one as encoder="
             raise ValueError(f"{self.index!r} was made with another model: {advice}")
 
-    def _write_graph(self, folder: Path, changes: RecordChanges) -> DocumentGraph:
+    def _write_graph(self, folder: Path) -> DocumentGraph:
         """Writes the records of the documents and their graph."""
+        self.changes.write(folder)
         lines: list[int] = []
-        changes.write(folder)
+        documents = read_documents(folder, lines)
         graph = DocumentGraph(folder / GRAPH, verbose=self.index.verbose)
-        graph.index(read_documents(folder, lines))
-        graph.vectors_folder = self.path / ENCODED
+        graph.index(documents)
+        graph.vectors_folder = self.index.path / ENCODED
         if lines and len(lines) == len(graph.passage_nodes):
-            np.save(folder / LINES, np.array(lines, dtype=np.int32))
-
-        # (passages,): each passage's number in the previous version, -1 if its document is new or changed
-        self.old_numbers = np.full(len(graph.passage_nodes), -1)
-        if self.previous is not None and changes.unchanged.any():
-            old_graph = self.previous.graph
-            documents = np.flatnonzero(changes.unchanged)
-            _, old_nodes = old_graph.document_passages.select(documents)
-            old_numbers = np.searchsorted(old_graph.passage_nodes, old_nodes)
-            self.old_numbers[: len(old_nodes)] = old_numbers  # unchanged documents come first
+            line_numbers = np.array(lines, dtype=np.int32)
+            np.save(folder / LINES, line_numbers)
         return graph
 
     def _write_answered(self, folder: Path, graph: DocumentGraph) -> Answered | None:
         """Writes and returns the answered queries: the new ones, or else the former ones while one has an answer."""
-        answered = self.answered
-        if answered is None and self.is_update and self.previous is not None:
-            answered = self.previous.answered
+        answered = self.new_answers
+        if answered is None and self.changes.previous is not None:
+            answered = self.changes.previous.answered
             if answered is not None and not has_answers(graph, answered[1]):
                 return None
         if answered is not None:
@@ -209,7 +223,7 @@ class IndexBuilder:
         options: dict[str, Any] = {
             "graph": graph,
             "query_graph": queries,
-            "folder": self.path / ENCODED,
+            "folder": self.index.path / ENCODED,
             "verbose": self.index.verbose,
         }
         if is_contextual(self.index.encoder):
@@ -222,33 +236,29 @@ class IndexBuilder:
         self._write_bm25(folder / BM25, graph, queries)
         return model, contextual
 
-    def _model_identity(self) -> list[Any]:
-        """Identifies the GraphMean or GNNEncoder that is the index's ``encoder``; empty for a bi-encoder."""
-        model = self.index.encoder
-        if not is_contextual(model):
-            return []
-        digest = weights_sha256(model.network)
-        return [type(model).__name__, list(model.relations), digest]
-
     def _write_bm25(
         self, path: Path, graph: DocumentGraph, queries: QueryPassageGraph | None
     ) -> None:
         """Writes the BM25 index. In an update without new answers, the counts of reused passages are copied."""
         engine = self.meta["lexical"]
-        passages = np.arange(len(self.old_numbers))
+        reused = self.changes.reused_passages
+        passages = np.arange(len(graph.passage_nodes))
         if engine in ("pisa", "terrier"):
             docnos = graph.ids_of(graph.passage_nodes)
             texts = contexts(graph, queries, passages)
             rows = zip(docnos, texts, strict=True)
             records = ({"docno": docno, "text": text} for docno, text in rows)
-            build_engine(records, engine, path, docno_length=max(map(len, docnos)))
+            docno_length = max(map(len, docnos))
+            build_engine(records, engine, path, docno_length)
         elif engine == "bm25s":
-            reused = self.old_numbers[self.old_numbers >= 0]
-            if self.previous is None or self.answered is not None or not len(reused):
-                BM25Index.build(path, contexts(graph, queries, passages))
+            base = self.changes.previous
+            if base is None or self.new_answers is not None or not len(reused):
+                texts = contexts(graph, queries, passages)
+                BM25Index.build(path, texts)
             else:
-                texts = contexts(graph, queries, passages[len(reused) :])
-                BM25Index.build(path, texts, previous=self.previous.bm25, reused=reused)
+                new = passages[len(reused) :]
+                texts = contexts(graph, queries, new)
+                BM25Index.build(path, texts, previous=base.bm25, reused=reused)
 
     def _write_history(
         self, folder: Path, number: int, graph: DocumentGraph, answered: Answered | None
@@ -258,18 +268,18 @@ class IndexBuilder:
         With answered queries, all vectors change, because they depend on the share of passages that have one.
         """
         previous = self.previous
-        changed = np.full(len(self.old_numbers), number, np.int32)  # (passages,)
-        deleted: dict[str, int] = {}
+        reused = self.changes.reused_passages
+        changed = np.full(len(graph.passage_nodes), number, np.int32)  # (passages,)
+        deleted = {}
         if previous is not None:
-            reused = self.old_numbers >= 0  # (passages,)
-            old_numbers = self.old_numbers[reused]
             if answered is None and previous.queries is None:
-                changed[reused] = previous.changed[old_numbers]
-            removed_nodes = np.delete(previous.graph.passage_nodes, old_numbers)
+                changed[: len(reused)] = previous.changed[reused]
             deleted.update(previous.deleted)
+            removed_nodes = np.delete(previous.graph.passage_nodes, reused)
             for docno in previous.graph.ids_of(removed_nodes):
                 deleted[docno] = number
-            for docno in graph.ids_of(graph.passage_nodes[~reused]):
+            new_nodes = graph.passage_nodes[len(reused) :]
+            for docno in graph.ids_of(new_nodes):
                 deleted.pop(docno, None)
         np.save(folder / CHANGED, changed)
         (folder / DELETED).write_text(json.dumps(deleted), encoding="utf-8")
@@ -283,26 +293,33 @@ class IndexBuilder:
         """
         verbose = self.index.verbose
         judged = passage_qrels(qrels, graph)
-        relevant = judged.loc[judged["label"] > 0, "qid"]
-        has_relevant = topics["qid"].isin(relevant)
+        is_relevant = judged["label"] > 0
+        has_relevant = topics["qid"].isin(judged.loc[is_relevant, "qid"])
         topics = topics[has_relevant].reset_index(drop=True)
         if len(topics) < FOLDS:
             return {}
-        fold = np.random.default_rng(0).permutation(len(topics)) % FOLDS
-        results: list[pd.DataFrame] = []
+        order = np.random.default_rng(0).permutation(len(topics))
+        fold = order % FOLDS  # (topics,)
+        results = []
         measured = 0
         progress = {"desc": "answered queries left out", "unit": "fold", "disable": not verbose}
-        with TemporaryDirectory(dir=self.path, prefix=".fold-", ignore_cleanup_errors=True) as root:
+        scratch = TemporaryDirectory(
+            dir=self.index.path, prefix=".fold-", ignore_cleanup_errors=True
+        )
+        with scratch as root:
             for number in pt.tqdm(range(FOLDS), **progress):
                 folder = Path(root, str(number))
                 left_out = fold == number  # (topics,)
-                hybrid = self._hybrid(folder, graph, (topics[~left_out], qrels))
-                results.append(measured_results(hybrid, topics[left_out], judged))
+                context = topics[~left_out], qrels
+                hybrid = self._hybrid(folder, graph, context)
+                fold_results = measured_results(hybrid, topics[left_out], judged)
+                results.append(fold_results)
                 measured += left_out.sum()
                 if measured >= ENOUGH_QUERIES:
                     break
         start = default_settings(self.meta["mean_cosine"])
-        return best_settings(results, graph, judged, start, self.index.training, verbose=verbose)
+        run = pd.concat(results, ignore_index=True)
+        return best_settings(run, graph, judged, start, self.index.training, verbose=verbose)
 
     def _hybrid(self, folder: Path, graph: DocumentGraph, answered: Answered) -> Hybrid:
         """Writes an index with some of the answered queries, and opens its hybrid."""
@@ -316,12 +333,14 @@ class IndexBuilder:
 
     def _remove_unused(self) -> None:
         """Removes all but two versions, and the encoder's vectors of former graphs."""
+        path = self.index.path
         current = self.index.version
-        encoded = self.path / ENCODED
+        encoded = path / ENCODED
         used = {encoded, current.folder}
         if self.previous is not None:
             used.add(self.previous.folder)
-        unused = [entry for entry in self.path.iterdir() if entry.is_dir() and entry not in used]
+        folders = [entry for entry in path.iterdir() if entry.is_dir()]
+        unused = [folder for folder in folders if folder not in used]
         fingerprints = [current.graph.fingerprint().encode()]
         if current.queries is not None:
             fingerprints.append(current.queries.fingerprint().encode())
@@ -331,7 +350,7 @@ class IndexBuilder:
             if not any(fingerprint in meta for fingerprint in fingerprints):
                 unused.append(folder)
         # moved first, so that no process opens a half-deleted folder
-        trash = TemporaryDirectory(dir=self.path, prefix=".removed-", ignore_cleanup_errors=True)
+        trash = TemporaryDirectory(dir=path, prefix=".removed-", ignore_cleanup_errors=True)
         with trash as removed:
             for folder in unused:
                 with suppress(OSError):  # on Windows, a folder that is open stays
@@ -350,15 +369,26 @@ def _check_folder(path: Path) -> None:
     """Raises FileExistsError if a folder has files that are not of an index."""
     if not path.is_dir():
         return
-    foreign = [file.name for file in path.iterdir() if not INDEX_FILES.fullmatch(file.name)]
+    names = [file.name for file in path.iterdir()]
+    foreign = [name for name in names if not INDEX_FILES.fullmatch(name)]
     if foreign:
         advice = f"has other files, such as {min(foreign)!r}: choose another path"
         raise FileExistsError(f"{str(path)!r} {advice}")
 
 
+def model_identity(encoder: Any) -> list[Any]:
+    """Identifies the GraphMean or GNNEncoder that is an index's ``encoder``; empty for a bi-encoder."""
+    if not is_contextual(encoder):
+        return []
+    digest = weights_sha256(encoder.network)
+    return [type(encoder).__name__, list(encoder.relations), digest]
+
+
 def has_answers(graph: DocumentGraph, qrels: pd.DataFrame) -> bool:
     """Whether a passage or document that is relevant to a query is in the graph."""
-    relevant = qrels.loc[qrels["label"] > 0, "docno"].tolist()
+    is_relevant = qrels["label"] > 0
+    relevant = qrels.loc[is_relevant, "docno"].tolist()
     passages = graph.find(relevant)  # -1 for unknown ids
     documents = graph.find_documents(relevant)
-    return bool((passages >= 0).any() or (documents >= 0).any())
+    numbers = np.concatenate([passages, documents])
+    return bool((numbers >= 0).any())

@@ -19,7 +19,7 @@ from pyterrier_graph.checks import WithSignature, check_frame
 from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.judgments import documents_of
 from pyterrier_graph.graphs.relations import DOCUMENT, ORDER, inverse
-from pyterrier_graph.search.scores import above_lowest, ranked
+from pyterrier_graph.search.scores import above_lowest, query_numbers, ranked
 from pyterrier_graph.training.grid_search import Numbers, Tuning, coordinate_search
 from pyterrier_graph.training.validation import JudgedRun, Validation, tuning_set
 
@@ -55,17 +55,19 @@ class DocumentEvidence(WithSignature, pt.Estimator):
         graph: HeteroGraph | None = None,
         training: Tuning | None = None,
     ) -> None:
-        self.weight, self.graph = weight, graph
-        self.training: Tuning = training or Tuning()
+        self.weight = weight
+        self.graph = graph
+        self.training = training or Tuning()
 
     def __repr__(self) -> str:
         return f"DocumentEvidence({self.weight:g})"
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Adds the evidence of documents to the scores."""
-        inp = self._checked(inp)
-        scores = inp["score"].to_numpy() + self.weight * self._evidence(inp)
-        return ranked(inp, scores)
+        run = self._checked(inp)
+        evidence = self._evidence(run)
+        scores = run["score"].to_numpy() + self.weight * evidence
+        return ranked(run, scores)
 
     def _checked(self, run: pd.DataFrame) -> pd.DataFrame:
         run = check_frame(run, self, numbers=("score",))
@@ -74,9 +76,10 @@ class DocumentEvidence(WithSignature, pt.Estimator):
 
     def _evidence(self, run: pd.DataFrame) -> np.ndarray:
         """The best score of each row's document."""
-        query = run["qid"].factorize()[0].astype(np.int64)
-        document = documents_of(run["docno"], self.graph).factorize()[0]
-        return _best(run["score"].to_numpy(float), query, document)
+        scores = run["score"].to_numpy(float)
+        documents = documents_of(run["docno"], self.graph)
+        document, _ = documents.factorize()
+        return _best(scores, query_numbers(run), document)
 
     def fit(
         self,
@@ -99,10 +102,12 @@ class DocumentEvidence(WithSignature, pt.Estimator):
         evidence = self._evidence(run)
 
         def measure(numbers: Numbers) -> np.ndarray:
-            return validation.per_query(run["score"] + numbers[DOCUMENT] * evidence)
+            scores = run["score"] + numbers[DOCUMENT] * evidence
+            return validation.per_query(scores)
 
+        start = {DOCUMENT: self.weight}
         grid = [{DOCUMENT: weight} for weight in GRID]
-        best = coordinate_search({DOCUMENT: self.weight}, grid, measure, verbose=False)
+        best = coordinate_search(start, grid, measure, verbose=False)
         self.weight = best[DOCUMENT]
         return self
 
@@ -140,11 +145,14 @@ def _mean_of_neighbors(
     after = graph.neighbors(nodes, inverse(ORDER))
     result, neighbor = np.concatenate([before, after], axis=1)
     # a query and a passage as one number
-    keys, row = np.unique(query * graph.num_nodes + nodes, return_index=True)
+    result_keys = query * graph.num_nodes + nodes  # (results,)
     neighbor_keys = query[result] * graph.num_nodes + neighbor  # (pairs,)
-    position = np.searchsorted(keys, neighbor_keys).clip(max=len(keys) - 1)
+    keys, row = np.unique(result_keys, return_index=True)
+    position = np.searchsorted(keys, neighbor_keys)
+    position = position.clip(max=len(keys) - 1)  # keys above all others
     retrieved = keys[position] == neighbor_keys  # (pairs,)
-    neighbor_scores = scores[row[position[retrieved]]]
+    neighbor_row = row[position[retrieved]]
+    neighbor_scores = scores[neighbor_row]
     total = np.bincount(result[retrieved], neighbor_scores, len(nodes))  # (results,)
     neighbors = np.bincount(result, minlength=len(nodes))  # (results,)
     return total / np.maximum(neighbors, 1)

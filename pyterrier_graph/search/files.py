@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from importlib.util import find_spec
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -28,11 +28,15 @@ class FolderFiles(DocumentFiles):
     """
 
     def __init__(self, folder: Path, *, verbose: bool = True) -> None:
-        formats = [name for name in FORMATS if name != "office" or find_spec("markitdown")]
+        formats = list(FORMATS)
+        if not find_spec("markitdown"):
+            formats.remove("office")
         super().__init__(folder, formats, verbose=verbose)
         if not self.paths:
-            endings = ", ".join(chain.from_iterable(FORMATS.values()))
-            raise ValueError(f"{str(folder)!r} has no files whose names end in {endings}")
+            endings = [ending for name in formats for ending in FORMATS[name]]
+            raise ValueError(
+                f"{str(folder)!r} has no files whose names end in {', '.join(endings)}"
+            )
 
     def state(self) -> str:
         """Returns a digest of the names, sizes and times of the files, and of the options of the reader."""
@@ -41,7 +45,8 @@ class FolderFiles(DocumentFiles):
             digest.update(f"{ascii(path)} ".encode())
             with suppress(OSError):
                 stat = (self.root / path).stat()
-                digest.update(f"{stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns}\n".encode())
+                numbers = f"{stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns}\n"
+                digest.update(numbers.encode())
         return digest.hexdigest()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -65,7 +70,8 @@ def reasons_of(broken: Mapping[str, str]) -> str:
     """Returns the first broken files and their reasons, for the end of a message."""
     if not broken:
         return ""
-    reasons = [f"{name}: {reason}" for name, reason in islice(broken.items(), NAMED)]
+    named = islice(broken.items(), NAMED)
+    reasons = [f"{name}: {reason}" for name, reason in named]
     if len(broken) > NAMED:
         reasons.append(f"{len(broken) - NAMED} more")
     return f" ({'; '.join(reasons)})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -13,15 +13,17 @@ from pyterrier_graph.graphs.hetero_graph import HeteroGraph
 from pyterrier_graph.graphs.relations import DOCUMENT, ORDER
 from pyterrier_graph.search.document_evidence import GRID, DocumentEvidence, node_evidence
 from pyterrier_graph.search.hybrid import ALPHA, ALPHAS, SIDES, Hybrid, combined
+from pyterrier_graph.search.scores import query_numbers
 from pyterrier_graph.training.grid_search import Numbers, Tuning, coordinate_search
 from pyterrier_graph.training.validation import JudgedRun, Validation
 
-# of an index before any query is judged, if the encoder knows the language
+# settings of an index before any query is judged, if the encoder knows the language
 SETTINGS: Mapping[str, Any] = {"alpha": ALPHA, "evidence": {DOCUMENT: 0.3, ORDER: 0.3}}
 ORDER_GRID = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)
 MEASURED_RESULTS = 100  # best results of each pipeline for a query
 HIGH_COSINE = 0.5  # mean cosine above which vectors count less
-MAX_SAMPLE, MIN_SAMPLE = 10_000, 20  # passages whose vectors are compared for the mean cosine
+MAX_SAMPLE = 10_000  # passages whose vectors are compared for the mean cosine
+MIN_SAMPLE = 20
 
 
 def mean_cosine(vectors: np.ndarray) -> float:
@@ -29,22 +31,26 @@ def mean_cosine(vectors: np.ndarray) -> float:
 
     With an encoder that does not know the language of the texts, it is 0.65 or more.
     """
-    rows = np.linspace(0, len(vectors) - 1, MAX_SAMPLE).astype(int)
+    last = len(vectors) - 1
+    rows = np.linspace(0, last, MAX_SAMPLE).astype(int)
     rows = np.unique(rows)
     count = len(rows)
     if count < MIN_SAMPLE:
         return 0.0
     units = np.asarray(vectors[rows], dtype=np.float64)  # (count, d)
-    units /= np.linalg.norm(units, axis=1, keepdims=True).clip(1e-12)
-    total = (units.sum(axis=0) ** 2).sum()  # of all count * count cosines
+    norms = np.linalg.norm(units, axis=1, keepdims=True)  # (count, 1)
+    units /= norms.clip(1e-12)
+    vector_sum = units.sum(axis=0)  # (d,)
+    total = (vector_sum**2).sum()  # of all count * count cosines
     total -= count  # cosines of vectors with themselves
     return float(total / (count * (count - 1)))
 
 
 def default_settings(cosine: float) -> dict[str, Any]:
     """The settings before any query is judged: vectors count less if :func:`mean_cosine` is high."""
-    factor = float(np.clip(1 - (cosine - HIGH_COSINE) / 0.15, 0.3, 1))
-    return {**SETTINGS, "alpha": ALPHA * factor}
+    excess = (cosine - HIGH_COSINE) / 0.15
+    factor = np.clip(1 - excess, 0.3, 1)
+    return {**SETTINGS, "alpha": ALPHA * float(factor)}
 
 
 def measured_results(hybrid: Hybrid, topics: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame:
@@ -58,7 +64,7 @@ def measured_results(hybrid: Hybrid, topics: pd.DataFrame, qrels: pd.DataFrame) 
 
 
 def best_settings(
-    results: Sequence[pd.DataFrame],
+    results: pd.DataFrame,
     graph: HeteroGraph,
     qrels: pd.DataFrame,
     present: Mapping[str, Any],
@@ -68,25 +74,26 @@ def best_settings(
 ) -> dict[str, Any]:
     """The settings that judged queries support, by the one-standard-error rule.
 
-    ``results`` are what :func:`measured_results` returns, each for some of the queries.
+    ``results`` are what :func:`measured_results` returns.
     """
-    run = pd.concat(results, ignore_index=True)
-    judged = JudgedRun(run, qrels, DocumentEvidence(graph=graph))
+    judged = JudgedRun(results, qrels, DocumentEvidence(graph=graph))
     validation = Validation(judged, training.measure)
     run = validation.run
-    query = run["qid"].factorize()[0].astype(np.int64)
+    query = query_numbers(run)
     nodes = graph.nodes_of(run["docno"].tolist())
 
     @lru_cache(maxsize=1)
     def scores_and_evidence(alpha: float) -> pd.DataFrame:
+        # columns are named after the numbers that are searched; the hybrid's scores are in "alpha"
         scores = combined(run, alpha)
         evidence = node_evidence(graph, query, nodes, scores)
         return pd.DataFrame({**evidence, "alpha": scores})
 
     def measure(numbers: Numbers) -> np.ndarray:
-        summands = scores_and_evidence(numbers["alpha"])
+        components = scores_and_evidence(numbers["alpha"])
         weights = pd.Series({**numbers, "alpha": 1.0})
-        return validation.per_query(summands @ weights)
+        scores = components @ weights
+        return validation.per_query(scores)
 
     start = {"alpha": present["alpha"], **present["evidence"]}
     grid = [{"alpha": alpha} for alpha in ALPHAS]

@@ -53,7 +53,10 @@ def open_folder(
     (cache / ".gitignore").write_text("*\n", encoding="utf-8")
     options = f"{checkpoint_state(encoder)} {lexical}"
     digest = hashlib.sha256(options.encode()).hexdigest()
-    index = GraphIndex(cache / digest[:16], encoder=encoder, lexical=lexical, verbose=verbose)
-    if index.built() and index.meta["source"]["state"] == files.state():
-        return index
+    path = cache / digest[:16]
+    index = GraphIndex(path, encoder=encoder, lexical=lexical, verbose=verbose)
+    if index.built():
+        source = index.meta["source"]
+        if source["state"] == files.state():
+            return index
     return index.index(files, overwrite=True)

@@ -16,7 +16,7 @@ from pyterrier_graph.graph_mean.contextual_index import ContextualIndex, Context
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.graphs.judgments import passage_qrels
 from pyterrier_graph.html import HtmlCard, HtmlDisplay
-from pyterrier_graph.search.builder import IndexBuilder
+from pyterrier_graph.search.builder import build_version
 from pyterrier_graph.search.fitting import best_settings, measured_results
 from pyterrier_graph.search.hybrid import DEPTH, Hybrid
 from pyterrier_graph.search.index_hybrid import IndexHybrid
@@ -116,7 +116,7 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
         if self.built() and not overwrite:
             advice = f"{self!r} opens it, update(docs) changes documents, index(..., overwrite=True) replaces all"
             raise FileExistsError(f"{str(self.path)!r} exists already: {advice}")
-        builder = IndexBuilder(
+        build_version(
             self,
             docs,
             document,
@@ -124,7 +124,6 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
             passage_words=passage_words,
             workers=workers,
         )
-        builder.build()
         return self
 
     def update(
@@ -146,7 +145,7 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
         Raises:
             ValueError: If a document is malformed, or a docno comes twice.
         """
-        IndexBuilder(self, docs, document, answered=answered, workers=workers).build()
+        build_version(self, docs, document, answered=answered, workers=workers)
         return self
 
     def delete(self, docnos: Iterable[str]) -> Self:
@@ -160,7 +159,7 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
             ValueError: If no document would be left.
         """
         deleted = [docnos] if isinstance(docnos, str) else list(docnos)
-        IndexBuilder(self, deleted=deleted).build()
+        build_version(self, deleted=deleted)
         return self
 
     def fit(self, topics: pd.DataFrame, qrels: pd.DataFrame) -> Self:
@@ -177,15 +176,17 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
             ValueError: If none of the queries is judged.
         """
         qrels = passage_qrels(qrels, self.graph)
+        topics = checked_topics(topics, self)
         hybrid = Hybrid(self._lexical(DEPTH), self._dense(DEPTH))
-        results = measured_results(hybrid, checked_topics(topics, self), qrels)
+        results = measured_results(hybrid, topics, qrels)
         present = self.meta["settings"]
         fitted = best_settings(
-            [results], self.graph, qrels, present, self.training, verbose=self.verbose
+            results, self.graph, qrels, present, self.training, verbose=self.verbose
         )
+        settings = {**present, **fitted, "judged": True}
         with locked(self.path / LOCK):
             self.reopen()
-            self.publish(self.meta["version"], {**present, **fitted, "judged": True})
+            self.publish(self.meta["version"], settings)
         return self.reopen()
 
     # --- search
@@ -193,8 +194,8 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
     @cached_property
     def contextual(self) -> ContextualIndex:
         """The index of the vectors."""
-        version = self.version
-        return ContextualIndex(version.folder / VECTORS, version.graph, self.bi_encoder)
+        vectors = self.version.folder / VECTORS
+        return ContextualIndex(vectors, self.graph, self.bi_encoder)
 
     def _lexical(self, num_results: int) -> pt.Transformer:
         """Finds passages by their words, using the engine of the index."""
@@ -209,15 +210,18 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
 
     def _hybrid(self, num_results: int) -> IndexHybrid:
         """The hybrid of BM25 and vectors, with evidence of documents and neighbors."""
+        lexical = self._lexical(DEPTH)
+        dense = self._dense(DEPTH)
         settings = self.meta["settings"]
-        lexical, dense = self._lexical(DEPTH), self._dense(DEPTH)
         return IndexHybrid(lexical, dense, self.graph, settings, num_results)
 
     def _with_texts(self, retriever: pt.Transformer) -> pt.Transformer:
         """Adds texts and titles, and files and lines if the documents are files."""
-        passages = retriever >> self.graph.text_loader()
+        pipeline = retriever >> self.graph.text_loader()
         lines = self.version.lines
-        return passages if lines is None else passages >> Lines(self.graph, lines)
+        if lines is not None:
+            pipeline = pipeline >> Lines(self.graph, lines)
+        return pipeline
 
     def bm25(self, num_results: int = 1000) -> pt.Transformer:
         """Finds passages by BM25 over their text and context.
@@ -228,7 +232,8 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
         Args:
             num_results: Passages per query.
         """
-        return self._with_texts(QueriesWithWords() >> self._lexical(num_results))
+        retriever = QueriesWithWords() >> self._lexical(num_results)
+        return self._with_texts(retriever)
 
     def dense(self, num_results: int = 1000, *, exact: bool = False) -> pt.Transformer:
         """Finds passages by their vectors with context. Columns are those of :meth:`bm25`.
@@ -238,7 +243,8 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
             exact: Whether to compare all vectors, even in an index of a million passages or more: see
                 :meth:`ContextualIndex.retriever <pyterrier_graph.ContextualIndex.retriever>`.
         """
-        return self._with_texts(QueriesWithWords() >> self._dense(num_results, exact))
+        retriever = QueriesWithWords() >> self._dense(num_results, exact)
+        return self._with_texts(retriever)
 
     def hybrid(self, num_results: int = 1000) -> pt.Transformer:
         """Finds passages by both BM25 and vectors. Columns are those of :meth:`bm25`.
@@ -267,11 +273,12 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
         candidates = max(num_results, CANDIDATES) if has_files else num_results
         hybrid = self._hybrid(candidates)
         topics = pd.DataFrame({"qid": ["1"], "query": [question]})
-        run = hybrid.with_parts(topics)
-        run = self._with_texts(pt.Transformer.identity()).transform(run)
+        run = hybrid.with_components(topics)
+        text_loader = self._with_texts(pt.Transformer.identity())
+        run = text_loader.transform(run)
         if has_files:
             run = distinct_results(run, num_results)
-        return with_reasons(run, hybrid.parts, question)
+        return with_reasons(run, hybrid.components, question)
 
     # --- other engines
 
@@ -295,24 +302,24 @@ class GraphIndex(HtmlDisplay, VersionedIndex):
         for block in blocks(len(numbers), ROWS_AT_ONCE):
             batch = numbers[block]
             nodes = graph.passage_nodes[batch]
-            rows = zip(
-                graph.ids_of(nodes),
-                graph.texts(nodes),
-                contexts(graph, version.queries, batch),
-                np.asarray(vectors[batch]),
-                strict=True,
-            )
+            docnos = graph.ids_of(nodes)
+            texts = graph.texts(nodes)
+            texts_with_context = contexts(graph, version.queries, batch)
+            batch_vectors = np.asarray(vectors[batch])
+            rows = zip(docnos, texts, texts_with_context, batch_vectors, strict=True)
             for docno, text, context, vector in rows:
                 yield {"docno": docno, "text": text, "context": context, "vector": vector}
 
     def deleted_since(self, version: int) -> list[str]:
         """Ids of passages that changes after a version have removed."""
-        return [docno for docno, number in self.version.deleted.items() if number > version]
+        deleted = self.version.deleted
+        return [docno for docno, number in deleted.items() if number > version]
 
     def query_vectors(self, topics: pd.DataFrame) -> np.ndarray:
         """Encodes queries for search in the vectors of :meth:`rows`; float32, shape (queries, d)."""
         encoded = self.contextual.query_encoder().transform(topics)
-        return np.stack(encoded["query_vec"].to_numpy()).astype(np.float32)
+        vectors = np.stack(encoded["query_vec"].tolist())
+        return vectors.astype(np.float32)
 
     # --- display and sharing
 

@@ -10,7 +10,7 @@ did not retrieve counts as its last result (Bruch et al., TOIS 2023, Sect. 3 and
     n(q, d) = \frac{s(q, d) - \min_{d'} s(q, d')}{\operatorname{std}_{d'} s(q, d')}
 """
 
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,7 @@ import pyterrier as pt
 from pyterrier_graph.checks import check_frame
 from pyterrier_graph.documents.document import split_passage_id
 from pyterrier_graph.graph_mean.contextual_index import Retriever
-from pyterrier_graph.search.scores import normalized_scores, ranked, weighted
+from pyterrier_graph.search.scores import normalized_scores, query_numbers, ranked, weighted
 from pyterrier_graph.training.grid_search import Numbers, Tuning, coordinate_search
 from pyterrier_graph.training.validation import JudgedRun, Validation, tuning_set
 
@@ -100,9 +100,12 @@ class Hybrid(Retriever, pt.Estimator):
         training: Tuning | None = None,
         verbose: bool = True,
     ) -> None:
-        self.lexical, self.dense = lexical, dense
-        self.alpha, self.depth, self.num_results = alpha, depth, num_results
-        self.training: Tuning = training or Tuning()
+        self.lexical = lexical
+        self.dense = dense
+        self.alpha = alpha
+        self.depth = depth
+        self.num_results = num_results
+        self.training = training or Tuning()
         self.verbose = verbose
         if not 0 <= alpha <= 1:
             raise ValueError(f"alpha must be from 0 to 1, got {alpha!r}")
@@ -131,42 +134,40 @@ class Hybrid(Retriever, pt.Estimator):
         """
         topics = check_frame(topics, self, texts=("query",))
         pt.validate.query_frame(topics, extra_columns=["query"], context=self)
-        topics = topics.assign(qid=topics["qid"].astype("str")).drop_duplicates("qid")
+        topics = distinct_queries(topics)
         runs = [self._run(pipeline, topics) for pipeline in self.pipelines]
         _check_same_units(runs)
         rows = pd.concat(runs, ignore_index=True)
         rows["qid"] = rows["qid"].astype("str")
         result = _result_numbers(rows)  # (rows,)
-        side = np.repeat([0, 1], [len(run) for run in runs])  # (rows,)
         _, first_row = np.unique(result, return_index=True)  # (results,)
+        lengths = [len(run) for run in runs]
+        side = np.repeat([0, 1], lengths)  # (rows,)
         scores = np.full((len(SIDES), len(first_row)), np.nan)
         scores[side, result] = rows["score"]
-        columns = {
-            "qid": rows["qid"].array.take(first_row),
-            "docno": rows["docno"].array.take(first_row),
-        }
-        queries = [name for name in topics if name.startswith("query")]
-        known = {*columns, *REPLACED, *queries}
-        added = [name for name in rows if name not in known]
-        if added:
-            columns.update(rows[added].groupby(result).first())
+        # columns of results replace columns of topics that have the same name
+        qids = rows["qid"].array.take(first_row)
+        docnos = rows["docno"].array.take(first_row)
+        columns: dict[Any, Any] = {"qid": qids, "docno": docnos}
+        columns.update(_document_columns(rows, result, topics))
         columns.update(zip(SIDES, scores, strict=True))
-        topic_row = pd.Index(topics["qid"]).get_indexer(columns["qid"])  # (results,)
+        topic = pd.Index(topics["qid"]).get_indexer(qids)  # (results,)
         for name in topics:
             if name not in columns and name not in REPLACED:
-                columns[name] = topics[name].array.take(topic_row, allow_fill=True)
+                columns[name] = topics[name].array.take(topic, allow_fill=True)
         return pd.DataFrame(columns)
 
     def _run(self, pipeline: pt.Transformer, topics: pd.DataFrame) -> pd.DataFrame:
         """The best results of a pipeline, with normalized scores."""
-        run = check_frame(pipeline.transform(topics), pipeline, numbers=("score",))
+        run = pipeline.transform(topics)
+        run = check_frame(run, pipeline, numbers=("score",))
         pt.validate.result_frame(run, extra_columns=["score"], context=self)
         if len(run) > self.depth:
             run = ranked(run, run["score"].to_numpy(float))
             run = run[run["rank"] < self.depth]
-        query = run["qid"].factorize()[0]
         scores = run["score"].to_numpy(float)
-        return run.assign(score=normalized_scores(scores, query))
+        normalized = normalized_scores(scores, query_numbers(run))
+        return run.assign(score=normalized)
 
     def fit(
         self,
@@ -187,40 +188,64 @@ class Hybrid(Retriever, pt.Estimator):
         topics, qrels = tuning_set(topics_or_res_tr, qrels_tr, topics_or_res_va, qrels_va)
         topics = JudgedRun(topics, qrels, self).rows
         run = self.combine(topics)
-        validation = Validation(JudgedRun(run, qrels, self), self.training.measure)
+        judged = JudgedRun(run, qrels, self)
+        validation = Validation(judged, self.training.measure)
 
         def measure(numbers: Numbers) -> np.ndarray:
-            return validation.per_query(combined(run, numbers["alpha"]))
+            scores = combined(run, numbers["alpha"])
+            return validation.per_query(scores)
 
-        grid = [{"alpha": alpha} for alpha in ALPHAS]
         start = {"alpha": self.alpha}
+        grid = [{"alpha": alpha} for alpha in ALPHAS]
         best = coordinate_search(start, grid, measure, desc="Hybrid.fit", verbose=self.verbose)
         self.alpha = best["alpha"]
         return self
 
 
+def distinct_queries(topics: pd.DataFrame) -> pd.DataFrame:
+    """Topics with string qids, one row per qid."""
+    qids = topics["qid"].astype("str")
+    return topics.assign(qid=qids).drop_duplicates("qid")
+
+
 def _result_numbers(rows: pd.DataFrame) -> np.ndarray:
     """Numbers the results of two pipelines: rows with the same query and document are one result; shape (rows,)."""
-    query = rows["qid"].factorize()[0]
-    docno = rows["docno"].factorize()[0]
-    keys = query * len(rows) + docno  # a query and a document as one number
-    return pd.factorize(keys)[0]
+    docno, _ = rows["docno"].factorize()
+    # a query and a document as one number
+    keys = query_numbers(rows) * len(rows) + docno
+    numbers, _ = pd.factorize(keys)
+    return numbers
+
+
+def _document_columns(
+    rows: pd.DataFrame, result: np.ndarray, topics: pd.DataFrame
+) -> dict[Any, pd.Series]:
+    """Columns such as ``text`` that pipelines have added to their results: the first value for each result."""
+    queries = [name for name in topics if name.startswith("query")]
+    known = {"qid", "docno", *REPLACED, *queries}
+    names = [name for name in rows if name not in known]
+    if not names:
+        return {}
+    documents = rows[names].groupby(result).first()
+    return dict(documents)
 
 
 def combined(run: pd.DataFrame, alpha: float) -> np.ndarray:
     """The scores of a run that :meth:`Hybrid.combine` has returned, shape (results,)."""
     # ten times as fast as run[SIDES]
     normalized = np.stack([run[side] for side in SIDES], axis=1)  # (results, 2)
-    query = run["qid"].factorize()[0]
-    return weighted(normalized, query, alpha).sum(axis=1)
+    scores = weighted(normalized, query_numbers(run), alpha)  # (results, 2)
+    return scores.sum(axis=1)
 
 
 def _check_same_units(runs: list[pd.DataFrame]) -> None:
     """Raises ValueError if one pipeline ranks passages, and the other one documents."""
     docnos = [run["docno"].iloc[0] for run in runs if len(run)]
-    is_document = [split_passage_id(docno)[1] is None for docno in docnos]
-    if len(set(is_document)) > 1:
+    passage_numbers = [split_passage_id(docno)[1] for docno in docnos]
+    ranks_documents = {number is None for number in passage_numbers}
+    if len(ranks_documents) > 1:
+        examples = f"{docnos[0]!r} and {docnos[1]!r}"
         advice = "put graph.passages() behind one or pt.text.max_passage() behind the other"
         raise ValueError(
-            f"one pipeline ranks passages, and another documents (such as {docnos[0]!r} and {docnos[1]!r}): {advice}"
+            f"one pipeline ranks passages, and another documents (such as {examples}): {advice}"
         )

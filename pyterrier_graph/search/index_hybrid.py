@@ -19,7 +19,7 @@ from pyterrier_graph.graph_mean.contextual_index import (
 )
 from pyterrier_graph.graphs.document_graph import DocumentGraph
 from pyterrier_graph.search.document_evidence import node_evidence
-from pyterrier_graph.search.hybrid import SIDES
+from pyterrier_graph.search.hybrid import SIDES, distinct_queries
 from pyterrier_graph.search.retrievers import BM25Retriever, QueriesWithWords
 from pyterrier_graph.search.scores import normalized_scores, weighted
 from pyterrier_graph.storage.arrays import known_numbers_of
@@ -48,8 +48,10 @@ class IndexHybrid(Retriever):
         settings: Mapping[str, Any],
         num_results: int,
     ) -> None:
-        self.lexical, self.dense = lexical, dense
-        self.graph, self.settings = graph, settings
+        self.lexical = lexical
+        self.dense = dense
+        self.graph = graph
+        self.settings = settings
         self.num_results = num_results
 
     def __repr__(self) -> str:
@@ -57,53 +59,60 @@ class IndexHybrid(Retriever):
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Finds passages."""
-        return self._ranked(inp, parts=False)
+        return self._ranked(inp, with_components=False)
 
     @property
-    def parts(self) -> list[str]:
+    def components(self) -> list[str]:
         """What a score is the sum of: words, meaning, and each kind of evidence."""
         return [*SIDES, *self.settings["evidence"]]
 
-    def with_parts(self, topics: pd.DataFrame) -> pd.DataFrame:
-        """Finds passages; a column for each part has what it adds to the score."""
-        return self._ranked(topics, parts=True)
+    def with_components(self, topics: pd.DataFrame) -> pd.DataFrame:
+        """Finds passages; a column for each component has what it adds to the score."""
+        return self._ranked(topics, with_components=True)
 
-    def _ranked(self, topics: pd.DataFrame, *, parts: bool) -> pd.DataFrame:
+    def _ranked(self, topics: pd.DataFrame, *, with_components: bool) -> pd.DataFrame:
         topics = QueriesWithWords().transform(topics)
-        topics = topics.assign(qid=topics["qid"].astype("str")).drop_duplicates("qid")
-        query, passage, summands = self._scored(topics)
-        scores = summands.sum(axis=1)
+        topics = distinct_queries(topics)
+        query, passage, components = self._scored(topics)
+        scores = components.sum(axis=1)
         best = best_of_each(query, scores, self.num_results)
         nodes = self.graph.passage_nodes[passage[best]]
-        docnos = self.graph.ids_of(nodes)
-        columns = {"docno": pd.array(docnos, dtype="str"), "score": scores[best]}
-        if parts:
-            columns.update(zip(self.parts, summands[best].T, strict=True))
+        ids = self.graph.ids_of(nodes)
+        docnos = pd.array(ids, dtype="str")
+        columns = {"docno": docnos, "score": scores[best]}
+        if with_components:
+            best_components = components[best].T  # (components, results)
+            columns.update(zip(self.components, best_components, strict=True))
         return ranking(topics, query[best], columns)
 
     def _scored(self, topics: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The query and the passage of each result, shape (results,), and its parts, shape (results, parts)."""
+        """Query and passage of each result, shape (results,), and its score's components, (results, components)."""
         lexical = lexical_hits(self.lexical, self.graph.passage_ids, topics)
         dense = self.dense.hits(topics)
-        query, passage, normalized = united(lexical, dense, len(self.graph.passage_nodes))
+        passages = len(self.graph.passage_nodes)
+        query, passage, normalized = united(lexical, dense, passages)
         sides = weighted(normalized, query, self.settings["alpha"])  # (results, 2)
         nodes = self.graph.passage_nodes[passage]
-        evidence = node_evidence(self.graph, query, nodes, sides.sum(axis=1))
-        summands = [sides]
+        scores = sides.sum(axis=1)
+        evidence = node_evidence(self.graph, query, nodes, scores)
+        components = [sides]
         for name, weight in self.settings["evidence"].items():
-            summands.append(weight * evidence[name])
-        return query, passage, np.column_stack(summands)
+            components.append(weight * evidence[name])
+        return query, passage, np.column_stack(components)
 
 
 def lexical_hits(retriever: pt.Transformer, docnos: Lookup, topics: pd.DataFrame) -> Hits:
     """The passages that a retriever finds, by number; :class:`BM25Retriever` need not look them up."""
     if isinstance(retriever, BM25Retriever):
         return retriever.hits(topics)
-    run = check_frame(retriever.transform(topics), retriever, numbers=("score",))
+    run = retriever.transform(topics)
+    run = check_frame(run, retriever, numbers=("score",))
     pt.validate.result_frame(run, extra_columns=["score"], context=retriever)
-    query = pd.Index(topics["qid"]).get_indexer(run["qid"].astype("str"))
+    qids = run["qid"].astype("str")
+    query = pd.Index(topics["qid"]).get_indexer(qids)
     passage = known_numbers_of(docnos, run["docno"].tolist())
-    return Hits(query, passage, run["score"].to_numpy(float))
+    scores = run["score"].to_numpy(float)
+    return Hits(query, passage, scores)
 
 
 def united(lexical: Hits, dense: Hits, passages: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -115,9 +124,9 @@ def united(lexical: Hits, dense: Hits, passages: int) -> tuple[np.ndarray, np.nd
     lexical_keys = lexical.query * passages + lexical.passage
     dense_keys = dense.query * passages + dense.passage
     keys = np.union1d(lexical_keys, dense_keys)  # (results,)
-    normalized = np.full((len(keys), 2), np.nan)
     lexical_row = np.searchsorted(keys, lexical_keys)
     dense_row = np.searchsorted(keys, dense_keys)
+    normalized = np.full((len(keys), 2), np.nan)
     normalized[lexical_row, 0] = normalized_scores(lexical.score, lexical.query)
     normalized[dense_row, 1] = normalized_scores(dense.score, dense.query)
     query, passage = np.divmod(keys, passages)
@@ -127,4 +136,5 @@ def united(lexical: Hits, dense: Hits, passages: int) -> tuple[np.ndarray, np.nd
 def best_of_each(query: np.ndarray, scores: np.ndarray, count: int) -> np.ndarray:
     """Positions of the best results of each query, the best first; equal scores keep their order."""
     order = np.lexsort((-scores, query))
-    return order[positions(query[order]) < count]
+    rank = positions(query[order])
+    return order[rank < count]

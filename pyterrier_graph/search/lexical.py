@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pyterrier as pt
 from npids.lookup import Lookup
 
-from pyterrier_graph.search.bm25 import BM25Index
+from pyterrier_graph.search.bm25 import K1, B, BM25Index
 from pyterrier_graph.search.hybrid import DEPTH
 from pyterrier_graph.search.retrievers import BM25Retriever
 
@@ -30,7 +30,8 @@ def lexical_retriever(
     if lexical == "bm25s":
         return BM25Retriever(index, docnos, num_results)
     if isinstance(lexical, str):
-        lexical = open_engine(lexical, index.path, max(DEPTH, num_results))
+        depth = max(DEPTH, num_results)
+        lexical = open_engine(lexical, index.path, depth)
     return lexical % num_results
 
 
@@ -42,14 +43,14 @@ def build_engine(
     Docnos have at most ``docno_length`` characters.
     """
     if engine == "pisa":
-        index = _pisa(path)
         from wurlitzer import pipes
 
         with pipes():  # PISA's C++ code prints its log
-            index.index(records)
+            _pisa(path).index(records)
             _pisa_bm25(path, 1).search("bm25")  # the first search builds the index of BM25's scores
     else:
-        _terrier(path).indexer(meta={"docno": docno_length}).index(records)
+        indexer = _terrier(path).indexer(meta={"docno": docno_length})
+        indexer.index(records)
 
 
 def open_engine(engine: str, path: Path, num_results: int) -> pt.Transformer:
@@ -71,4 +72,4 @@ def _pisa(path: Path) -> Any:
 
 
 def _pisa_bm25(path: Path, num_results: int) -> pt.Transformer:
-    return _pisa(path).bm25(k1=1.2, b=0.75, num_results=num_results, verbose=False)
+    return _pisa(path).bm25(k1=K1, b=B, num_results=num_results, verbose=False)

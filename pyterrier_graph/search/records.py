@@ -9,6 +9,7 @@ import json
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import compress
 from pathlib import Path
 from typing import IO, Any
@@ -25,6 +26,9 @@ from pyterrier_graph.documents.document import (
 from pyterrier_graph.search.versions import Version
 
 DOCUMENTS = "documents"
+ROW_TYPES: dict[str, Any] = {"nodes": Node, "links": Link, "references": Reference}
+# fields that a record lacks where they are empty
+EMPTY: dict[str, Any] = dict.fromkeys(["codes", "passage_ids", *ROW_TYPES], ())
 Documents = Iterable[tuple[StructuredDocument, list[int] | None]]  # with the lines of their nodes
 
 
@@ -44,6 +48,19 @@ class RecordChanges:
     count: int
     unchanged: np.ndarray
 
+    def empty(self) -> bool:
+        """Whether no document is new, changed or removed."""
+        return not self.count and bool(self.unchanged.all())
+
+    @cached_property
+    def reused_passages(self) -> np.ndarray:
+        """Numbers of the previous version's passages whose documents are unchanged; they come first in the next one."""
+        if self.previous is None:
+            return np.empty(0, np.int64)
+        documents = np.flatnonzero(self.unchanged)
+        _, passages = self.previous.graph.document_passages.positions(documents)
+        return passages
+
     def write(self, folder: Path) -> None:
         """Writes the records of the next version: unchanged documents, then new ones."""
         with open(folder / DOCUMENTS, "wb") as out:
@@ -61,7 +78,7 @@ def compare_records(
 
     Args:
         documents: New documents, and documents that may have changed.
-        lines: An empty file for the lines of those that have changed.
+        lines: An empty file for the records of new and changed documents.
         previous: The previous version.
         deleted: Docnos of documents that are removed unless they are among ``documents``.
 
@@ -70,12 +87,8 @@ def compare_records(
     """
     hashes: dict[str, int] = {}
     if previous is not None:
-        graph = previous.graph
-        graph.document_of(deleted)  # raises KeyError for unknown docnos
-        docnos = graph.docnos_of(np.arange(len(graph)))
-        with open(previous.folder / DOCUMENTS, "rb") as file:
-            line_hashes = map(hash, file)
-            hashes = dict(zip(docnos, line_hashes, strict=True))
+        previous.graph.document_of(deleted)  # raises KeyError for unknown docnos
+        hashes = _line_hashes(previous)
     unchanged = dict.fromkeys(hashes, True)
     for docno in deleted:
         unchanged[docno] = False
@@ -89,13 +102,23 @@ def compare_records(
         if not is_same:
             lines.write(line)
             count += 1
-    flags = np.fromiter(unchanged.values(), dtype=bool, count=len(unchanged))
+    flags = np.fromiter(unchanged.values(), dtype=bool)
     return RecordChanges(previous, lines, count, flags)
+
+
+def _line_hashes(version: Version) -> dict[str, int]:
+    """The hash of each document's record, by docno."""
+    graph = version.graph
+    docnos = graph.docnos_of(np.arange(len(graph)))
+    with open(version.folder / DOCUMENTS, "rb") as file:
+        hashes = map(hash, file)
+        return dict(zip(docnos, hashes, strict=True))
 
 
 def _line_of(document: StructuredDocument, node_lines: list[int] | None) -> bytes:
     """The record of a document, without its empty fields."""
-    record = {name: value for name, value in vars(document).items() if value}
+    fields = vars(document)
+    record = {name: value for name, value in fields.items() if value}
     if node_lines:
         record["lines"] = node_lines
     return json.dumps(record).encode() + b"\n"
@@ -103,15 +126,13 @@ def _line_of(document: StructuredDocument, node_lines: list[int] | None) -> byte
 
 def read_documents(folder: Path, passage_lines: list[int]) -> Iterator[StructuredDocument]:
     """Yields the documents of a version, and appends the line in its file where each passage begins to a list."""
-    row_types: dict[str, Any] = {"nodes": Node, "links": Link, "references": Reference}
     with open(folder / DOCUMENTS, "rb") as file:
         for line in file:
-            record: dict[str, Any] = {"codes": (), "passage_ids": ()}
-            record.update(json.loads(line))
+            record = {**EMPTY, **json.loads(line)}
             lines = record.pop("lines", ())
-            for name, row_type in row_types.items():
-                rows = record.get(name, ())
-                record[name] = [row_type(*row) for row in rows]
+            for name, row_type in ROW_TYPES.items():
+                record[name] = [row_type(*row) for row in record[name]]
+            # documents that are not files have no lines
             for node, number in zip(record["nodes"], lines, strict=False):
                 if node.kind == PASSAGE:
                     passage_lines.append(number)

@@ -14,8 +14,8 @@ from pyterrier_graph.search.bm25 import query_terms
 from pyterrier_graph.search.snippets import snippet
 
 CANDIDATES = 100  # results that are compared to show a section or a text only once
-MATCHED = 100  # results whose snippets show the words of the question
-SHOWN = 0.005  # smallest part of a score that a reason names
+MATCHING_SNIPPETS = 100  # results whose snippets show the words of the question
+MIN_EVIDENCE = 0.005  # smallest evidence that a reason names
 COLUMNS = ["title", "file", "line", "snippet", "why", "score", "docno", "text"]
 LABELS = {"lexical": "words", "dense": "meaning"}
 
@@ -23,11 +23,12 @@ LABELS = {"lexical": "words", "dense": "meaning"}
 class Lines(Step):
     """Adds the file of each passage, which is its document's docno, and the line where the passage begins.
 
-    Columns in: ``docno`` (of passages), and any others. Columns out: those, ``file`` and ``line``.
+    Columns in: ``docno`` (of passages), and any others. Columns out: the same, and ``file, line``.
     """
 
     def __init__(self, graph: DocumentGraph, lines: np.ndarray) -> None:
-        self.graph, self.lines = graph, lines
+        self.graph = graph
+        self.lines = lines
 
     def __repr__(self) -> str:
         return f"Lines({self.graph!r})"
@@ -36,10 +37,12 @@ class Lines(Step):
         """Adds the columns."""
         pt.validate.columns(inp, includes=["docno"], context=self)
         nodes = self.graph.nodes_of(inp["docno"].tolist())
-        files = self.graph.docnos_of(self.graph.document[nodes])
+        documents = self.graph.document[nodes]
+        docnos = self.graph.docnos_of(documents)
+        files = pd.array(docnos, dtype="str")
         passages = np.searchsorted(self.graph.passage_nodes, nodes)
         lines = self.lines[passages].astype(np.int64)
-        return inp.assign(file=pd.array(files, dtype="str"), line=lines)
+        return inp.assign(file=files, line=lines)
 
 
 def distinct_results(run: pd.DataFrame, num_results: int) -> pd.DataFrame:
@@ -48,24 +51,24 @@ def distinct_results(run: pd.DataFrame, num_results: int) -> pd.DataFrame:
     return run.head(num_results)
 
 
-def with_reasons(run: pd.DataFrame, parts: Sequence[str], question: str) -> pd.DataFrame:
-    """Adds a snippet to each result, and the parts of its score as ``why``; returns the columns of a search."""
+def with_reasons(run: pd.DataFrame, components: Sequence[str], question: str) -> pd.DataFrame:
+    """Adds a snippet to each result, and the components of its score as ``why``; returns the columns of a search."""
     terms = frozenset(query_terms(question))
     texts = run["text"].tolist()
-    snippets = [snippet(text, terms) for text in texts[:MATCHED]]
-    snippets += [snippet(text, frozenset()) for text in texts[MATCHED:]]
-    scores = run[list(parts)].to_numpy()  # (results, parts)
-    reasons = [_reason(parts, row) for row in scores.tolist()]
-    run = run.assign(snippet=snippets, why=reasons)
+    snippets = [snippet(text, terms) for text in texts[:MATCHING_SNIPPETS]]
+    beginnings = [snippet(text) for text in texts[MATCHING_SNIPPETS:]]
+    scores = run[list(components)].to_numpy()  # (results, components)
+    reasons = [_reason(components, row) for row in scores.tolist()]
+    run = run.assign(snippet=snippets + beginnings, why=reasons)
     columns = [name for name in COLUMNS if name in run]
     return run[columns].reset_index(drop=True)
 
 
-def _reason(parts: Sequence[str], scores: Sequence[float]) -> str:
-    """The parts of a score: words and meaning, and evidence unless it is about 0."""
+def _reason(components: Sequence[str], scores: Sequence[float]) -> str:
+    """The components of a score: words and meaning, and evidence unless it is about 0."""
     reasons = []
-    for name, score in zip(parts, scores, strict=True):
-        if name in LABELS or score >= SHOWN:
+    for name, score in zip(components, scores, strict=True):
+        if name in LABELS or score >= MIN_EVIDENCE:
             label = LABELS.get(name, name)
             reasons.append(f"{label} {score:.2f}")
     return " + ".join(reasons)

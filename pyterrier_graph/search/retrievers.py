@@ -41,7 +41,9 @@ class BM25Retriever(Retriever):
     schematic = {"label": "BM25", "help_url": "https://pypi.org/project/pyterrier-graph/"}
 
     def __init__(self, index: BM25Index, docnos: Lookup | Ids, num_results: int = 1000) -> None:
-        self.index, self.docnos, self.num_results = index, docnos, num_results
+        self.index = index
+        self.docnos = docnos
+        self.num_results = num_results
 
     def __repr__(self) -> str:
         return f"BM25({str(self.index.path)!r}, {self.num_results})"
@@ -54,8 +56,9 @@ class BM25Retriever(Retriever):
         topics = check_frame(inp, self, texts=("query",))
         pt.validate.query_frame(topics, extra_columns=["query"], context=self)
         hits = self.hits(topics)
-        docnos = ids_of(self.docnos, hits.passage)
-        columns = {"docno": pd.array(docnos, dtype="str"), "score": hits.score}
+        ids = ids_of(self.docnos, hits.passage)
+        docnos = pd.array(ids, dtype="str")
+        columns = {"docno": docnos, "score": hits.score}
         return ranking(topics, hits.query, columns)
 
     def hits(self, topics: pd.DataFrame) -> Hits:
@@ -65,9 +68,9 @@ class BM25Retriever(Retriever):
         passages = [np.empty(0, np.int64)]
         counts = []
         for text in topics["query"]:
-            query_scores, numbers = self.index.search(text, self.num_results)
+            query_scores, query_passages = self.index.search(text, self.num_results)
             scores.append(query_scores)
-            passages.append(numbers)
-            counts.append(len(numbers))
+            passages.append(query_passages)
+            counts.append(len(query_passages))
         query = np.repeat(np.arange(len(topics)), counts)
         return Hits(query, np.concatenate(passages), np.concatenate(scores))

@@ -6,9 +6,15 @@ import pandas as pd
 from pyterrier_graph.checks import positions
 
 
+def query_numbers(run: pd.DataFrame) -> np.ndarray:
+    """The number of each result's query, shape (results,); queries are numbered in the order of the run."""
+    numbers, _ = run["qid"].factorize()
+    return numbers
+
+
 def ranked(run: pd.DataFrame, scores: np.ndarray) -> pd.DataFrame:
     """A run with new scores and ranks, sorted by score within each query; equal scores and queries keep their order."""
-    query = run["qid"].factorize()[0]
+    query = query_numbers(run)
     order = np.lexsort((-scores, query))
     rank = positions(query[order])
     run = run.take(order).reset_index(drop=True)
@@ -17,7 +23,8 @@ def ranked(run: pd.DataFrame, scores: np.ndarray) -> pd.DataFrame:
 
 def above_lowest(scores: np.ndarray, query: np.ndarray) -> np.ndarray:
     """How much each score is above the lowest one of its query, shape (results,)."""
-    lowest = np.full(query.max(initial=-1) + 1, np.inf)
+    queries = query.max(initial=-1) + 1
+    lowest = np.full(queries, np.inf)
     np.minimum.at(lowest, query, scores)
     return scores - lowest[query]
 
@@ -25,12 +32,14 @@ def above_lowest(scores: np.ndarray, query: np.ndarray) -> np.ndarray:
 def normalized_scores(scores: np.ndarray, query: np.ndarray) -> np.ndarray:
     """Z-scores above the lowest score of each query, shape (results,); 1 where all scores of a query are equal."""
     above = above_lowest(scores, query)
-    results = np.maximum(np.bincount(query), 1)  # (queries,)
+    results = np.bincount(query)  # (queries,)
+    results = np.maximum(results, 1)  # no division by zero
     mean = np.bincount(query, above) / results
     squares = (above - mean[query]) ** 2  # (results,)
     variance = np.bincount(query, squares) / results
     spread = np.sqrt(variance)[query]  # (results,)
-    return np.divide(above, spread, out=np.ones_like(above), where=spread > 0)
+    normalized = np.ones_like(above)
+    return np.divide(above, spread, out=normalized, where=spread > 0)
 
 
 def weighted(normalized: np.ndarray, query: np.ndarray, alpha: float) -> np.ndarray:
@@ -47,8 +56,10 @@ def weighted(normalized: np.ndarray, query: np.ndarray, alpha: float) -> np.ndar
     counts = [np.bincount(query, side) for side in has_score.T]
     retrieved = np.stack(counts, axis=1) > 0  # (queries, 2)
     weights = retrieved * np.array([1 - alpha, alpha])  # (queries, 2)
-    weights = np.where(weights.any(axis=1, keepdims=True), weights, retrieved)
-    total = weights.sum(axis=1, keepdims=True)
+    # a pipeline without weight gets it where the other one has retrieved nothing
+    has_weight = weights.any(axis=1, keepdims=True)  # (queries, 1)
+    weights = np.where(has_weight, weights, retrieved)
+    total = weights.sum(axis=1, keepdims=True)  # (queries, 1)
     total[total == 0] = 1  # queries without results
     shares = weights / total  # (queries, 2)
     return np.nan_to_num(normalized) * shares[query]

@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, get_args
@@ -56,26 +57,34 @@ if TYPE_CHECKING:
     from pyterrier_graph.graph_mean.contextual_encoder import ContextualEncoder
 
 ENCODED = "encoded"
-GRAPH, QUERIES, VECTORS, BM25 = "graph", "queries", "vectors.flex", "bm25"
-LINES, CHANGED, DELETED = "lines.npy", "changed.npy", "deleted.json"
-TOPICS, QRELS = "topics.json", "qrels.json"
+GRAPH = "graph"
+QUERIES = "queries"
+VECTORS = "vectors.flex"
+BM25 = "bm25"
+LINES = "lines.npy"
+CHANGED = "changed.npy"
+DELETED = "deleted.json"
+TOPICS = "topics.json"
+QRELS = "qrels.json"
 KIND = {"type": "graph_index_version", "format": "folder", "package_hint": "pyterrier_graph"}
 ROWS_AT_ONCE = 4096
 
 Answered = tuple[pd.DataFrame, pd.DataFrame]  # topics and judgments
 
 
+@dataclass
 class Version:
     """One version of an index. Files are opened on first use.
 
-    Args:
+    Attributes:
         path: Folder of the index.
         number: Number of the version.
         verbose: Whether to show progress.
     """
 
-    def __init__(self, path: Path, number: int, *, verbose: bool = True) -> None:
-        self.path, self.number, self.verbose = path, number, verbose
+    path: Path
+    number: int
+    verbose: bool = True
 
     @property
     def folder(self) -> Path:
@@ -109,7 +118,9 @@ class Version:
     def queries(self) -> QueryPassageGraph | None:
         """The graph of the answered queries."""
         path = self.folder / QUERIES
-        return QueryPassageGraph(path, verbose=False) if path.is_dir() else None
+        if not path.is_dir():
+            return None
+        return QueryPassageGraph(path, verbose=False)
 
     @property
     def answered(self) -> Answered | None:
@@ -129,8 +140,8 @@ class Version:
     @cached_property
     def lines(self) -> np.ndarray | None:
         """The line where each passage begins, if the documents are files."""
-        path = self.folder / LINES
-        return np.load(path) if path.is_file() else None
+        file = self.folder / LINES
+        return np.load(file) if file.is_file() else None
 
     @cached_property
     def changed(self) -> np.ndarray:
@@ -140,7 +151,8 @@ class Version:
     @cached_property
     def deleted(self) -> dict[str, int]:
         """Version that removed each deleted passage, by docno."""
-        return json.loads((self.folder / DELETED).read_text(encoding="utf-8"))
+        file = self.folder / DELETED
+        return json.loads(file.read_text(encoding="utf-8"))
 
 
 def contexts(
@@ -179,14 +191,14 @@ class VersionedIndex(WithSignature, BuiltArtifact):
         verbose: bool = True,
     ) -> None:
         super().__init__(path, verbose=verbose)
-        self.training: Tuning = training or Tuning()
         engines = get_args(Lexical)
         if isinstance(lexical, str) and lexical not in engines:
             raise ValueError(f"lexical must be a pipeline or one of {engines}, got {lexical!r}")
-        self.lexical = lexical
         if isinstance(encoder, os.PathLike):
             encoder = os.fspath(encoder)
         self.encoder: Any = encoder
+        self.lexical = lexical
+        self.training = training or Tuning()
         self.reopen()
 
     def _check_options(self) -> None:
@@ -202,8 +214,14 @@ class VersionedIndex(WithSignature, BuiltArtifact):
             raise ValueError(f"{self!r} was made with encoder={stored['name']}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        options = {"encoder": self.encoder, "lexical": self.lexical, "training": self.training}
-        return partial(type(self), self.path, **options, verbose=self.verbose), ()
+        constructor = partial(
+            type(self),
+            encoder=self.encoder,
+            lexical=self.lexical,
+            training=self.training,
+            verbose=self.verbose,
+        )
+        return constructor, (self.path,)
 
     @cached_property
     def meta(self) -> dict[str, Any]:
@@ -218,19 +236,20 @@ class VersionedIndex(WithSignature, BuiltArtifact):
             if read_meta(self.path, kind_of(self)) == current:
                 raise
             return self.meta  # two changes have removed the version in the meantime
+        defaults = default_settings(version_meta["mean_cosine"])
         fitted = current["settings"]
-        settings = {**default_settings(version_meta["mean_cosine"]), **fitted}
         return {
             **version_meta,
             "version": current["version"],
             "fitted": fitted,
-            "settings": settings,
+            "settings": {**defaults, **fitted},
         }
 
     @cached_property
     def version(self) -> Version:
         """The version that is open. Raises as :func:`read_meta` does if there is none."""
-        return Version(self.path, self.meta["version"], verbose=self.verbose)
+        number = self.meta["version"]
+        return Version(self.path, number, self.verbose)
 
     def reopen(self) -> Self:
         """Opens the current version, if there is one. An encoder that is already loaded is kept."""
@@ -247,7 +266,8 @@ class VersionedIndex(WithSignature, BuiltArtifact):
         meta["settings"] = dict(settings)
         meta[SIZES] = {}  # the sizes and digests are in the version's own file
         meta[DIGESTS] = {}
-        write_file(self.path / META, json.dumps(meta, indent=1).encode())
+        content = json.dumps(meta, indent=1)
+        write_file(self.path / META, content.encode())
 
     def verify(self) -> Self:
         """Compares the files of the version with their digests; ValueError names damaged files."""

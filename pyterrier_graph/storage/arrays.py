@@ -17,7 +17,8 @@ from npids.lookup import Lookup
 from pyterrier_graph.storage.artifact import BuiltArtifact
 
 DOCNOS = "docnos.npids"
-TEXTS, TEXT_OFFSETS = "texts", "text_offsets"
+TEXTS = "texts"
+TEXT_OFFSETS = "text_offsets"
 IDS_AT_ONCE = 65_536
 
 # of arrays by the last word of their names; all others are i8
@@ -132,8 +133,8 @@ def numbers_of(lookup: Lookup, ids: Sequence[str]) -> np.ndarray:
 def known_numbers_of(lookup: Lookup, ids: Sequence[str] | np.ndarray) -> np.ndarray:
     """Numbers of ids, in their shape; raises KeyError if one is unknown."""
     ids = np.asarray(ids)
-    numbers = numbers_of(lookup, ids.ravel().tolist())
-    numbers = numbers.reshape(ids.shape)
+    flat_ids = ids.ravel().tolist()
+    numbers = numbers_of(lookup, flat_ids).reshape(ids.shape)
     unknown = ids[numbers < 0]
     if len(unknown):
         raise KeyError(f"{str(unknown[0])!r} is not a passage of the index")
@@ -154,7 +155,8 @@ def check_unique(ids_file: Path) -> None:
     with Lookup(ids_file) as lookup:
         for numbers in blocks(len(lookup), IDS_AT_ONCE):
             ids = ids_of(lookup, numbers)
-            repeated = np.flatnonzero(numbers_of(lookup, ids) != numbers)
+            is_repeated = numbers_of(lookup, ids) != numbers
+            repeated = np.flatnonzero(is_repeated)
             if len(repeated):
                 docno = ids[repeated[0]]
                 raise ValueError(
@@ -185,5 +187,6 @@ class StoredGraph(BuiltArtifact):
         offset_buffer = pa.py_buffer(offsets)
         content_buffer = pa.py_buffer(self._array(TEXTS))
         count = len(offsets) - 1
-        texts = pa.LargeStringArray.from_buffers(count, offset_buffer, content_buffer)
-        return texts.take(pa.array(numbers)).to_pylist()
+        stored = pa.LargeStringArray.from_buffers(count, offset_buffer, content_buffer)
+        texts = stored.take(pa.array(numbers))
+        return texts.to_pylist()

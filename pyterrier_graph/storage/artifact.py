@@ -1,7 +1,7 @@
 """Artifacts on disk: written completely or not at all, and checked with digests.
 
-An artifact is a folder with a ``pt_meta.json``: its kind, and the size and SHA-256 of every file. While an artifact is
-written, everything is in hidden siblings::
+An artifact is a folder with a ``pt_meta.json``, which lists its kind and the size and SHA-256 of every file. While an
+artifact is written, everything is in hidden siblings::
 
     .NAME.lock           held by the process that writes
     .NAME.new/shards/    finished shards of long work (see storage.shards)
@@ -34,8 +34,11 @@ if TYPE_CHECKING:
     import pandas as pd
     from torch import nn
 
-META, LOCK, SHARDS = "pt_meta.json", "lock", "shards"
-SIZES, DIGESTS = "files", "file_sha256"  # entries of pt_meta.json
+META = "pt_meta.json"
+LOCK = "lock"
+SHARDS = "shards"
+SIZES = "files"  # entries of pt_meta.json
+DIGESTS = "file_sha256"
 # on which a model's results depend
 PACKAGES = ("pyterrier_graph", "pyterrier", "torch", "transformers", "sentence-transformers")
 
@@ -67,14 +70,7 @@ def atomic_folder(
     with workspace(target) as working:
         files = working / "files"
         former = working / "former"
-
-        def restore() -> None:
-            if former.exists() and not target.exists():  # stopped between the two renames
-                former.rename(target)
-            for folder in (files, former):
-                shutil.rmtree(folder, ignore_errors=True)
-
-        restore()
+        _restore(target, files, former)
         if not overwrite:
             check_vacant(target)
         files.mkdir()
@@ -85,8 +81,16 @@ def atomic_folder(
                 target.rename(former)
             files.replace(target)
         except BaseException:
-            restore()
+            _restore(target, files, former)
             raise
+
+
+def _restore(target: Path, files: Path, former: Path) -> None:
+    """Restores the former artifact if there is no new one, and removes unfinished files."""
+    if former.exists() and not target.exists():  # stopped between the two renames
+        former.rename(target)
+    shutil.rmtree(files, ignore_errors=True)
+    shutil.rmtree(former, ignore_errors=True)
 
 
 @contextmanager
@@ -125,10 +129,9 @@ def locked(file: Path) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except Timeout:
+        problem = f"another process is at work and holds {str(file)!r}"
         advice = "wait until it is done, or end it and repeat the call"
-        raise BlockingIOError(
-            f"another process is at work and holds {str(file)!r}: {advice}"
-        ) from None
+        raise BlockingIOError(f"{problem}: {advice}") from None
     try:
         yield
     finally:
@@ -142,13 +145,20 @@ def write_meta(folder: Path, meta: dict[str, Any]) -> None:
 
     Of an artifact inside the folder, only its ``pt_meta.json`` is listed, which lists the other files.
     """
-    files = {file.relative_to(folder).as_posix(): file for file in _listed_files(folder)}
-    meta[SIZES] = {name: file.stat().st_size for name, file in files.items()}
-    meta[DIGESTS] = {name: file_sha256(file) for name, file in files.items()}
+    files = [*_listed_files(folder)]
+    sizes = {}
+    digests = {}
+    for file in files:
+        name = file.relative_to(folder).as_posix()
+        sizes[name] = file.stat().st_size
+        digests[name] = file_sha256(file)
+    meta[SIZES] = sizes
+    meta[DIGESTS] = digests
+    content = json.dumps(meta, indent=1)
     about = folder / META
-    about.write_text(json.dumps(meta, indent=1), encoding="utf-8", newline="\n")
+    about.write_text(content, encoding="utf-8", newline="\n")
     mode = about.stat().st_mode & 0o777
-    for file in files.values():
+    for file in files:
         file.chmod(mode)  # safetensors creates files that only their owner may read
 
 
@@ -165,7 +175,9 @@ def _listed_files(folder: Path) -> Iterator[Path]:
 
 def _lists_files(meta: Path) -> bool:
     """Whether a ``pt_meta.json`` has digests; those of other packages have none."""
-    return meta.is_file() and DIGESTS in json.loads(meta.read_bytes())
+    if not meta.is_file():
+        return False
+    return DIGESTS in json.loads(meta.read_bytes())
 
 
 def write_file(path: Path, content: bytes) -> None:
@@ -176,7 +188,8 @@ def write_file(path: Path, content: bytes) -> None:
 
 def check_vacant(path: Path) -> None:
     """Raises FileExistsError if there is a file, or a folder with files, at ``path``."""
-    if path.is_file() or (path.is_dir() and any(path.iterdir())):
+    has_files = path.is_dir() and any(path.iterdir())
+    if has_files or path.is_file():
         raise FileExistsError(f"{str(path)!r} exists already: delete it, or choose another path")
 
 
@@ -185,11 +198,12 @@ def check_identity(note: Path, identity: Mapping[str, Any], work: str, *, begun:
 
     Raises ValueError, which names ``work`` and the differences, if the work depends on something else.
     """
-    identity = json.loads(json.dumps(identity, default=str))
+    content = json.dumps(identity, indent=1, default=str)
     if not begun:
         note.parent.mkdir(parents=True, exist_ok=True)
-        write_file(note, json.dumps(identity, indent=1).encode())
+        write_file(note, content.encode())
         return
+    identity = json.loads(content)
     former: dict[str, Any] = {}
     if note.exists():
         former = json.loads(note.read_text(encoding="utf-8"))
@@ -234,7 +248,10 @@ def verify(path: Path) -> None:
     for file in [path / META, *path.rglob(f"*/{META}")]:
         folder = file.parent
         digests = read_meta(folder).get(DIGESTS, {})  # other packages have none
-        changed = [name for name, digest in digests.items() if file_sha256(folder / name) != digest]
+        changed = []
+        for name, digest in digests.items():
+            if file_sha256(folder / name) != digest:
+                changed.append(name)
         if changed:
             raise ValueError(f"{str(folder)!r} is damaged: the contents of {changed} have changed")
 
@@ -246,7 +263,8 @@ def _problems(path: Path, meta: Mapping[str, Any]) -> Iterator[str]:
         for name in [*subfolders, *files]:
             if Path(folder, name).is_symlink():
                 yield f"{name!r} is a symbolic link, which an artifact must not contain"
-    for name, size in meta.get(SIZES, {}).items():  # other packages list no files
+    sizes = meta.get(SIZES, {})  # other packages list no files
+    for name, size in sizes.items():
         file = path / name
         if not file.resolve().is_relative_to(path.resolve()):
             yield f"{META!r} names a file outside of the artifact: {name!r}"
@@ -260,7 +278,7 @@ def _problems(path: Path, meta: Mapping[str, Any]) -> Iterator[str]:
 
 
 def json_sha256(value: Mapping[str, Any]) -> str:
-    """SHA-256 of a dictionary that JSON can express; the order of its keys does not matter."""
+    """SHA-256 of a dictionary that JSON can represent; the order of its keys does not matter."""
     text = json.dumps(value, indent=1, sort_keys=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -296,9 +314,13 @@ def weights_sha256(module: nn.Module, before: str = "", after: str = "") -> str:
     """
     import torch
 
-    weights = [weight for weight in module.parameters() if weight.numel()]
-    changes = [0 if weight.is_inference() else weight._version for weight in weights]
-    last_numbers = [weight.detach().flatten()[-1].item() for weight in weights]
+    changes = []
+    last_numbers = []
+    for weight in module.parameters():
+        if weight.numel():
+            changes.append(0 if weight.is_inference() else weight._version)
+            last_number = weight.detach().flatten()[-1]
+            last_numbers.append(last_number.item())
     state = changes, last_numbers
     known_state, digest = _weights_digests.get(module, (None, ""))
     if known_state != state:

@@ -83,13 +83,14 @@ class ShardWriter:
             **progress: Arguments of ``pt.tqdm``.
         """
         missing = [number for number, file in enumerate(self._files) if not file.exists()]
-        missing_rows = sum(len(self._rows[number]) for number in missing)
         total = sum(map(len, self._rows))
-        inputs = ((number, read(np.array(self._rows[number]))) for number in missing)
+        missing_rows = sum(len(self._rows[number]) for number in missing)
+        batches = (np.array(self._rows[number]) for number in missing)
+        inputs = zip(missing, map(read, batches), strict=True)
         with pt.tqdm(total=total, initial=total - missing_rows, **progress) as bar:
             for number, arrays in _computed(work, inputs, workers):
-                content = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-                write_file(self._files[number], save(content))
+                tensors = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+                write_file(self._files[number], save(tensors))
                 bar.update(len(self._rows[number]))
 
     def read(self) -> Iterator[dict[str, np.ndarray]]:
@@ -107,16 +108,22 @@ class ShardWriter:
             lengths: Names of further arrays, lengths of rows. Their files contain offsets, int64: where each row
                 begins, and the end of the last one.
         """
-        row_lengths: dict[str, list[np.ndarray]] = {name: [np.zeros(1)] for name in lengths}
+        row_lengths = {}
+        for name in lengths:
+            row_lengths[name] = [np.zeros(1)]  # the first row begins at 0
         with ExitStack() as stack:
-            files = {name: stack.enter_context(open(folder / name, "wb")) for name in names}
+            files = {}
+            for name in names:
+                file = open(folder / name, "wb")
+                files[name] = stack.enter_context(file)
             for arrays in self.read():
                 for name, file in files.items():
                     arrays[name].tofile(file)
                 for name in lengths:
                     row_lengths[name].append(arrays[name])
-        for name, lengths_of_shards in row_lengths.items():
-            offsets = np.concatenate(lengths_of_shards).cumsum(dtype="<i8")  # (rows + 1,)
+        for name, shard_lengths in row_lengths.items():
+            all_lengths = np.concatenate(shard_lengths)
+            offsets = all_lengths.cumsum(dtype="<i8")  # (rows + 1,)
             offsets.tofile(folder / name)
 
 
@@ -133,9 +140,11 @@ def _computed(
     # an array, since joblib and Ray store a large array once instead of sending it with each call
     pickled = np.frombuffer(cloudpickle.dumps(work), np.uint8)
     key = uuid4().hex
-    calls = (joblib.delayed(_call)(pickled, key, number, batch) for number, batch in inputs)
+    call = joblib.delayed(_call)
+    calls = (call(pickled, key, number, batch) for number, batch in inputs)
     if workers != "ray":
-        yield from joblib.Parallel(n_jobs=workers, return_as="generator_unordered")(calls)
+        parallel = joblib.Parallel(n_jobs=workers, return_as="generator_unordered")
+        yield from parallel(calls)
         return
     with _ray_backend() as n_jobs, joblib.Parallel(n_jobs=n_jobs) as parallel:
         # Ray's backend returns only lists

@@ -17,7 +17,7 @@ from pyterrier_graph.search.retrievers import QueriesWithWords
 if TYPE_CHECKING:
     from pyterrier_graph.search.graph_index import GraphIndex
 
-Hits = list[tuple[str, float, str]]  # docno, score and text; best first
+EngineHits = list[tuple[str, float, str]]  # docno, score and text; best first
 
 
 class EngineRetriever(pt.Transformer):
@@ -31,11 +31,13 @@ class EngineRetriever(pt.Transformer):
 
     def __init__(
         self,
-        find: Callable[[Any, int], Hits],
+        find: Callable[[Any, int], EngineHits],
         num_results: int,
         encode: Callable[[pd.DataFrame], np.ndarray] | None = None,
     ) -> None:
-        self.find, self.num_results, self.encode = find, num_results, encode
+        self.find = find
+        self.num_results = num_results
+        self.encode = encode
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Finds passages."""
@@ -43,14 +45,14 @@ class EngineRetriever(pt.Transformer):
         queries: Any = topics["query"]
         if self.encode is not None and len(topics):
             queries = self.encode(topics)
-        hits: Hits = []
-        counts: list[int] = []
+        hits: EngineHits = []
+        counts = []
         for query in queries:
             query_hits = self.find(query, self.num_results)
             hits += query_hits
             counts.append(len(query_hits))
-        columns = pd.DataFrame(hits, columns=["docno", "score", "text"])
-        columns = columns.astype({"docno": "str", "score": float, "text": "str"})
+        types = {"docno": "str", "score": float, "text": "str"}
+        columns = pd.DataFrame(hits, columns=[*types]).astype(types)
         topic = np.repeat(np.arange(len(topics)), counts)  # (results,)
         return ranking(topics, topic, dict(columns))
 
@@ -70,11 +72,11 @@ class Engine(ABC):
         """Uploads the passages: all, or those that have changed after a version of the index."""
 
     @abstractmethod
-    def find_vector(self, vector: np.ndarray, num_results: int) -> Hits:
+    def find_vector(self, vector: np.ndarray, num_results: int) -> EngineHits:
         """The passages with the highest inner products."""
 
     @abstractmethod
-    def find_words(self, query: str, num_results: int) -> Hits:
+    def find_words(self, query: str, num_results: int) -> EngineHits:
         """The passages with the highest BM25 scores, by the engine."""
 
     def dense(self, num_results: int = 1000) -> pt.Transformer:
@@ -87,5 +89,7 @@ class Engine(ABC):
 
     def hybrid(self, num_results: int = 1000, *, alpha: float = ALPHA) -> pt.Transformer:
         """Finds passages by both, as a :class:`~pyterrier_graph.Hybrid` that is not trained."""
-        hybrid = Hybrid(self.lexical(), self.dense(), alpha=alpha, num_results=num_results)
+        lexical = self.lexical()
+        dense = self.dense()
+        hybrid = Hybrid(lexical, dense, alpha=alpha, num_results=num_results)
         return Frozen(QueriesWithWords() >> hybrid)

@@ -13,7 +13,7 @@ from lancedb.index import FTS
 from lancedb.query import MatchQuery
 
 from pyterrier_graph.search.bm25 import words
-from pyterrier_graph.search.engines.base import Engine, Hits
+from pyterrier_graph.search.engines.base import Engine, EngineHits
 
 if TYPE_CHECKING:
     from pyterrier_graph.search.graph_index import GraphIndex
@@ -30,7 +30,8 @@ class LanceDBEngine(Engine):
 
     def __init__(self, index: GraphIndex, uri: str, table: str) -> None:
         super().__init__(index)
-        self.uri, self.name = uri, table
+        self.uri = uri
+        self.name = table
 
     @property
     def table(self) -> Any:
@@ -41,7 +42,8 @@ class LanceDBEngine(Engine):
         """Uploads the passages: all, or those that have changed after a version of the index."""
         batches = _batches(self.index.rows(since))
         if since is None:
-            table = lancedb.connect(self.uri).create_table(self.name, next(batches))
+            database = lancedb.connect(self.uri)
+            table = database.create_table(self.name, next(batches))
             for batch in batches:
                 table.add(batch)
         else:
@@ -50,34 +52,44 @@ class LanceDBEngine(Engine):
                 escaped = docno.replace("'", "''")
                 table.delete(f"docno = '{escaped}'")
             for batch in batches:
-                merge = table.merge_insert("docno").when_matched_update_all()
-                merge.when_not_matched_insert_all().execute(batch)
-        table.create_index("context", config=FTS(language="English", stem=True), replace=True)
+                merge = table.merge_insert("docno")
+                merge.when_matched_update_all().when_not_matched_insert_all().execute(batch)
+        tokenizer = FTS(language="English", stem=True)
+        table.create_index("context", config=tokenizer, replace=True)
         return self
 
-    def find_vector(self, vector: np.ndarray, num_results: int) -> Hits:
+    def find_vector(self, vector: np.ndarray, num_results: int) -> EngineHits:
         """The passages with the highest inner products."""
         search = self.table.search(vector, vector_column_name="vector")
         search = search.distance_type("dot").limit(num_results)
-        rows = search.select([*COLUMNS, "_distance"]).to_list()
+        columns = [*COLUMNS, "_distance"]
+        rows = search.select(columns).to_list()
         return [(row["docno"], 1 - row["_distance"], row["text"]) for row in rows]
 
-    def find_words(self, query: str, num_results: int) -> Hits:
+    def find_words(self, query: str, num_results: int) -> EngineHits:
         """The passages with the highest BM25 scores."""
-        match_query: Any = MatchQuery
-        match = match_query(" ".join(words(query)), "context")
+        match_query: Any = MatchQuery  # mypy does not know that its options have defaults
+        match = match_query(separated_words(query), "context")
         search = self.table.search(match, query_type="fts").limit(num_results)
-        rows = search.select([*COLUMNS, "_score"]).to_list()
+        columns = [*COLUMNS, "_score"]
+        rows = search.select(columns).to_list()
         return [(row["docno"], row["_score"], row["text"]) for row in rows]
 
 
 def _batches(rows: Iterator[dict[str, Any]]) -> Iterator[pa.Table]:
     """Yields tables of rows. Contexts become words with spaces between them, for the engine's tokenizer."""
     while batch := [*islice(rows, ROWS)]:
-        columns = {name: pa.array([row[name] for row in batch]) for name in COLUMNS}
-        contexts = [" ".join(words(row["context"])) for row in batch]
-        columns["context"] = pa.array(contexts)
+        columns = {}
+        for name in COLUMNS:
+            columns[name] = pa.array([row[name] for row in batch])
+        columns["context"] = pa.array([separated_words(row["context"]) for row in batch])
         vectors = np.stack([row["vector"] for row in batch])  # (rows, d)
+        numbers = vectors.ravel()
         width = vectors.shape[1]
-        columns["vector"] = pa.FixedSizeListArray.from_arrays(vectors.ravel(), width)
+        columns["vector"] = pa.FixedSizeListArray.from_arrays(numbers, width)
         yield pa.table(columns)
+
+
+def separated_words(text: str) -> str:
+    """The words of a text with spaces between them, also in Chinese."""
+    return " ".join(words(text))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Self
 from uuid import NAMESPACE_URL, uuid5
 from zlib import crc32
@@ -10,8 +10,8 @@ from zlib import crc32
 import numpy as np
 from qdrant_client import QdrantClient, models
 
-from pyterrier_graph.search.bm25 import K1, B, query_terms, stem, words
-from pyterrier_graph.search.engines.base import Engine, Hits
+from pyterrier_graph.search.bm25 import K1, B, query_terms, term_counts
+from pyterrier_graph.search.engines.base import Engine, EngineHits
 
 if TYPE_CHECKING:
     from pyterrier_graph.search.graph_index import GraphIndex
@@ -27,7 +27,8 @@ class QdrantEngine(Engine):
 
     def __init__(self, index: GraphIndex, client: QdrantClient, collection: str) -> None:
         super().__init__(index)
-        self.client, self.collection = client, collection
+        self.client = client
+        self.collection = collection
 
     def upload(self, since: int | None = None) -> Self:
         """Uploads the passages: all, or those that have changed after a version of the index."""
@@ -35,34 +36,39 @@ class QdrantEngine(Engine):
             self._create_collection()
         elif since is not None:
             docnos = self.index.deleted_since(since)
-            if docnos:
-                self.client.delete(self.collection, [*map(_point_id, docnos)], wait=True)
+            ids: list[Any] = [_point_id(docno) for docno in docnos]
+            if ids:
+                self.client.delete(self.collection, ids, wait=True)
         points = map(_point, self.index.rows(since))
         self.client.upload_points(self.collection, points, wait=True)
         return self
 
     def _create_collection(self) -> None:
         """Creates a collection of dense vectors and of sparse vectors, whose terms Qdrant weights by IDF."""
-        meta, *_ = self.index.contextual.files.payload(False, False)
-        dense = models.VectorParams(size=meta["vec_size"], distance=models.Distance.DOT)
+        files = self.index.contextual.files
+        (meta,) = files.payload(return_docnos=False, return_dvecs=False)
+        size = meta["vec_size"]
+        dense = models.VectorParams(size=size, distance=models.Distance.DOT)
         terms = models.SparseVectorParams(modifier=models.Modifier.IDF)
         self.client.create_collection(
             self.collection, {"dense": dense}, sparse_vectors_config={"terms": terms}
         )
 
-    def find_vector(self, vector: np.ndarray, num_results: int) -> Hits:
+    def find_vector(self, vector: np.ndarray, num_results: int) -> EngineHits:
         """The passages with the highest inner products."""
         return self._find(vector.tolist(), "dense", num_results)
 
-    def find_words(self, query: str, num_results: int) -> Hits:
+    def find_words(self, query: str, num_results: int) -> EngineHits:
         """The passages with the highest BM25 scores."""
-        indices = sorted({crc32(term.encode()) for term in query_terms(query)})
-        vector = models.SparseVector(indices=indices, values=[1.0] * len(indices))
+        terms = {_term_number(term) for term in query_terms(query)}
+        indices = sorted(terms)
+        values = [1.0] * len(indices)
+        vector = models.SparseVector(indices=indices, values=values)
         return self._find(vector, "terms", num_results)
 
-    def _find(self, query: list[float] | models.SparseVector, using: str, limit: int) -> Hits:
+    def _find(self, query: list[float] | models.SparseVector, using: str, limit: int) -> EngineHits:
         response = self.client.query_points(self.collection, query, using=using, limit=limit)
-        hits: Hits = []
+        hits: EngineHits = []
         for point in response.points:
             payload = point.payload or {}
             hits.append((payload["docno"], point.score, payload["text"]))
@@ -71,11 +77,13 @@ class QdrantEngine(Engine):
 
 def _point(row: dict[str, Any]) -> models.PointStruct:
     """The point of a passage."""
-    terms = Counter(map(stem, words(row["context"])))
+    docno = row["docno"]
+    dense = row["vector"].tolist()
+    terms = _sparse_vector(row["context"])
     return models.PointStruct(
-        id=_point_id(row["docno"]),
-        vector={"dense": row["vector"].tolist(), "terms": _sparse(terms)},
-        payload={"docno": row["docno"], "text": row["text"]},
+        id=_point_id(docno),
+        vector={"dense": dense, "terms": terms},
+        payload={"docno": docno, "text": row["text"]},
     )
 
 
@@ -83,10 +91,15 @@ def _point_id(docno: str) -> str:
     return str(uuid5(NAMESPACE_URL, docno))
 
 
-def _sparse(counts: Counter[str]) -> models.SparseVector:
+def _term_number(term: str) -> int:
+    return crc32(term.encode())
+
+
+def _sparse_vector(context: str) -> models.SparseVector:
     """The BM25 weights of a passage's terms, without the inverse document frequency, which Qdrant applies."""
+    counts = term_counts(context)
     norm = K1 * (1 - B + B * counts.total() / LENGTH)
-    weights: defaultdict[int, float] = defaultdict(float)
+    weights: defaultdict[int, float] = defaultdict(float)  # two terms may have the same number
     for term, count in counts.items():
-        weights[crc32(term.encode())] += count / (count + norm)
+        weights[_term_number(term)] += count / (count + norm)
     return models.SparseVector(indices=[*weights], values=[*weights.values()])
