@@ -88,3 +88,5 @@ def test_an_engine_follows_changes(tmp_path: Path, make: Any) -> None:
     engine.upload(since=version)
     assert_same_best(index, engine.dense(100))
     assert "o'x%p0" in engine.lexical()(TOPICS)["docno"].tolist()
+    index.delete(["d4"])
+    assert_same_best(index, engine.upload().dense(100))  # all of them, in place of the former ones

@@ -69,7 +69,7 @@ class Engine(ABC):
 
     @abstractmethod
     def upload(self, since: int | None = None) -> Self:
-        """Uploads the passages: all, or those that have changed after a version of the index."""
+        """Uploads all passages, in place of what is there, or only what has changed since a version of the index."""
 
     @abstractmethod
     def find_vector(self, vector: np.ndarray, num_results: int) -> EngineHits:

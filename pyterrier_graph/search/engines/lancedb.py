@@ -39,11 +39,11 @@ class LanceDBEngine(Engine):
         return lancedb.connect(self.uri).open_table(self.name)
 
     def upload(self, since: int | None = None) -> Self:
-        """Uploads the passages: all, or those that have changed after a version of the index."""
+        """Uploads all passages, in place of what is there, or only what has changed since a version of the index."""
         batches = _batches(self.index.rows(since))
         if since is None:
             database = lancedb.connect(self.uri)
-            table = database.create_table(self.name, next(batches))
+            table = database.create_table(self.name, next(batches), mode="overwrite")
             for batch in batches:
                 table.add(batch)
         else:

@@ -31,10 +31,11 @@ class QdrantEngine(Engine):
         self.collection = collection
 
     def upload(self, since: int | None = None) -> Self:
-        """Uploads the passages: all, or those that have changed after a version of the index."""
-        if not self.client.collection_exists(self.collection):
+        """Uploads all passages, in place of what is there, or only what has changed since a version of the index."""
+        if since is None:
+            self.client.delete_collection(self.collection)
             self._create_collection()
-        elif since is not None:
+        else:
             docnos = self.index.deleted_since(since)
             ids: list[Any] = [_point_id(docno) for docno in docnos]
             if ids:
