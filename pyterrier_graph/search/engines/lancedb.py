@@ -54,16 +54,14 @@ class LanceDBEngine(Engine):
             for batch in batches:
                 merge = table.merge_insert("docno")
                 merge.when_matched_update_all().when_not_matched_insert_all().execute(batch)
-        tokenizer = FTS(language="English", stem=True)
-        table.create_index("context", config=tokenizer, replace=True)
+        table.create_index("context", config=FTS(language="English", stem=True), replace=True)
         return self
 
     def find_vector(self, vector: np.ndarray, num_results: int) -> EngineHits:
         """The passages with the highest inner products."""
         search = self.table.search(vector, vector_column_name="vector")
         search = search.distance_type("dot").limit(num_results)
-        columns = [*COLUMNS, "_distance"]
-        rows = search.select(columns).to_list()
+        rows = search.select([*COLUMNS, "_distance"]).to_list()
         return [(row["docno"], 1 - row["_distance"], row["text"]) for row in rows]
 
     def find_words(self, query: str, num_results: int) -> EngineHits:
@@ -71,22 +69,18 @@ class LanceDBEngine(Engine):
         match_query: Any = MatchQuery  # mypy does not know that its options have defaults
         match = match_query(separated_words(query), "context")
         search = self.table.search(match, query_type="fts").limit(num_results)
-        columns = [*COLUMNS, "_score"]
-        rows = search.select(columns).to_list()
+        rows = search.select([*COLUMNS, "_score"]).to_list()
         return [(row["docno"], row["_score"], row["text"]) for row in rows]
 
 
 def _batches(rows: Iterator[dict[str, Any]]) -> Iterator[pa.Table]:
     """Yields tables of rows. Contexts become words with spaces between them, for the engine's tokenizer."""
     while batch := [*islice(rows, ROWS)]:
-        columns = {}
-        for name in COLUMNS:
-            columns[name] = pa.array([row[name] for row in batch])
+        columns = {name: pa.array([row[name] for row in batch]) for name in COLUMNS}
         columns["context"] = pa.array([separated_words(row["context"]) for row in batch])
         vectors = np.stack([row["vector"] for row in batch])  # (rows, d)
-        numbers = vectors.ravel()
         width = vectors.shape[1]
-        columns["vector"] = pa.FixedSizeListArray.from_arrays(numbers, width)
+        columns["vector"] = pa.FixedSizeListArray.from_arrays(vectors.ravel(), width)
         yield pa.table(columns)
 
 

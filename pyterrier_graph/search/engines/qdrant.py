@@ -36,8 +36,7 @@ class QdrantEngine(Engine):
             self.client.delete_collection(self.collection)
             self._create_collection()
         else:
-            docnos = self.index.deleted_since(since)
-            ids: list[Any] = [_point_id(docno) for docno in docnos]
+            ids: list[Any] = [_point_id(docno) for docno in self.index.deleted_since(since)]
             if ids:
                 self.client.delete(self.collection, ids, wait=True)
         points = map(_point, self.index.rows(since))
@@ -48,8 +47,7 @@ class QdrantEngine(Engine):
         """Creates a collection of dense vectors and of sparse vectors, whose terms Qdrant weights by IDF."""
         files = self.index.contextual.files
         (meta,) = files.payload(return_docnos=False, return_dvecs=False)
-        size = meta["vec_size"]
-        dense = models.VectorParams(size=size, distance=models.Distance.DOT)
+        dense = models.VectorParams(size=meta["vec_size"], distance=models.Distance.DOT)
         terms = models.SparseVectorParams(modifier=models.Modifier.IDF)
         self.client.create_collection(
             self.collection, {"dense": dense}, sparse_vectors_config={"terms": terms}
@@ -62,29 +60,20 @@ class QdrantEngine(Engine):
     def find_words(self, query: str, num_results: int) -> EngineHits:
         """The passages with the highest BM25 scores."""
         terms = {_term_number(term) for term in query_terms(query)}
-        indices = sorted(terms)
-        values = [1.0] * len(indices)
-        vector = models.SparseVector(indices=indices, values=values)
+        vector = models.SparseVector(indices=sorted(terms), values=[1.0] * len(terms))
         return self._find(vector, "terms", num_results)
 
-    def _find(self, query: list[float] | models.SparseVector, using: str, limit: int) -> EngineHits:
-        response = self.client.query_points(self.collection, query, using=using, limit=limit)
-        hits: EngineHits = []
-        for point in response.points:
-            payload = point.payload or {}
-            hits.append((payload["docno"], point.score, payload["text"]))
-        return hits
+    def _find(self, query: Any, using: str, limit: int) -> EngineHits:
+        response: Any = self.client.query_points(self.collection, query, using=using, limit=limit)
+        return [(hit.payload["docno"], hit.score, hit.payload["text"]) for hit in response.points]
 
 
 def _point(row: dict[str, Any]) -> models.PointStruct:
     """The point of a passage."""
-    docno = row["docno"]
-    dense = row["vector"].tolist()
-    terms = _sparse_vector(row["context"])
     return models.PointStruct(
-        id=_point_id(docno),
-        vector={"dense": dense, "terms": terms},
-        payload={"docno": docno, "text": row["text"]},
+        id=_point_id(row["docno"]),
+        vector={"dense": row["vector"].tolist(), "terms": _sparse_vector(row["context"])},
+        payload={"docno": row["docno"], "text": row["text"]},
     )
 
 
