@@ -167,8 +167,9 @@ def _entries(section: str, parameters: Iterable[Any]) -> Iterator[Passage]:
 
 
 def _header(entry: Any) -> str:
-    parts = [part for part in (entry.name, entry.type) if part]
-    return " : ".join(parts)
+    if entry.name and entry.type:
+        return f"{entry.name} : {entry.type}"
+    return entry.name or entry.type
 
 
 def _names(entry: Any) -> frozenset[str]:

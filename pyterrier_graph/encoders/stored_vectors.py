@@ -103,11 +103,7 @@ def encode_once(
             write_ids(new_folder / DOCNOS)
         digests = _write_digests(new_folder / DIGESTS, texts, count)
         vectors = np.memmap(new_folder / VECTORS, FLOAT, "w+", shape=(count, dimension))
-        new = np.arange(count)  # numbers of texts without a stored vector
-        for other in _similar_folders(path, identity):
-            stored_digests = np.memmap(other / DIGESTS, DIGEST, "r")
-            stored = np.memmap(other / VECTORS, FLOAT, "r").reshape(-1, dimension)
-            new = _copy(vectors, digests, new, stored_digests, stored)
+        new = _copy_from_similar(path, identity, vectors, digests)
         _, rows = np.unique(digests[new], return_index=True)
         first = new[np.sort(rows)]  # texts that are encoded: each once
         new_digest = sha256(digests[first].tobytes())
@@ -184,6 +180,18 @@ def _write_digests(file: Path, texts: Texts, count: int) -> np.ndarray:
 def _keys(digests: np.ndarray) -> np.ndarray:
     """The first half of each digest, as a number, which is faster to look up than a string."""
     return digests.view("<u8")[::2]
+
+
+def _copy_from_similar(
+    path: Path, identity: dict[str, Any], vectors: np.ndarray, digests: np.ndarray
+) -> np.ndarray:
+    """Copies vectors that similar folders have; returns the numbers of the other texts."""
+    numbers = np.arange(len(digests))
+    for folder in _similar_folders(path, identity):
+        stored_digests = np.memmap(folder / DIGESTS, DIGEST, "r")
+        stored = np.memmap(folder / VECTORS, FLOAT, "r").reshape(-1, vectors.shape[1])
+        numbers = _copy(vectors, digests, numbers, stored_digests, stored)
+    return numbers
 
 
 def _copy(
