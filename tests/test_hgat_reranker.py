@@ -125,6 +125,8 @@ def test_relation_weights_add_up_to_one() -> None:
     assert [*table.index] == ["order", "title", "SELF"]
     assert [*table.columns] == ["layer 1", "layer 2"]
     np.testing.assert_allclose(table.sum(), 1, rtol=1e-6)
+    start = hgat(init="identity", variant="BASE", relations=("order", "title")).relation_weights()
+    np.testing.assert_allclose(start, 1 / 3)  # the start prefers no relation
 
 
 def test_training_that_diverges_or_has_nothing_to_learn() -> None:
