@@ -339,3 +339,7 @@ print(*sorted(set(ir_measures.measures.registry) - names))
 """
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.split() == ["AnswerRecall", "MAPD", "PRECD", "PRES", "on_documents"]
+
+
+def test_on_documents_takes_another_cutoff():
+    assert on_documents(PRES @ 100)(cutoff=10) == on_documents(PRES @ 10)

@@ -120,3 +120,10 @@ def test_sections(sections, title, words: int):
 def test_bad_records(record: dict[str, Any], message: str):
     with pytest.raises(ValueError, match="(?s)" + message):
         read_record(record)
+
+
+def test_a_frame_is_a_corpus_and_its_documents_may_be_numbers(tmp_path: Path) -> None:
+    corpus = pd.DataFrame({"docno": ["a", "b"], "text": ["How.", "It is long."], "page": [7, 8]})
+    graph = ptg.DocumentGraph(tmp_path / "graph", verbose=False).index(corpus, document="page")
+    assert [*graph.docnos] == ["7", "8"]
+    assert [record["docno"] for record in graph.get_corpus_iter()] == ["a", "b"]
